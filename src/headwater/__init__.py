@@ -1,0 +1,48 @@
+"""Headwater: build, test, inspect and rewind stateful Spark streams."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+# Names are loaded on first use: reading a checkpoint must not cost the import of anything else.
+_HOMES = {
+    "Job": "headwater.jobs.job",
+    "Kafka": "headwater.jobs.endpoints",
+    "Files": "headwater.jobs.endpoints",
+    "Socket": "headwater.jobs.endpoints",
+    "Rate": "headwater.jobs.endpoints",
+    "Table": "headwater.jobs.endpoints",
+    "Console": "headwater.jobs.endpoints",
+    "Memory": "headwater.jobs.endpoints",
+    "Postgres": "headwater.jobs.endpoints",
+}
+
+__all__ = [
+    "Console",
+    "Files",
+    "Job",
+    "Kafka",
+    "Memory",
+    "Postgres",
+    "Rate",
+    "Socket",
+    "Table",
+    "__version__",
+]
+
+if TYPE_CHECKING:
+    from headwater.jobs.endpoints import Console, Files, Kafka, Memory, Postgres, Rate, Socket, Table
+    from headwater.jobs.job import Job
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'headwater' has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,1 @@
+"""A checkpoint as Spark writes it: folders of small text logs. Nothing here imports Spark."""

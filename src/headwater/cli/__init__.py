@@ -1,0 +1,1 @@
+"""The ``headwater`` command: one file for each verb, heavy imports inside the verb."""

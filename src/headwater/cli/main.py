@@ -1,0 +1,35 @@
+"""The command line's front door: finds the verb, turns errors into messages and exit statuses."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+from headwater.cli.app import app
+from headwater.cli.output import note, show_error
+from headwater.core.errors import HeadwaterError
+
+# In the order in which help shows them. Each file imports little at its top: all of them are loaded for --help.
+VERBS: tuple[str, ...] = ()
+
+for verb in VERBS:
+    importlib.import_module(f"headwater.cli.{verb}")
+
+
+def main() -> None:
+    """Run one verb. A traceback is shown only to those who ask for it with ``--debug``."""
+    debug = "--debug" in sys.argv
+    arguments = [argument for argument in sys.argv[1:] if argument != "--debug"]
+    try:
+        app(args=arguments, prog_name="headwater")
+    except HeadwaterError as error:
+        if debug:
+            raise
+        show_error(error, as_json="--json" in arguments)
+        sys.exit(error.exit_status)
+    except KeyboardInterrupt:
+        note("stopped")
+        sys.exit(130)
+    except BrokenPipeError:
+        sys.stderr.close()
+        sys.exit(0)

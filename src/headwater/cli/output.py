@@ -1,0 +1,48 @@
+"""The one file that prints. Everything else hands it plain values."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from headwater.core.errors import HeadwaterError
+
+
+def say(text: str = "") -> None:
+    """A line of the answer, on standard output."""
+    print(text, flush=True)
+
+
+def note(text: str) -> None:
+    """A line about the work, on standard error, out of the way of pipes."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def json_line(value: Mapping[str, Any]) -> None:
+    print(json.dumps(value, ensure_ascii=False, default=str), flush=True)
+
+
+def json_lines(values: Iterable[Mapping[str, Any]]) -> None:
+    for value in values:
+        json_line(value)
+
+
+def show_error(error: HeadwaterError, *, as_json: bool = False) -> None:
+    note(json.dumps(error.as_dict(), ensure_ascii=False) if as_json else str(error))
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, title: str | None = None) -> None:
+    """A table that fits the terminal, or plain aligned columns when piped."""
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table
+
+    shown = Table(title=title, box=SIMPLE_HEAD, title_justify="left", pad_edge=False)
+    for column in columns:
+        shown.add_column(column, overflow="fold")
+    for row in rows:
+        shown.add_row(*("" if cell is None else str(cell) for cell in row))
+    terminal = sys.stdout.isatty()
+    Console(width=None if terminal else 200, highlight=False, markup=False).print(shown)

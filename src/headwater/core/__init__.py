@@ -1,0 +1,1 @@
+"""Words that every other room uses. Standard library only."""

@@ -1,0 +1,88 @@
+"""The one tree of errors that a user can meet.
+
+Each says the problem, the evidence and a remedy to paste; the same object prints as text, as JSON and on the page.
+A mistake of ours, or of somebody who calls our Python functions wrongly, is a plain ``ValueError`` instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+
+class HeadwaterError(Exception):
+    """A refusal or failure that a user can understand and act on."""
+
+    exit_status = 10
+
+    def __init__(
+        self,
+        code: str,
+        problem: str,
+        *,
+        evidence: Mapping[str, object] | None = None,
+        remedy: str | None = None,
+    ) -> None:
+        super().__init__(problem)
+        self.code = code
+        self.problem = problem
+        self.evidence = {label: str(text) for label, text in (evidence or {}).items()}
+        self.remedy = remedy
+
+    def __str__(self) -> str:
+        width = max((len(label) for label in self.evidence), default=0)
+        lines = [f"error[{self.code}]: {self.problem}"]
+        lines += [f"  {label:<{width}}  {text}" for label, text in self.evidence.items()]
+        if self.remedy:
+            lines.append(f"help: {self.remedy}")
+        return "\n".join(lines)
+
+    def as_dict(self) -> dict[str, object]:
+        return {"error": self.code, "problem": self.problem, "evidence": self.evidence, "help": self.remedy}
+
+
+class UsageProblem(HeadwaterError):
+    """The words of the command do not make sense: a wrong URI, a name that is not known."""
+
+    exit_status = 2
+
+
+class JobRefused(HeadwaterError):
+    """The job cannot mean what it says, or Spark would refuse it."""
+
+    exit_status = 10
+
+
+class SetupProblem(HeadwaterError):
+    """The machine lacks something: Java, jars, a free port, a Python package."""
+
+    exit_status = 11
+
+
+class ServiceUnreachable(HeadwaterError):
+    """Kafka, PostgreSQL or an object store does not answer, or lacks the topic or table that was named."""
+
+    exit_status = 12
+
+
+class CheckpointUnreadable(HeadwaterError):
+    """The checkpoint is not there, or its bytes cannot be understood."""
+
+    exit_status = 13
+
+
+class CheckpointBusy(HeadwaterError):
+    """Another process is working on the checkpoint."""
+
+    exit_status = 14
+
+
+class ChangeRefused(HeadwaterError):
+    """A change to a checkpoint that cannot be shown to be right."""
+
+    exit_status = 15
+
+
+class JobFailed(HeadwaterError):
+    """The job started and then broke."""
+
+    exit_status = 16

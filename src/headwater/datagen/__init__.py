@@ -1,0 +1,1 @@
+"""Seeded records for demos, tests and benchmarks."""

@@ -1,0 +1,1 @@
+"""Jobs as values, and the gallery."""

@@ -1,0 +1,1 @@
+"""A checkpoint as bytes: state files to Arrow tables. Nothing here imports Spark."""

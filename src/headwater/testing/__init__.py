@@ -1,0 +1,1 @@
+"""Drive a job batch by batch from a test."""

@@ -1,0 +1,1 @@
+"""Plans, and the one executor that carries them out."""

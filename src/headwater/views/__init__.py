@@ -1,0 +1,1 @@
+"""Results as plain values, shared by the terminal, JSON and the page."""
