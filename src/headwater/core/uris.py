@@ -1,0 +1,173 @@
+"""The URIs that name a source or a sink on the command line."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import NoReturn
+from urllib.parse import unquote
+
+from headwater.core.errors import UsageProblem
+
+FORMS = {
+    "kafka": "kafka://127.0.0.1:9092/TOPIC?startingOffsets=earliest",
+    "files": "files:PATH?format=json",
+    "socket": "socket://127.0.0.1:9994",
+    "rate": "rate:?rowsPerSecond=1000",
+    "table": "table:NAME",
+    "console": "console:",
+    "memory": "memory:NAME",
+    "postgresql": "postgresql://user@host:5432/DATABASE?table=TABLE&key=a,b",
+}
+DEFAULT_PORTS = {"kafka": 9092, "postgresql": 5432}
+WITH_ADDRESS = {"kafka", "socket", "postgresql"}
+WITHOUT_PATH = {"socket", "rate", "console"}
+# A Kafka URI needs no topic in its path when one of Spark's other ways to choose topics is given.
+TOPIC_OPTIONS = {"subscribe", "subscribePattern", "assign", "topic"}
+
+SECRET_OPTION = re.compile(r"(?i)([?&][^=&]*(?:password|passwd|secret|token|jaas|credential)[^=&]*=)[^&]*")
+# Greedy for PostgreSQL, so that a password with a slash or an at sign in it, which does not parse, is hidden as well.
+DATABASE_PASSWORD = re.compile(r"(?i)^(\s*postgres(?:ql)?://[^:/@?]*):.*@")
+ANY_PASSWORD = re.compile(r"(://[^:/@?]*):[^/?]*@")
+
+
+@dataclass(frozen=True, repr=False)
+class Uri:
+    """A parsed source or sink. Printing it never shows a password."""
+
+    scheme: str
+    host: str | None = None
+    port: int | None = None
+    path: str = ""
+    options: dict[str, str] = field(default_factory=dict, hash=False)
+    user: str | None = None
+    password: str | None = None
+    address: str = ""
+    """``host:port``, or several with commas between: what Kafka calls bootstrap servers."""
+    text: str = field(default="", compare=False)
+    """As it was written."""
+
+    def redacted(self) -> str:
+        return redact(self.text)
+
+    def __str__(self) -> str:
+        return self.redacted()
+
+    def __repr__(self) -> str:
+        return f"Uri({self.redacted()!r})"
+
+
+def redact(text: str) -> str:
+    """A URI's text, right or wrong, without the passwords that it may hold."""
+    hidden = DATABASE_PASSWORD.sub(r"\1:***@", text)
+    hidden = ANY_PASSWORD.sub(r"\1:***@", hidden)
+    return SECRET_OPTION.sub(r"\1***", hidden)
+
+
+def parse_uri(text: str) -> Uri:
+    """Read a URI in one of the forms of ``FORMS``; ``UsageProblem`` shows the right form."""
+    scheme, colon, rest = text.strip().partition(":")
+    scheme = {"postgres": "postgresql"}.get(scheme.lower(), scheme.lower())
+    if not colon or scheme not in FORMS:
+        _refuse_scheme(text, scheme if colon else "")
+    rest, options = _split_options(text, scheme, rest)
+    if scheme in WITH_ADDRESS:
+        return _with_address(text, scheme, rest, options)
+    path = _local_path(text, rest) if scheme == "files" else unquote(rest)
+    if scheme in WITHOUT_PATH and path:
+        _refuse(text, scheme, f"{scheme}: takes no name, only options")
+    if scheme not in WITHOUT_PATH and not path:
+        _refuse(text, scheme, f"{scheme}: needs a {'path' if scheme == 'files' else 'name'}")
+    return Uri(scheme, path=path, options=options, text=text)
+
+
+def _with_address(text: str, scheme: str, rest: str, options: dict[str, str]) -> Uri:
+    if not rest.startswith("//"):
+        _refuse(text, scheme, f"{scheme}: is followed by // and an address")
+    authority, _, path = rest[2:].partition("/")
+    credentials, _, servers = authority.rpartition("@")
+    user, _, password = credentials.partition(":")
+    addresses = [_address(text, scheme, server) for server in servers.split(",")]
+    if scheme != "kafka" and len(addresses) > 1:
+        _refuse(text, scheme, f"{scheme}: takes one address")
+    path = unquote(path)
+    if scheme == "socket" and path:
+        _refuse(text, scheme, "socket: takes an address and nothing else")
+    if scheme == "kafka" and not path and not TOPIC_OPTIONS & options.keys():
+        _refuse(text, scheme, "no topic is named")
+    if scheme == "postgresql" and (not path or "/" in path):
+        _refuse(text, scheme, "no database is named")
+    if scheme == "postgresql" and not options.get("table"):
+        _refuse(text, scheme, "no table is named")
+    host, port = addresses[0]
+    return Uri(
+        scheme,
+        host=host,
+        port=port,
+        path=path,
+        options=options,
+        user=unquote(user) or None,
+        password=unquote(password) or None,
+        address=",".join(f"[{name}]:{number}" if ":" in name else f"{name}:{number}" for name, number in addresses),
+        text=text,
+    )
+
+
+def _address(text: str, scheme: str, server: str) -> tuple[str, int]:
+    match = re.fullmatch(r"(?:\[([0-9a-fA-F:.]+)\]|([^:\[\]]+))(?::(\d+))?", server)
+    if not match:
+        _refuse(text, scheme, "the address is not of the form host:port")
+    port = int(match[3]) if match[3] else DEFAULT_PORTS.get(scheme)
+    if port is None or not 0 < port < 65536:
+        _refuse(text, scheme, "no port is given" if port is None else f"{port} is not a port number")
+    return match[1] or match[2], port
+
+
+def _split_options(text: str, scheme: str, rest: str) -> tuple[str, dict[str, str]]:
+    """A question mark in a file pattern stays in the path: options are what follows the last one and has an ``=``."""
+    before, mark, query = rest.rpartition("?")
+    if not mark or (scheme == "files" and query and "=" not in query):
+        return rest, {}
+    options: dict[str, str] = {}
+    for pair in filter(None, query.split("&")):
+        name, equals, value = pair.partition("=")
+        name = unquote(name)
+        if not equals or not name:
+            _refuse(text, scheme, f"option {pair!r} is not of the form name=value")
+        if name in options:
+            _refuse(text, scheme, f"option {name} is given twice")
+        options[name] = unquote(value)
+    return before, options
+
+
+def _local_path(text: str, rest: str) -> str:
+    if rest.startswith("//") and not rest.startswith("///"):
+        _refuse(text, "files", "a path follows files: directly, without //")
+    return "/" + rest.lstrip("/") if rest.startswith("/") else rest
+
+
+def _refuse(text: str, scheme: str, problem: str) -> NoReturn:
+    raise UsageProblem(
+        "bad-uri",
+        f"not a {scheme} URI: {problem}",
+        evidence={"found": redact(text)},
+        remedy=f"write it like {FORMS[scheme]}",
+    )
+
+
+def _refuse_scheme(text: str, scheme: str) -> NoReturn:
+    is_path = not scheme or "/" in scheme or scheme in {"file", "s3", "s3a", "s3n", "gs", "abfs", "abfss", "hdfs"}
+    if is_path and text.strip():
+        path = re.sub(r"^\s*file:(//)?", "", text)
+        raise UsageProblem(
+            "bad-uri",
+            "a source or sink is named by a URI, and this has no kind in front",
+            evidence={"found": redact(text)},
+            remedy=f"for files write files:{redact(path)}" + ("" if "?" in path else "?format=json"),
+        )
+    raise UsageProblem(
+        "bad-uri",
+        f"no source or sink is called {scheme!r}",
+        evidence={"found": redact(text), "known": ", ".join(FORMS)},
+        remedy=f"write it like {FORMS['kafka']} or {FORMS['files']}",
+    )

@@ -1,0 +1,125 @@
+"""URIs of sources and sinks."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headwater.core.errors import UsageProblem
+from headwater.core.uris import FORMS, Uri, parse_uri, redact
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (
+            "kafka://127.0.0.1:9092/visits?startingOffsets=earliest",
+            Uri("kafka", "127.0.0.1", 9092, "visits", {"startingOffsets": "earliest"}, address="127.0.0.1:9092"),
+        ),
+        ("kafka://a,b:1/x,y", Uri("kafka", "a", 9092, "x,y", address="a:9092,b:1")),
+        ("kafka://[::1]:9092/t", Uri("kafka", "::1", 9092, "t", address="[::1]:9092")),
+        ("kafka://h?subscribePattern=v.*", Uri("kafka", "h", 9092, "", {"subscribePattern": "v.*"}, address="h:9092")),
+        (
+            "files:in?format=json&latestFirst=true",
+            Uri("files", path="in", options={"format": "json", "latestFirst": "true"}),
+        ),
+        ("files:/tmp/day-?.csv?format=csv", Uri("files", path="/tmp/day-?.csv", options={"format": "csv"})),
+        ("files:/tmp/day-?.csv", Uri("files", path="/tmp/day-?.csv")),
+        ("files:///tmp/in", Uri("files", path="/tmp/in")),
+        ("files:s3a://bucket/in?format=orc", Uri("files", path="s3a://bucket/in", options={"format": "orc"})),
+        (
+            "files:in?sep=%26&timestampFormat=HH+00",
+            Uri("files", path="in", options={"sep": "&", "timestampFormat": "HH+00"}),
+        ),
+        ("socket://127.0.0.1:9994", Uri("socket", "127.0.0.1", 9994, address="127.0.0.1:9994")),
+        ("rate:?rowsPerSecond=1000", Uri("rate", options={"rowsPerSecond": "1000"})),
+        ("rate:", Uri("rate")),
+        ("table:lake.visits", Uri("table", path="lake.visits")),
+        ("console:", Uri("console")),
+        ("memory:counts", Uri("memory", path="counts")),
+        (
+            "postgresql://ann:p%40ss@db:5433/shop?table=T&key=a,b",
+            Uri("postgresql", "db", 5433, "shop", {"table": "T", "key": "a,b"}, "ann", "p@ss", "db:5433"),
+        ),
+        ("postgres://db/shop?table=T", Uri("postgresql", "db", 5432, "shop", {"table": "T"}, address="db:5432")),
+    ],
+)
+def test_every_form_is_read(text: str, expected: Uri) -> None:
+    """Each documented form gives its parts."""
+    assert parse_uri(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "part_of_remedy"),
+    [
+        ("kafka://127.0.0.1:9092", FORMS["kafka"]),
+        ("kafka:127.0.0.1:9092/visits", FORMS["kafka"]),
+        ("kafka://127.0.0.1:port/visits", FORMS["kafka"]),
+        ("kafka://127.0.0.1:99999/visits", FORMS["kafka"]),
+        ("kafka://h/t?a=1&a=2", FORMS["kafka"]),
+        ("kafka://h/t?earliest", FORMS["kafka"]),
+        ("files:", FORMS["files"]),
+        ("files://in", FORMS["files"]),
+        ("socket://127.0.0.1", FORMS["socket"]),
+        ("socket://127.0.0.1:1/x", FORMS["socket"]),
+        ("console:x", FORMS["console"]),
+        ("rate:1000", FORMS["rate"]),
+        ("memory:", FORMS["memory"]),
+        ("table:", FORMS["table"]),
+        ("postgresql://h/db", FORMS["postgresql"]),
+        ("postgresql://h?table=T", FORMS["postgresql"]),
+        ("data/in", "files:data/in?format=json"),
+        ("file:///data/in", "files:/data/in?format=json"),
+        ("s3a://bucket/in?format=csv", "files:s3a://bucket/in?format=csv"),
+        ("pulsar://h/t", FORMS["kafka"]),
+        ("", FORMS["kafka"]),
+    ],
+)
+def test_wrong_uri_is_refused_with_the_right_form(text: str, part_of_remedy: str) -> None:
+    """A URI that does not make sense is a usage problem whose remedy shows how to write it."""
+    with pytest.raises(UsageProblem) as refused:
+        parse_uri(text)
+    assert refused.value.code == "bad-uri"
+    assert part_of_remedy in (refused.value.remedy or "")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "postgresql://ann:hidden@db/shop?table=T",
+        "postgresql://ann:hid/hidden@den@db/shop?table=T",
+        "postgresql://ann:hidden@db:x/shop",
+        "postgresql://db/shop?table=T&password=hidden",
+        "kafka://h/t?kafka.sasl.jaas.config=x%20hidden",
+        "files:s3a://key:hidden@bucket/in",
+        "kafka://h/t?ssl.truststore.password=hidden&a",
+        "s3a://key:hidden@bucket/in",
+    ],
+)
+def test_passwords_never_show(text: str) -> None:
+    """Neither a URI nor the refusal of one prints its password."""
+    try:
+        uri = parse_uri(text)
+        shown = f"{uri} {uri!r} {uri.redacted()}"
+    except UsageProblem as refused:
+        shown = str(refused)
+    assert "hidden" not in shown
+    assert "***" in shown
+
+
+def test_redaction_leaves_the_rest_alone() -> None:
+    """What is not secret is shown as it was written."""
+    text = "kafka://127.0.0.1:9092/visits?startingOffsets=earliest"
+    assert parse_uri(text).redacted() == redact(text) == text
+
+
+@given(
+    st.text(max_size=40) | st.sampled_from(sorted(FORMS)).flatmap(lambda s: st.text(max_size=30).map(f"{s}:".__add__))
+)
+def test_any_text_is_read_or_refused(text: str) -> None:
+    """No text makes the parser fail in another way."""
+    try:
+        assert parse_uri(text).scheme in FORMS
+    except UsageProblem as refused:
+        assert refused.remedy
