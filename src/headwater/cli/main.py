@@ -10,7 +10,9 @@ from headwater.cli.output import note, show_error
 from headwater.core.errors import HeadwaterError
 
 # In the order in which help shows them. Each file imports little at its top: all of them are loaded for --help.
-VERBS: tuple[str, ...] = ()
+VERBS: tuple[str, ...] = (
+    "jars",
+)
 
 for verb in VERBS:
     importlib.import_module(f"headwater.cli.{verb}")

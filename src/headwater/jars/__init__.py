@@ -1,1 +1,1 @@
-"""The jars that Spark and Kafka need, resolved once and checked on use."""
+"""The jars that Spark and the broker need, resolved once and kept with checksums; and the Java that runs them."""
