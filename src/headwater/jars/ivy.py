@@ -107,7 +107,7 @@ def _failure(configuration: str, output: str, settings: Path | None, *, stalled:
     missing = sorted(set(re.findall(r"::\s+(\S+#\S+): ", output)))
     evidence: dict[str, object] = {"settings": settings or "Ivy's own (the public Maven repository)"}
     no_connection = NO_CONNECTION.search(output)
-    if stalled or no_connection or " found " not in output:
+    if stalled or no_connection or not re.search(r"\bfound \S+#", output):
         evidence["reason"] = no_connection[0] if no_connection and not stalled else "no answer"
         problem = f"the jars for {configuration} are not on this machine yet, and no repository can be reached"
     else:

@@ -1,0 +1,68 @@
+"""The Java on this machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from headwater.core.errors import SetupProblem
+from headwater.jars.java import OLDEST_JAVA, major_version, require_java
+
+
+@pytest.mark.parametrize(
+    ("version", "major"),
+    [("17.0.15", 17), ("21", 21), ("25-ea", 25), ("1.8.0_402", 8), ("11.0.2", 11), ("unknown", 0)],
+)
+def test_versions_old_and_new_are_read(version: str, major: int) -> None:
+    """Both numbering schemes of Java give the number that people call a Java by."""
+    assert major_version(version) == major
+
+
+def test_this_machine_has_a_java() -> None:
+    """The Java that runs these tests is found and is new enough."""
+    java = require_java()
+    assert java.command.name == "java"
+    assert java.major >= OLDEST_JAVA
+
+
+def fake_java(folder: Path, script: str) -> None:
+    (folder / "bin").mkdir(parents=True)
+    (folder / "bin" / "java").write_text(f"#!/bin/sh\n{script}\n")
+    (folder / "bin" / "java").chmod(0o755)
+
+
+@pytest.mark.parametrize(
+    ("script", "code"),
+    [
+        ("echo 'openjdk version \"11.0.2\" 2019-01-15' >&2", "java-too-old"),
+        ("echo 'java version \"1.8.0_402\"' >&2", "java-too-old"),
+        ("echo 'No Java runtime present, requesting install.' >&2; exit 1", "java-missing"),
+    ],
+)
+def test_java_that_will_not_do(script: str, code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A Java that is too old, or a stub in its place, is a set-up problem with a remedy."""
+    fake_java(tmp_path, script)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(SetupProblem) as refused:
+        require_java()
+    assert refused.value.code == code
+    assert "install Java 17" in (refused.value.remedy or "")
+
+
+def test_no_java_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without JAVA_HOME and without java on PATH the message says what to install."""
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(SetupProblem) as refused:
+        require_java()
+    assert refused.value.code == "java-missing"
+    assert "install Java 17" in (refused.value.remedy or "")
+
+
+def test_java_home_that_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A JAVA_HOME without java in it is named, because Spark would trip over it too."""
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "gone"))
+    with pytest.raises(SetupProblem) as refused:
+        require_java()
+    assert str(tmp_path / "gone") in str(refused.value)
