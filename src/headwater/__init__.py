@@ -9,6 +9,7 @@ __version__ = "0.1.0"
 
 # Names are loaded on first use: reading a checkpoint must not cost the import of anything else.
 _HOMES = {
+    "Checkpoint": "headwater.api",
     "Job": "headwater.jobs.job",
     "Kafka": "headwater.jobs.endpoints",
     "Files": "headwater.jobs.endpoints",
@@ -21,6 +22,7 @@ _HOMES = {
 }
 
 __all__ = [
+    "Checkpoint",
     "Console",
     "Files",
     "Job",
@@ -34,6 +36,7 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
+    from headwater.api import Checkpoint
     from headwater.jobs.endpoints import Console, Files, Kafka, Memory, Postgres, Rate, Socket, Table
     from headwater.jobs.job import Job
 

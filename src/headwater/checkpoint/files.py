@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -40,6 +41,9 @@ class Files(Protocol):
 
     def entries(self, folder: str) -> list[Entry]:
         """The names directly inside a folder, sorted; empty when there is no such folder."""
+
+    def tree(self, folder: str) -> dict[str, list[str]]:
+        """Every folder at and below one, with the names of its files: one cheap look, no sizes and no times."""
 
     def write(self, path: str, data: bytes) -> None:
         """Put a whole file in place, so that a reader sees the old bytes or the new ones and nothing between."""
@@ -106,6 +110,14 @@ class LocalFiles:
         except (FileNotFoundError, NotADirectoryError):
             return []
         return sorted((entry for entry in listed if entry), key=lambda entry: entry.name)
+
+    def tree(self, folder: str) -> dict[str, list[str]]:
+        root = str(self.path_of(folder))
+        found = {}
+        for place, _, held in os.walk(root):
+            below = place[len(root) :].strip("/").replace(os.sep, "/")
+            found["/".join(part for part in (folder, below) if part)] = held
+        return found
 
     def write(self, path: str, data: bytes) -> None:
         target = self.path_of(path)
@@ -187,6 +199,9 @@ class ObjectStoreFiles:
         found = [_store_entry(item) for item in listed if item["name"].rstrip("/") != base]
         return sorted((entry for entry in found if entry.name), key=lambda entry: entry.name)
 
+    def tree(self, folder: str) -> dict[str, list[str]]:
+        return _tree_of(str(path)[len(self._root) + 1 :] for path in self._system.find(self._full(folder)))
+
     def write(self, path: str, data: bytes) -> None:
         self._system.pipe_file(self._full(path), data)
 
@@ -208,9 +223,17 @@ class ObjectStoreFiles:
 
 def _store_entry(item: dict[str, Any]) -> Entry:
     modified = item.get("LastModified") or item.get("mtime") or item.get("created")
-    stamp = modified.timestamp() if hasattr(modified, "timestamp") else modified
+    stamp = modified.timestamp() if isinstance(modified, datetime) else modified
     name = str(item["name"]).rstrip("/").rpartition("/")[2]
     return Entry(name, item["type"] == "directory", int(item.get("size") or 0), int(stamp * 1000) if stamp else None)
+
+
+def _tree_of(paths: Iterable[str]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for path in paths:
+        place, _, name = path.rpartition("/")
+        found.setdefault(place, []).append(name)
+    return found
 
 
 class MemoryFiles:
@@ -238,6 +261,9 @@ class MemoryFiles:
         listed = [Entry(name, True, 0, None) for name in folders]
         listed += [Entry(held, False, len(data), 0) for held, data in below.items() if "/" not in held]
         return sorted(listed, key=lambda entry: entry.name)
+
+    def tree(self, folder: str) -> dict[str, list[str]]:
+        return _tree_of(path for path in self.contents if not folder or path.startswith(f"{folder}/"))
 
     def write(self, path: str, data: bytes) -> None:
         self.contents[path] = data

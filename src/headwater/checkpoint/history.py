@@ -1,0 +1,189 @@
+"""A checkpoint's logs as batches: what each read, when, with which watermark, and whether one can go back to it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from headwater.checkpoint.file_source_log import FileSourceLog
+from headwater.checkpoint.files import Files
+from headwater.checkpoint.layout import SOURCES
+from headwater.checkpoint.logs import CheckpointLogs
+from headwater.checkpoint.offset_log import OffsetEntry
+from headwater.checkpoint.rewindable import missing_logs, missing_state, state_obstacle
+from headwater.checkpoint.source_offsets import SourceRange, log_offset, source_range
+from headwater.core.errors import CheckpointUnreadable
+from headwater.core.ids import BatchId, StateVersion, version_written_by
+
+Status = Literal["committed", "planned"]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One batch. ``problem`` says what of it could not be read; the rest is then as much as could."""
+
+    batch_id: BatchId
+    status: Status
+    planned_at_ms: int | None
+    committed_at_ms: int | None
+    watermark_ms: int | None
+    sources: tuple[SourceRange, ...]
+    state_version: StateVersion | None
+    stores: int
+    stores_lacking: int
+    why_not: str | None
+    problem: str | None = None
+    conf: Mapping[str, str] = field(default_factory=dict)
+    next_watermark_ms: int | None = None
+
+    @property
+    def can_rewind_to(self) -> bool:
+        """Whether this batch can be the last one kept."""
+        return self.why_not is None
+
+    @property
+    def rows(self) -> int | None:
+        """Rows read from all sources, None when that of any is not known."""
+        counts = [source.rows for source in self.sources]
+        known = [count for count in counts if count is not None]
+        return sum(known) if counts and len(known) == len(counts) else None
+
+    @property
+    def duration_ms(self) -> int | None:
+        """From plan to commit; a clock that was set back gives None."""
+        if self.planned_at_ms is None or self.committed_at_ms is None or self.committed_at_ms < self.planned_at_ms:
+            return None
+        return self.committed_at_ms - self.planned_at_ms
+
+    @property
+    def watermark_lag_ms(self) -> int | None:
+        """How far the watermark is behind the time at which the batch was planned."""
+        if self.planned_at_ms is None or self.watermark_ms is None:
+            return None
+        return self.planned_at_ms - self.watermark_ms
+
+
+class History:
+    """The batches of one checkpoint, read as far as they are asked for. A new one sees new batches."""
+
+    def __init__(self, files: Files) -> None:
+        self.files = files
+        self.logs = CheckpointLogs(files)
+        self._source_logs: dict[str, FileSourceLog] = {}
+
+    @property
+    def batch_ids(self) -> tuple[BatchId, ...]:
+        return tuple(BatchId(number) for number in self.logs.batch_ids)
+
+    @property
+    def last_committed(self) -> BatchId | None:
+        latest = self.logs.commits.latest
+        return None if latest is None else BatchId(latest)
+
+    @property
+    def committed_at_ms(self) -> dict[int, int | None]:
+        """When each committed batch was committed; from the listing alone."""
+        return {number: self.logs.commits.modified_ms(number) for number in self.logs.commits.ids}
+
+    def batches(self, *, last: int | None = None, since_ms: int | None = None) -> list[Batch]:
+        """Oldest first. ``last`` takes the newest so many; ``since_ms`` those planned at that time or later."""
+        wanted = self.batch_ids if last is None else self.batch_ids[max(0, len(self.batch_ids) - last) :]
+        if since_ms is None:
+            return [self.batch(number) for number in wanted]
+        return list(reversed(list(self._since(wanted, since_ms))))
+
+    def _since(self, wanted: tuple[BatchId, ...], since_ms: int) -> Iterator[Batch]:
+        for number in reversed(wanted):
+            batch = self.batch(number)
+            at = batch.committed_at_ms if batch.planned_at_ms is None else batch.planned_at_ms
+            if at is not None and at < since_ms:
+                return
+            yield batch
+
+    def batch(self, number: BatchId) -> Batch:
+        """One batch that is in the logs, however broken; ``ValueError`` for one that is not."""
+        if number not in self.logs.offsets.entries and number not in self.logs.commits.entries:
+            raise ValueError(f"batch {number} is not in the logs")
+        problems = []
+        planned = self.logs.offsets.outcome(number)
+        done = self.logs.commits.outcome(number) if number in self.logs.commits.entries else None
+        for error in (planned.error, done.error if done else None):
+            if error is not None:
+                problems.append(error.problem)
+        entry = planned.entry
+        committed = self.logs.commits.latest is not None and number <= self.logs.commits.latest
+        partitions = entry.shuffle_partitions if entry else None
+        expected = self.logs.state.expected(partitions)
+        lacking = missing_state(number, self.logs.state, partitions) if expected and committed else []
+        return Batch(
+            batch_id=number,
+            status="committed" if committed else "planned",
+            planned_at_ms=self._planned_at(number, entry),
+            committed_at_ms=self.logs.commits.modified_ms(number),
+            watermark_ms=(entry.watermark_ms or None) if entry else None,
+            sources=self._sources(number, entry) if entry else (),
+            state_version=version_written_by(number) if expected and committed else None,
+            stores=len(expected),
+            stores_lacking=len(lacking),
+            why_not=self._why_not(number, committed=committed, problems=problems) or state_obstacle(number, lacking),
+            problem="; ".join(problems) or None,
+            conf=entry.conf if entry else {},
+            next_watermark_ms=done.entry.next_watermark_ms if done and done.entry else None,
+        )
+
+    def _planned_at(self, number: int, entry: OffsetEntry | None) -> int | None:
+        if entry and entry.timestamp_ms:
+            return entry.timestamp_ms
+        return self.logs.offsets.modified_ms(number)
+
+    def _why_not(self, number: BatchId, *, committed: bool, problems: list[str]) -> str | None:
+        if not committed:
+            return "it is planned and not committed"
+        if problems:
+            return problems[0]
+        logs = self.logs
+        return missing_logs(
+            number, logs.offsets.entries, logs.commits.entries, stateful=bool(logs.state.stores)
+        ) or self._broken_neighbour(number)
+
+    def _broken_neighbour(self, number: int) -> str | None:
+        """Going on after a batch also reads the offsets beside it; one that can be read is enough."""
+        beside = [held for held in (number + 1, number - 1) if held in self.logs.offsets.entries]
+        broken = [error for held in beside if (error := self.logs.offsets.outcome(held).error)]
+        return broken[0].problem if number > 0 and broken and len(broken) == len(beside) else None
+
+    def _sources(self, number: int, entry: OffsetEntry) -> tuple[SourceRange, ...]:
+        before = self.logs.offsets.get(number - 1)
+        earlier = {source.name: source.text for source in before.sources} if before else {}
+        start_known = number == 0 or before is not None
+        found = []
+        for source in entry.sources:
+            reads = source_range(
+                source.name,
+                earlier.get(source.name),
+                source.text,
+                start_known=start_known,
+                hint=self.logs.hint(source.name),
+                provider=source.provider,
+            )
+            counts_files = reads.kind in ("files", "table") and start_known
+            found.append(self._with_files(reads) if counts_files else reads)
+        return tuple(found)
+
+    def _with_files(self, reads: SourceRange) -> SourceRange:
+        end = log_offset(reads.end)
+        start = log_offset(reads.start) if reads.start is not None else -1
+        if not reads.moved or end is None or start is None:
+            return replace(reads, files=0 if not reads.moved else None)
+        try:
+            entries = self.source_log(reads.name).entries_between(start, end)
+        except CheckpointUnreadable:
+            entries = None
+        return replace(reads, files=None if entries is None else len(entries))
+
+    def source_log(self, name: str) -> FileSourceLog:
+        """A file source's log."""
+        if name not in self._source_logs:
+            self._source_logs[name] = FileSourceLog(self.files, f"{SOURCES}/{name}")
+        return self._source_logs[name]

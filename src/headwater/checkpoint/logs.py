@@ -1,0 +1,168 @@
+"""A checkpoint's logs, listed once and read only as far as they are asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Generic, TypeVar
+
+from headwater.checkpoint.commit_log import CommitEntry, parse_commit
+from headwater.checkpoint.files import Entry, Files
+from headwater.checkpoint.job_record import JobRecord, read_job_record
+from headwater.checkpoint.layout import COMMITS, METADATA, OFFSETS, SOURCES, STATE, batch_id, log_id
+from headwater.checkpoint.logtext import broken, read_bytes
+from headwater.checkpoint.offset_log import OffsetEntry, parse_offsets
+from headwater.checkpoint.operator_metadata import (
+    OperatorMetadata,
+    metadata_path,
+    parse_operator_metadata,
+    version_2_folder,
+)
+from headwater.checkpoint.query_metadata import QueryMetadata, parse_query_metadata
+from headwater.checkpoint.source_offsets import NO_HINT, SourceHint, hint_from_source_log
+from headwater.checkpoint.state_tree import StateTree
+from headwater.core.errors import CheckpointUnreadable
+from headwater.core.ids import StateVersion, StoreKey, batch_that_wrote
+
+Parsed = TypeVar("Parsed")
+
+
+@dataclass(frozen=True)
+class Outcome(Generic[Parsed]):
+    """A file that was read, or why it could not be."""
+
+    entry: Parsed | None
+    error: CheckpointUnreadable | None = None
+
+
+class BatchLog(Generic[Parsed]):
+    """``offsets/`` or ``commits/``: one file for each batch."""
+
+    def __init__(self, files: Files, folder: str, parse: Callable[[bytes, str], Parsed]) -> None:
+        self._files = files
+        self._parse = parse
+        self._outcomes: dict[int, Outcome[Parsed]] = {}
+        self.folder = folder
+
+    @cached_property
+    def entries(self) -> dict[int, Entry]:
+        """The files by batch; Spark takes ``07`` for 7 as well, the shortest name wins here."""
+        found: dict[int, Entry] = {}
+        for entry in sorted(self._files.entries(self.folder), key=lambda entry: -len(entry.name)):
+            number = batch_id(entry.name)
+            if number is not None and not entry.is_folder:
+                found[number] = entry
+        return found
+
+    @cached_property
+    def ids(self) -> tuple[int, ...]:
+        return tuple(sorted(self.entries))
+
+    @property
+    def latest(self) -> int | None:
+        return self.ids[-1] if self.ids else None
+
+    def path(self, number: int) -> str:
+        held = self.entries.get(number)
+        return f"{self.folder}/{held.name if held else number}"
+
+    def modified_ms(self, number: int) -> int | None:
+        held = self.entries.get(number)
+        return held.modified_ms if held else None
+
+    def outcome(self, number: int) -> Outcome[Parsed]:
+        """The entry, or what is wrong with it; never raises on bad data."""
+        if number not in self._outcomes:
+            try:
+                self._outcomes[number] = Outcome(self.read(number))
+            except CheckpointUnreadable as error:
+                self._outcomes[number] = Outcome(None, error)
+        return self._outcomes[number]
+
+    def get(self, number: int) -> Parsed | None:
+        """The entry, or None when it is not there or cannot be read."""
+        return self.outcome(number).entry if number in self.entries else None
+
+    def read(self, number: int) -> Parsed:
+        """The entry; raises ``CheckpointUnreadable`` when it is missing or broken."""
+        path = self.path(number)
+        if number not in self.entries:
+            raise broken("missing-file", path, "is not there")
+        return self._parse(read_bytes(self._files, path), path)
+
+
+class CheckpointLogs:
+    """Everything that a checkpoint says about itself in text, and the names of its state files."""
+
+    def __init__(self, files: Files) -> None:
+        self.files = files
+        self.offsets: BatchLog[OffsetEntry] = BatchLog(files, OFFSETS, parse_offsets)
+        self.commits: BatchLog[CommitEntry] = BatchLog(files, COMMITS, parse_commit)
+        self._hints: dict[str, SourceHint] = {}
+
+    @cached_property
+    def batch_ids(self) -> tuple[int, ...]:
+        return tuple(sorted({*self.offsets.ids, *self.commits.ids}))
+
+    @cached_property
+    def job(self) -> JobRecord:
+        return read_job_record(self.files)
+
+    @cached_property
+    def query(self) -> Outcome[QueryMetadata]:
+        try:
+            return Outcome(parse_query_metadata(read_bytes(self.files, METADATA)))
+        except CheckpointUnreadable as error:
+            return Outcome(None, error)
+
+    @cached_property
+    def state(self) -> StateTree:
+        """All stores, from one listing. The ids in format 2's file names come from the commits, when asked for."""
+        return StateTree(self.files.tree(STATE), self._unique_id)
+
+    def _unique_id(self, store: StoreKey, version: int) -> str | None:
+        commit = self.commits.get(batch_that_wrote(StateVersion(version)))
+        return commit.unique_id(store) if commit else None
+
+    def operator(self, operator_id: int, batch: int) -> OperatorMetadata | None:
+        """What an operator's metadata says as of a batch; None when there is none or it cannot be read."""
+        folder = version_2_folder(operator_id)
+        path = metadata_path(operator_id, self.state.names.get(folder, []), batch)
+        try:
+            return parse_operator_metadata(read_bytes(self.files, path), path)
+        except CheckpointUnreadable:
+            return None
+
+    def hint(self, source: str) -> SourceHint:
+        """What a source's own log, or the job's record, says about it."""
+        if source not in self._hints:
+            self._hints[source] = self._with_record(self._hint_from_log(source), only=self._one_source)
+        return self._hints[source]
+
+    @cached_property
+    def _one_source(self) -> bool:
+        latest = self.offsets.get(self.offsets.ids[-1]) if self.offsets.ids else None
+        return latest is not None and len(latest.sources) == 1
+
+    def _hint_from_log(self, source: str) -> SourceHint:
+        folder = f"{SOURCES}/{source}"
+        first = _first_log_name(entry.name for entry in self.files.entries(folder) if not entry.is_folder)
+        if first is None:
+            return NO_HINT
+        try:
+            return hint_from_source_log(read_bytes(self.files, f"{folder}/{first}"))
+        except CheckpointUnreadable:
+            return NO_HINT
+
+    def _with_record(self, hint: SourceHint, *, only: bool) -> SourceHint:
+        # The record names one source; with several in the query it cannot be told which of them it is.
+        kind = self.job.source_kind if only else None
+        if kind is None or (hint.kind is not None and (hint.kind, kind) not in (("files", "table"), ("rate", "rate"))):
+            return hint
+        return SourceHint(kind, hint.initial, self.job.rows_per_second)
+
+
+def _first_log_name(names: Iterable[str]) -> str | None:
+    numbered = [(number, name) for name in names if (number := log_id(name)) is not None]
+    return min(numbered)[1] if numbered else None
