@@ -11,6 +11,9 @@ from headwater.core.errors import HeadwaterError
 
 # In the order in which help shows them. Each file imports little at its top: all of them are loaded for --help.
 VERBS: tuple[str, ...] = (
+    "jobs",
+    "check",
+    "run",
     "jars",
 )
 

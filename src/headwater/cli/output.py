@@ -46,3 +46,22 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, title: st
         shown.add_row(*("" if cell is None else str(cell) for cell in row))
     terminal = sys.stdout.isatty()
     Console(width=None if terminal else 200, highlight=False, markup=False).print(shown)
+
+
+class LivingLine:
+    """The last line of a terminal, rewritten as things move on; plain lines when standard error is piped."""
+
+    def __init__(self) -> None:
+        self._alive = sys.stderr.isatty()
+
+    def show(self, text: str) -> None:
+        """Something that will be replaced. Not printed at all where lines cannot be rewritten."""
+        if self._alive:
+            print(f"\r\x1b[2K{text}", end="", file=sys.stderr, flush=True)
+
+    def keep(self, text: str) -> None:
+        """Something that stays."""
+        print(f"\r\x1b[2K{text}" if self._alive else text, file=sys.stderr, flush=True)
+
+    def clear(self) -> None:
+        self.show("")

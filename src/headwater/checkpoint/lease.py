@@ -1,0 +1,114 @@
+"""Who is working on a checkpoint. Spark has no lock of its own: an idle query holds no file open.
+
+On a local disk the lease is a POSIX lock that the operating system drops with the process, whatever ends it. The process
+that writes the checkpoint holds it: the JVM for a running job, Python for a change of ours. On an object store the
+lease is a record whose heartbeat must be younger than ``STALE_AFTER_MS``.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+
+from headwater.checkpoint.files import Files, LocalFiles
+from headwater.core.errors import CheckpointBusy
+from headwater.core.times import iso_from_ms
+
+LOCK = "_headwater/lease.lock"
+RECORD = "_headwater/lease.json"
+HEARTBEAT_MS = 5_000
+STALE_AFTER_MS = 30_000
+
+
+@dataclass(frozen=True)
+class Lease:
+    """What the holder says of itself."""
+
+    holder: str
+    pid: int
+    host: str
+    since_ms: int
+    heartbeat_ms: int
+
+    @classmethod
+    def of_this_process(cls, holder: str) -> Lease:
+        now = int(time.time() * 1000)
+        return cls(holder, os.getpid(), socket.gethostname(), now, now)
+
+    def to_bytes(self) -> bytes:
+        return json.dumps(asdict(self)).encode()
+
+
+def live_lease(files: Files) -> Lease | None:
+    """The lease that is held now, by whomever; None when the checkpoint is free as far as we can know."""
+    record = _read_record(files)
+    if isinstance(files, LocalFiles):
+        return (record or Lease("another process", 0, "this machine", 0, 0)) if _is_locked(files) else None
+    if record is None or time.time() * 1000 - record.heartbeat_ms > STALE_AFTER_MS:
+        return None
+    return record
+
+
+def refuse_if_held(files: Files, wish: str) -> None:
+    """Raise ``CheckpointBusy`` when somebody works on the checkpoint; ``wish`` is what was going to be done."""
+    lease = live_lease(files)
+    if lease is None:
+        return
+    raise CheckpointBusy(
+        "checkpoint-busy",
+        f"{wish}: {lease.holder} is running on this checkpoint",
+        evidence={
+            "checkpoint": files.location,
+            "process": f"{lease.pid} on {lease.host}",
+            "since": iso_from_ms(lease.since_ms),
+        },
+        remedy=f"kill {lease.pid}   (it ends the batch in hand), then try again",
+    )
+
+
+@contextmanager
+def held_by_us(files: Files, holder: str, wish: str) -> Iterator[None]:
+    """Hold the lease in this process while a change is made."""
+    refuse_if_held(files, wish)
+    if not isinstance(files, LocalFiles):
+        files.write(RECORD, Lease.of_this_process(holder).to_bytes())
+        try:
+            yield
+        finally:
+            files.remove(RECORD)
+        return
+    path = files.path_of(LOCK)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a+b") as handle:
+        try:
+            fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            refuse_if_held(files, wish)
+            raise
+        files.write(RECORD, Lease.of_this_process(holder).to_bytes())
+        yield
+
+
+def _read_record(files: Files) -> Lease | None:
+    try:
+        return Lease(**json.loads(files.read(RECORD)))
+    except (FileNotFoundError, NotADirectoryError, ValueError, TypeError):
+        return None
+
+
+def _is_locked(files: LocalFiles) -> bool:
+    try:
+        with files.path_of(LOCK).open("r+b") as handle:
+            try:
+                fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                return True
+            return False
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
+        return False

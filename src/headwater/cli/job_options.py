@@ -1,0 +1,70 @@
+"""Options that ``check``, ``run`` and ``replay`` share: how a job is named and what takes the place of its parts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from headwater.core.errors import UsageProblem
+
+if TYPE_CHECKING:
+    from headwater.jobs.job import Job
+
+JobName = Annotated[str, typer.Argument(metavar="JOB", help="A gallery name, module:NAME or file.py:NAME.")]
+SourceUri = Annotated[str | None, typer.Option("--source", help="URI to read from instead of the job's own source.")]
+SinkUri = Annotated[str | None, typer.Option("--sink", help="URI to write to instead of the job's own sink.")]
+ModeName = Annotated[str | None, typer.Option("--mode", help="Output mode: complete, append or update.")]
+Settings = Annotated[list[str] | None, typer.Option("--set", help="A parameter of the job: name=value. Repeatable.")]
+Conf = Annotated[list[str] | None, typer.Option("--conf", help="A Spark setting: key=value. Repeatable.")]
+
+
+def pairs(texts: Sequence[str] | None, option: str) -> dict[str, str]:
+    """``name=value`` words as a dictionary."""
+    found: dict[str, str] = {}
+    for text in texts or ():
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise UsageProblem("bad-option", f"{option} {text!r} is not of the form name=value")
+        found[name.strip()] = value.strip()
+    return found
+
+
+def chosen_job(
+    reference: str,
+    *,
+    source: str | None = None,
+    sink: str | None = None,
+    mode: str | None = None,
+    trigger: str | None = None,
+    settings: Sequence[str] | None = None,
+) -> Job:
+    """The job that the words of a command line mean."""
+    from headwater.jobs.loading import load_job
+    from headwater.jobs.uris import sink_from_uri, source_from_uri
+
+    job = load_job(reference).with_settings(pairs(settings, "--set"))
+    changes: dict[str, Any] = {}
+    if source:
+        changes["reads"] = source_from_uri(source, job.reads)
+    if sink:
+        changes["writes"] = sink_from_uri(sink, job.writes)
+    if mode:
+        changes["mode"] = mode
+    if trigger:
+        changes["trigger"] = trigger
+    return replace(job, **changes)
+
+
+def jars_for(job: Job, checkpoint: str = "") -> list[str]:
+    """Only what this job needs is resolved: a first run on files waits for no download."""
+    paths = [checkpoint, getattr(job.reads, "path", ""), getattr(job.writes, "path", "")]
+    kafka = "kafka" in {job.reads.kind, job.writes.kind}
+    return [*(["spark"] if kafka else []), *(["s3"] if any(path.startswith("s3a://") for path in paths) else [])]
+
+
+def log_file(job: Job) -> Path:
+    return Path(".headwater/logs") / f"{job.name}.log"

@@ -1,0 +1,161 @@
+"""Where a job reads and writes, as small values. They know no Spark; ``headwater.spark`` brings them to life."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+    Schema: TypeAlias = str | StructType | None
+
+Options: TypeAlias = Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Decoding:
+    """How a source's raw records become columns.
+
+    ``schema`` is a DDL string or a ``StructType``; ``options`` are those of Spark's JSON or CSV reader, for example
+    ``timestampFormat``. A record that does not fit is counted as malformed and never reaches the job's function.
+    """
+
+    schema: Schema = None
+    format: str | None = None
+    options: Options = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Kafka:
+    """A topic. As a sink each row becomes a JSON value, keyed by the columns named in ``key``."""
+
+    topic: str
+    schema: Schema = None
+    format: str = "json"
+    servers: str = "127.0.0.1:9092"
+    key: str | tuple[str, ...] | None = None
+    options: Options = field(default_factory=dict)
+    decode: Options = field(default_factory=dict)
+
+    kind: ClassVar[str] = "kafka"
+
+    @property
+    def decoding(self) -> Decoding:
+        return Decoding(self.schema, self.format, self.decode)
+
+
+@dataclass(frozen=True)
+class Files:
+    """A folder of files: csv, text, json, orc or parquet. Read oldest first unless ``latestFirst`` is set.
+
+    Without ``format`` a source reads json and a sink writes parquet.
+    """
+
+    path: str
+    schema: Schema = None
+    format: str | None = None
+    options: Options = field(default_factory=dict)
+    decode: Options = field(default_factory=dict)
+
+    kind: ClassVar[str] = "files"
+
+    @property
+    def decoding(self) -> Decoding:
+        return Decoding(self.schema, self.format, self.decode)
+
+
+@dataclass(frozen=True)
+class Socket:
+    """Lines from a TCP server, for trying things out: they cannot be read again after a failure."""
+
+    host: str = "127.0.0.1"
+    port: int = 9999
+    schema: Schema = None
+    format: str = "text"
+    options: Options = field(default_factory=dict)
+    decode: Options = field(default_factory=dict)
+
+    kind: ClassVar[str] = "socket"
+
+    @property
+    def decoding(self) -> Decoding:
+        return Decoding(self.schema, self.format, self.decode)
+
+
+@dataclass(frozen=True)
+class Rate:
+    """Spark's own generator: ``timestamp`` and ``value``, so many rows a second."""
+
+    rows_per_second: int = 1
+    options: Options = field(default_factory=dict)
+
+    kind: ClassVar[str] = "rate"
+    decoding: ClassVar[Decoding] = Decoding()
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of the session's catalog."""
+
+    name: str
+    format: str | None = None
+    options: Options = field(default_factory=dict)
+
+    kind: ClassVar[str] = "table"
+    decoding: ClassVar[Decoding] = Decoding()
+
+
+@dataclass(frozen=True)
+class Console:
+    """Spark's own batch tables on standard output, untruncated."""
+
+    options: Options = field(default_factory=dict)
+
+    kind: ClassVar[str] = "console"
+
+
+@dataclass(frozen=True)
+class Memory:
+    """A table in this process's memory that SQL can ask."""
+
+    name: str
+
+    kind: ClassVar[str] = "memory"
+    options: ClassVar[Options] = {}
+
+
+@dataclass(frozen=True)
+class Postgres:
+    """Rows upserted by ``key``, every batch exactly once. ``url`` is a libpq URL without Headwater's own options.
+
+    A struct column such as ``window`` becomes ``window_start`` and ``window_end``; naming ``window`` in ``key`` means both.
+    """
+
+    url: str
+    table: str
+    key: tuple[str, ...]
+
+    kind: ClassVar[str] = "postgresql"
+    options: ClassVar[Options] = {}
+
+
+Source: TypeAlias = Kafka | Files | Socket | Rate | Table
+Sink: TypeAlias = Kafka | Files | Table | Console | Memory | Postgres
+
+
+def decoded_like(source: Source, original: Source) -> Source:
+    """A source that took another's place reads the same records: it inherits schema and decoding options.
+
+    The record format is inherited too, unless the new source names its own.
+    """
+    if not isinstance(source, Kafka | Files | Socket):
+        return source
+    known = original.decoding
+    inherited: dict[str, Any] = {"schema": source.schema or known.schema, "decode": {**known.options, **source.decode}}
+    if (isinstance(source, Kafka | Socket) and known.format in {"json", "csv", "text"}) or (
+        isinstance(source, Files) and source.format is None
+    ):
+        inherited["format"] = known.format
+    return replace(source, **inherited)

@@ -1,0 +1,32 @@
+"""Visits per browser and 5-minute window, carried on from batch to batch.
+
+The state holds one row for each open window and browser. A record may come up to 20 minutes late: when the watermark
+passes the end of a window, Spark lets the window go, and what still comes for it is dropped.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from headwater import Job, Kafka
+
+VISIT = "userId INT, page STRING, eventTime TIMESTAMP, browser STRING"
+
+
+def browser_stats(visits: DataFrame, *, window: str = "5 minutes", watermark: str = "20 minutes") -> DataFrame:
+    """Visits per browser and window, updated as records come in."""
+    return (
+        visits.withWatermark("eventTime", watermark)
+        .groupBy("browser", F.window("eventTime", window))
+        .agg(F.count("*").alias("count"), F.max("eventTime").alias("last_event_time_in_window"))
+    )
+
+
+BROWSER_STATS_STATEFUL = Job(
+    "browser-stats-stateful",
+    browser_stats,
+    reads=Kafka("visits", schema=VISIT),
+    writes=Kafka("browser-stats-stateful", key="browser"),
+    mode="update",
+)

@@ -1,0 +1,96 @@
+"""Spark's exceptions in our words: the problem, the evidence and a remedy, never a stack trace."""
+
+from __future__ import annotations
+
+import re
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import AnalysisException, PySparkException, StreamingQueryException
+
+from headwater.core.errors import HeadwaterError, JobFailed, JobRefused
+
+CONDITION = re.compile(r"^\[(?P<name>[A-Z0-9_.]+)\]\s*")
+TRAILING_STATE = re.compile(r"\s*SQLSTATE: \w+.*", re.DOTALL)
+
+
+@contextmanager
+def explained(problem: str) -> Iterator[None]:
+    """Turns what Spark raises while a job is put together into a refusal."""
+    try:
+        yield
+    except HeadwaterError:
+        raise
+    except (PySparkException, Py4JJavaError) as error:
+        raise refusal(problem, error) from error
+
+
+def refusal(problem: str, error: Exception) -> JobRefused:
+    """What Spark says against a plan, as a refusal of the job."""
+    condition, sentence = condition_of(error), first_sentence(error)
+    if condition.startswith("UNRESOLVED_COLUMN"):
+        parameters = error.getMessageParameters() if isinstance(error, AnalysisException) else {}
+        name = (parameters or {}).get("objectName", "a column")
+        known = (parameters or {}).get("proposal", "")
+        return JobRefused(
+            "unknown-column",
+            f"there is no column {name}",
+            evidence={"columns": known.replace("`", "")} if known else {"Spark says": sentence},
+            remedy="use one of these, or add the field to the source's schema",
+        )
+    return JobRefused("spark-refuses", problem, evidence={condition or "Spark says": sentence})
+
+
+def failure(name: str, error: Exception) -> JobFailed:
+    """Why a running query ended."""
+    text = str(error)
+    python = re.search(r"Traceback \(most recent call last\):.*?\n(\w[\w.]*(?:Error|Exception)?: .*)", text, re.DOTALL)
+    evidence = {"cause": python[1].splitlines()[0] if python else root_cause(error)}
+    where = re.findall(r'File "([^"]+)", line (\d+), in (\w+)', text)
+    own = [place for place in where if "/pyspark/" not in place[0] and "headwater/spark" not in place[0]]
+    if own:
+        file, line, function = own[-1]
+        evidence["in"] = f"{file}:{line} ({function})"
+    return JobFailed(
+        "job-failed", f"{name} failed", evidence=evidence, remedy="add --debug to see Spark's whole account"
+    )
+
+
+def condition_of(error: Exception) -> str:
+    if isinstance(error, PySparkException):
+        return str(error.getCondition() or "")
+    found = CONDITION.search(_java_message(error))
+    return found["name"] if found else ""
+
+
+def first_sentence(error: Exception) -> str:
+    text = TRAILING_STATE.sub("", CONDITION.sub("", _java_message(error))).strip()
+    line = text.splitlines()[0] if text else type(error).__name__
+    return line.removesuffix(";")
+
+
+def root_cause(error: Exception) -> str:
+    """The innermost Java message: the outer ones only say that something failed."""
+    cause = getattr(error, "_origin", None) or getattr(error, "java_exception", None)
+    if cause is None:
+        return first_sentence(error)
+    while cause.getCause() is not None:
+        cause = cause.getCause()
+    text = TRAILING_STATE.sub("", str(cause.getMessage() or cause.toString())).strip()
+    return text.splitlines()[0] if text else str(cause.getClass().getName())
+
+
+def _java_message(error: Exception) -> str:
+    if isinstance(error, Py4JJavaError):
+        return str(error.java_exception.getMessage() or error.java_exception.toString())
+    if isinstance(error, StreamingQueryException):
+        return root_cause(error)
+    return str(error)
+
+
+def user_code_place(error: BaseException, file: str) -> str | None:
+    """``file:line`` of the innermost frame of the user's own file, for mistakes in a job's function."""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
+    return f"{file}:{frames[-1].lineno}" if frames else None

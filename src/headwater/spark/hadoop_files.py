@@ -1,0 +1,73 @@
+"""Small files next to a checkpoint on an object store, through Spark's own Hadoop client and its credentials."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from headwater.checkpoint.files import Entry, walk
+
+
+class HadoopFiles:
+    """Just as much of ``Files`` as a running job needs for its record and its lease."""
+
+    is_local = False
+
+    def __init__(self, spark: SparkSession, root: str) -> None:
+        assert spark._jvm is not None
+        self._jvm: Any = spark._jvm
+        self._root = root.rstrip("/")
+        hadoop_conf = spark._jsc.hadoopConfiguration()
+        self._system = self._path("").getFileSystem(hadoop_conf)
+
+    @property
+    def location(self) -> str:
+        return self._root
+
+    def _path(self, path: str) -> Any:
+        return self._jvm.org.apache.hadoop.fs.Path(f"{self._root}/{path}" if path else self._root)
+
+    def read(self, path: str) -> bytes:
+        if not self.exists(path):
+            raise FileNotFoundError(path)
+        stream = self._system.open(self._path(path))
+        try:
+            return bytes(self._jvm.org.apache.commons.io.IOUtils.toByteArray(stream))
+        finally:
+            stream.close()
+
+    def exists(self, path: str) -> bool:
+        return bool(self._system.exists(self._path(path)))
+
+    def entries(self, folder: str) -> list[Entry]:
+        if not self.exists(folder):
+            return []
+        found = [
+            Entry(item.getPath().getName(), item.isDirectory(), item.getLen(), item.getModificationTime())
+            for item in self._system.listStatus(self._path(folder))
+        ]
+        return sorted(found, key=lambda entry: entry.name)
+
+    def tree(self, folder: str) -> dict[str, list[str]]:
+        found: dict[str, list[str]] = {}
+        for path, entry in walk(self, folder):
+            found.setdefault(path.rpartition("/")[0], []).append(entry.name)
+        return found
+
+    def write(self, path: str, data: bytes) -> None:
+        stream = self._system.create(self._path(path), True)
+        stream.write(data)
+        stream.close()
+
+    def move(self, source: str, target: str) -> None:
+        self._system.rename(self._path(source), self._path(target))
+
+    def copy(self, source: str, target: str) -> None:
+        self.write(target, self.read(source))
+
+    def remove(self, path: str) -> None:
+        self._system.delete(self._path(path), False)
+
+    def remove_folder(self, folder: str) -> None:
+        self._system.delete(self._path(folder), True)

@@ -1,0 +1,82 @@
+"""What Spark would refuse when the query starts, found before it starts. Spark's own checker is the judge."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import AnalysisException, PySparkException
+from pyspark.errors.exceptions.captured import convert_exception
+from pyspark.sql import DataFrame, SparkSession
+
+from headwater.core.errors import JobRefused
+from headwater.jobs.job import Job
+from headwater.spark.failures import refusal
+
+PROVIDER = "spark.sql.streaming.stateStore.providerClass"
+CUSTOM_STATE_NODES = ("TransformWithState", "TransformWithStateInPySpark")
+
+
+def check_plan(spark: SparkSession, job: Job, result: DataFrame) -> None:
+    """Raise ``JobRefused`` where Spark would throw at the start of the query."""
+    plan = result._jdf.queryExecution().analyzed()
+    _check_custom_state(spark, job, plan)
+    jvm: Any = spark._jvm
+    mode = getattr(jvm.org.apache.spark.sql.streaming.OutputMode, job.mode.capitalize())()
+    try:
+        jvm.org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker.checkForStreaming(plan, mode)
+    except Py4JJavaError as error:
+        raise _explain_mode(job, convert_exception(error.java_exception)) from error
+    except PySparkException as error:
+        raise _explain_mode(job, error) from error
+
+
+def nodes(plan: Any) -> Iterator[Any]:
+    """Every node of a JVM plan, root first."""
+    yield plan
+    children = plan.children()
+    for index in range(children.size()):
+        yield from nodes(children.apply(index))
+
+
+def _check_custom_state(spark: SparkSession, job: Job, plan: Any) -> None:
+    provider = spark.conf.get(PROVIDER) or ""
+    if "RocksDB" in provider or not any(node.nodeName() in CUSTOM_STATE_NODES for node in nodes(plan)):
+        return
+    raise JobRefused(
+        "state-store",
+        f"{job.name} keeps custom state, which this state store cannot hold",
+        evidence={"state store": provider.rpartition(".")[2], "needs": "RocksDBStateStoreProvider"},
+        remedy=f"headwater run {job.name}   (without --conf {PROVIDER}=…)",
+    )
+
+
+def _explain_mode(job: Job, error: Exception) -> JobRefused:
+    parameters = (error.getMessageParameters() or {}) if isinstance(error, AnalysisException) else {}
+    operation = str(parameters.get("operation", ""))
+    if "without watermark" in operation:
+        return JobRefused(
+            "mode",
+            f"{job.name} cannot run in append mode: its aggregation has no watermark",
+            evidence={"why": "append gives a row once it is final, and without a watermark no group ever is"},
+            remedy='add .withWatermark("event_time", "20 minutes") before groupBy, and group by a window of that time; '
+            "or --mode update or complete",
+        )
+    if "no streaming aggregations" in operation:
+        return JobRefused(
+            "mode",
+            f"{job.name} cannot run in complete mode: it has no aggregation",
+            evidence={
+                "why": "complete gives the whole result every time, and without an aggregation that never stops growing"
+            },
+            remedy="--mode append",
+        )
+    if "session window" in operation:
+        return JobRefused(
+            "mode",
+            f"{job.name} cannot run in update mode: it groups by session_window",
+            evidence={"why": "a session's bounds are part of its key and change while it grows"},
+            remedy="--mode append, or complete",
+        )
+    return refusal(f"Spark cannot run {job.name} in {job.mode} mode", error)

@@ -1,0 +1,188 @@
+"""PostgreSQL upsert: every batch's rows and its number in one transaction, so that it is applied exactly once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import psycopg
+from psycopg import sql
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import DataType, DecimalType, StructType
+
+from headwater.core.errors import JobRefused, ServiceUnreachable
+from headwater.core.uris import redact
+from headwater.jobs.endpoints import Postgres
+
+FENCE = "headwater_batches"
+QUERY_ID_PROPERTY = "sql.streaming.queryId"
+COLUMN_TYPES = {
+    "boolean": "boolean",
+    "tinyint": "smallint",
+    "smallint": "smallint",
+    "int": "integer",
+    "bigint": "bigint",
+    "float": "real",
+    "double": "double precision",
+    "string": "text",
+    "binary": "bytea",
+    "date": "date",
+    "timestamp": "timestamptz",
+    "timestamp_ntz": "timestamp",
+}
+
+
+@dataclass(frozen=True)
+class TableColumn:
+    """One column of the table and the Spark column that fills it (a dotted path, or JSON of something nested)."""
+
+    name: str
+    type: str
+    path: str
+    as_json: bool = False
+
+    def expression(self) -> Column:
+        column = F.col(self.path)
+        return (F.to_json(column) if self.as_json else column).alias(self.name)
+
+
+def table_columns(schema: StructType, prefix: str = "", path: str = "") -> list[TableColumn]:
+    """Structs are laid flat (``window_start``), arrays and maps become ``jsonb``."""
+    columns: list[TableColumn] = []
+    for field in schema.fields:
+        name, place = prefix + field.name, f"{path}`{field.name}`"
+        if isinstance(field.dataType, StructType):
+            columns += table_columns(field.dataType, f"{name}_", f"{place}.")
+        else:
+            kind = _column_type(field.dataType)
+            columns.append(TableColumn(name, kind or "jsonb", place, as_json=kind is None))
+    return columns
+
+
+def _column_type(spark_type: DataType) -> str | None:
+    if isinstance(spark_type, DecimalType):
+        return f"numeric({spark_type.precision},{spark_type.scale})"
+    return COLUMN_TYPES.get(spark_type.simpleString())
+
+
+def key_columns(sink: Postgres, columns: Sequence[TableColumn]) -> list[str]:
+    """The key's columns; naming a struct means all of its parts."""
+    names = [column.name for column in columns]
+    chosen: list[str] = []
+    for part in sink.key:
+        found = [part] if part in names else [name for name in names if name.startswith(f"{part}_")]
+        if not found:
+            raise JobRefused(
+                "unknown-column",
+                f"the key of table {sink.table} names {part!r}, which the job does not give",
+                evidence={"columns": ", ".join(names)},
+                remedy="name one or more of these in key=",
+            )
+        chosen += found
+    return chosen
+
+
+def connect(sink: Postgres) -> psycopg.Connection:
+    try:
+        connection = psycopg.connect(sink.url, connect_timeout=5)
+    except psycopg.OperationalError as error:
+        raise ServiceUnreachable(
+            "postgres-unreachable",
+            "PostgreSQL does not let us in",
+            evidence={"server": redact(sink.url), "it says": " ".join(str(error).split())},
+            remedy="check address, user and password: psql " + redact(sink.url),
+        ) from error
+    connection.execute("SET TIME ZONE 'UTC'")
+    return connection
+
+
+def prepare(sink: Postgres, schema: StructType) -> None:
+    """Create what is missing: the table with its primary key, and the table that remembers which batch came last."""
+    columns = table_columns(schema)
+    key = key_columns(sink, columns)
+    definitions = sql.SQL(", ").join(
+        sql.SQL("{} {}").format(sql.Identifier(column.name), sql.SQL(column.type)) for column in columns
+    )
+    with connect(sink) as connection:
+        connection.execute("SELECT pg_advisory_xact_lock(7237198)")  # two jobs may get here at once
+        connection.execute(
+            sql.SQL("CREATE TABLE IF NOT EXISTS {} ({}, PRIMARY KEY ({}))").format(
+                _identifier(sink.table), definitions, _names(key)
+            )
+        )
+        connection.execute(
+            sql.SQL(
+                "CREATE TABLE IF NOT EXISTS {} (query_id text, target text, batch_id bigint NOT NULL, "
+                "applied_at timestamptz NOT NULL DEFAULT now(), PRIMARY KEY (query_id, target))"
+            ).format(sql.Identifier(FENCE))
+        )
+
+
+def upsert_batch(sink: Postgres, frame: DataFrame, batch_id: int) -> None:
+    """Apply one micro-batch, unless it was applied before: then it only runs, so that its state is written."""
+    query_id = frame.sparkSession.sparkContext.getLocalProperty(QUERY_ID_PROPERTY)
+    if query_id is None:
+        raise ValueError("upsert_batch works inside a streaming query only")
+    columns = table_columns(frame.schema)
+    flat = frame.select(*[column.expression() for column in columns])
+    with connect(sink) as connection:
+        found = connection.execute(
+            sql.SQL("SELECT batch_id FROM {} WHERE query_id = %s AND target = %s FOR UPDATE").format(
+                sql.Identifier(FENCE)
+            ),
+            (query_id, sink.table),
+        ).fetchone()
+        if found is not None and found[0] >= batch_id:
+            flat.write.format("noop").mode("overwrite").save()
+            return
+        _copy_and_merge(connection, sink, columns, flat)
+        connection.execute(
+            sql.SQL(
+                "INSERT INTO {} (query_id, target, batch_id) VALUES (%s, %s, %s) ON CONFLICT (query_id, target) "
+                "DO UPDATE SET batch_id = EXCLUDED.batch_id, applied_at = now()"
+            ).format(sql.Identifier(FENCE)),
+            (query_id, sink.table, batch_id),
+        )
+
+
+def _copy_and_merge(
+    connection: psycopg.Connection, sink: Postgres, columns: Sequence[TableColumn], flat: DataFrame
+) -> None:
+    names = [column.name for column in columns]
+    key = key_columns(sink, columns)
+    staging = sql.Identifier("headwater_incoming")
+    connection.execute(
+        sql.SQL(
+            "CREATE TEMP TABLE {} ON COMMIT DROP AS SELECT {}, 0::bigint AS headwater_order FROM {} LIMIT 0"
+        ).format(staging, _names(names), _identifier(sink.table))
+    )
+    with (
+        connection.cursor() as cursor,
+        cursor.copy(sql.SQL("COPY {} ({}, headwater_order) FROM STDIN").format(staging, _names(names))) as copy,
+    ):
+        for order, row in enumerate(flat.toLocalIterator(prefetchPartitions=True)):
+            copy.write_row((*row, order))
+    rest = [name for name in names if name not in key]
+    action = (
+        sql.SQL("DO UPDATE SET {}").format(
+            sql.SQL(", ").join(sql.SQL("{0} = EXCLUDED.{0}").format(sql.Identifier(name)) for name in rest)
+        )
+        if rest
+        else sql.SQL("DO NOTHING")
+    )
+    # A batch may hold a key twice; the later row wins, as it would one row at a time.
+    connection.execute(
+        sql.SQL(
+            "INSERT INTO {table} ({names}) SELECT DISTINCT ON ({key}) {names} FROM {staging} "
+            "ORDER BY {key}, headwater_order DESC ON CONFLICT ({key}) {action}"
+        ).format(table=_identifier(sink.table), names=_names(names), key=_names(key), staging=staging, action=action)
+    )
+
+
+def _identifier(table: str) -> sql.Composable:
+    return sql.Identifier(*table.split("."))
+
+
+def _names(names: Sequence[str]) -> sql.Composable:
+    return sql.SQL(", ").join(sql.Identifier(name) for name in names)

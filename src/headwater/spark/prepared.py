@@ -1,0 +1,114 @@
+"""A job put together on a session: everything that can be refused has been, and nothing has started."""
+
+from __future__ import annotations
+
+import inspect
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.types import StructType
+
+from headwater.core.errors import HeadwaterError, JobRefused
+from headwater.jobs.endpoints import Files, Kafka, Postgres
+from headwater.jobs.job import Job
+from headwater.jobs.rules import check_job
+from headwater.jobs.triggers import parse_trigger
+from headwater.spark import postgres
+from headwater.spark.failures import explained, first_sentence, user_code_place
+from headwater.spark.plan_checks import check_plan
+from headwater.spark.reading import read_stream, require_columns
+from headwater.spark.writing import BatchWriter, batch_writer, encode_for, start_stream
+
+
+@dataclass(frozen=True)
+class PreparedJob:
+    """``frame`` is the stream that will be written; for a per-batch job it is the decoded source."""
+
+    spark: SparkSession
+    job: Job
+    frame: DataFrame
+    schema: StructType
+
+    def start(self, checkpoint: str, query_name: str | None = None) -> StreamingQuery:
+        """Start the query into the job's own sink."""
+        job = self.job
+        writer = self.frame.writeStream.outputMode(job.mode).option("checkpointLocation", checkpoint)
+        arguments = parse_trigger(job.trigger).spark_arguments()
+        if arguments:
+            writer = writer.trigger(**arguments)
+        if query_name:
+            writer = writer.queryName(query_name)
+        if job.per_batch:
+            return writer.foreachBatch(_on_each_batch(job, batch_writer(self.spark, job.writes, self.schema))).start()
+        return start_stream(self.spark, writer, job.writes, self.schema)
+
+
+def prepare_job(spark: SparkSession, job: Job, *, source: DataFrame | None = None) -> PreparedJob:
+    """Build the job's plan and check it. ``source`` stands in for the job's own (tests and replays use that)."""
+    check_job(job)
+    frame = read_stream(spark, job.reads) if source is None else source
+    if job.per_batch:
+        result = apply_function(job, spark.createDataFrame([], frame.schema))
+        _check_sink_columns(job, result)
+        return PreparedJob(spark, job, frame, result.schema)
+    result = apply_function(job, frame)
+    if not result.isStreaming:
+        raise JobRefused(
+            "not-a-stream",
+            f"{job.name} gives a static DataFrame",
+            remedy="build the result from the DataFrame that the function is given, or set per_batch=True",
+        )
+    _check_sink_columns(job, result)
+    check_plan(spark, job, result)
+    return PreparedJob(spark, job, encode_for(job.writes, result), result.schema)
+
+
+def check_only(spark: SparkSession, job: Job) -> None:
+    """All that ``run`` would refuse about the job itself; services and folders need not be there."""
+    check_job(job)
+    if isinstance(job.reads, Files) and "://" not in job.reads.path and not Path(job.reads.path).exists():
+        with tempfile.TemporaryDirectory() as empty:
+            prepare_job(spark, replace(job, reads=replace(job.reads, path=empty)))
+        return
+    prepare_job(spark, job)
+
+
+def apply_function(job: Job, frame: DataFrame) -> DataFrame:
+    """Call the job's function; its mistakes come back with the line of the user's file where they are."""
+    try:
+        with explained(f"the function of {job.name} does not fit its source"):
+            result = job(frame)
+            result.schema  # noqa: B018  Spark resolves columns here at the latest
+    except HeadwaterError:
+        raise
+    except Exception as error:
+        place = user_code_place(error, inspect.getsourcefile(job.transform) or "")
+        raise JobRefused(
+            "job-function",
+            f"the function of {job.name} breaks: {type(error).__name__}: {first_sentence(error)}",
+            evidence={"in": place} if place else None,
+            remedy="add --debug to see the whole traceback",
+        ) from error
+    if not isinstance(result, DataFrame):
+        raise JobRefused("job-function", f"the function of {job.name} gives {type(result).__name__}, not a DataFrame")
+    return result
+
+
+def _on_each_batch(job: Job, write: BatchWriter) -> Callable[[DataFrame, int], None]:
+    def run_batch(batch: DataFrame, batch_id: int) -> None:
+        write(job(batch), batch_id)
+
+    return run_batch
+
+
+def _check_sink_columns(job: Job, result: DataFrame) -> None:
+    sink = job.writes
+    if isinstance(sink, Kafka) and sink.key is not None:
+        names = (sink.key,) if isinstance(sink.key, str) else sink.key
+        require_columns(result, tuple(name.partition(".")[0] for name in names), "the Kafka key")
+    if isinstance(sink, Postgres):
+        postgres.key_columns(sink, postgres.table_columns(result.schema))

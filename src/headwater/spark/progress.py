@@ -1,0 +1,97 @@
+"""What Spark reports after each batch, as the few numbers that people watch."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql.streaming.listener import (
+    QueryIdleEvent,
+    QueryProgressEvent,
+    QueryStartedEvent,
+    QueryTerminatedEvent,
+    StreamingQueryListener,
+)
+
+from headwater.spark.decoding import METRIC
+
+EPOCH_START = "1970-01-01T00:00:00.000Z"
+
+
+@dataclass(frozen=True)
+class BatchProgress:
+    """One batch. ``dropped`` is Spark's own count, after partial aggregation; ``malformed`` counts records."""
+
+    batch_id: int
+    input_rows: int
+    rows_per_second: float
+    duration_ms: int
+    watermark: str | None
+    state_rows: int
+    state_bytes: int
+    dropped: int
+    malformed: int
+    raw: dict[str, Any]
+
+    @classmethod
+    def from_spark(cls, progress: dict[str, Any]) -> BatchProgress:
+        operators = progress.get("stateOperators") or []
+        observed = (progress.get("observedMetrics") or {}).get(METRIC) or {}
+        watermark = (progress.get("eventTime") or {}).get("watermark")
+        return cls(
+            batch_id=int(progress["batchId"]),
+            input_rows=int(progress.get("numInputRows") or 0),
+            rows_per_second=float(progress.get("processedRowsPerSecond") or 0.0),
+            duration_ms=int(
+                (progress.get("durationMs") or {}).get("triggerExecution") or progress.get("batchDuration") or 0
+            ),
+            watermark=None if watermark == EPOCH_START else watermark,
+            state_rows=sum(int(operator.get("numRowsTotal") or 0) for operator in operators),
+            state_bytes=sum(int(operator.get("memoryUsedBytes") or 0) for operator in operators),
+            dropped=sum(int(operator.get("numRowsDroppedByWatermark") or 0) for operator in operators),
+            malformed=int(observed.get("malformed") or 0),
+            raw=progress,
+        )
+
+    def line(self) -> str:
+        """One line for a person."""
+        parts = [
+            f"batch {self.batch_id}",
+            f"{self.input_rows} rows",
+            f"{self.rows_per_second:,.0f} rows/s",
+            f"{self.duration_ms} ms",
+        ]
+        if self.watermark:
+            parts.append(f"watermark {self.watermark}")
+        if self.raw.get("stateOperators"):
+            parts.append(f"state {self.state_rows} rows")
+        parts.append(f"dropped {self.dropped}")
+        parts.append(f"malformed {self.malformed}")
+        return "  ".join(parts)
+
+
+class ProgressListener(StreamingQueryListener):
+    """Hands every batch that ran to a function. Spark calls it from a thread of its own."""
+
+    def __init__(self, on_batch: Callable[[BatchProgress], None]) -> None:
+        self._on_batch = on_batch
+        self._last_batch_id: int | None = None
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802  Spark's name
+        pass
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
+        batch = BatchProgress.from_spark(json.loads(event.progress.json))
+        # An idle query reports its last batch id again, every ten seconds, with nothing in it.
+        if batch.batch_id == self._last_batch_id and batch.input_rows == 0:
+            return
+        self._last_batch_id = batch.batch_id
+        self._on_batch(batch)
+
+    def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802
+        pass
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
+        pass

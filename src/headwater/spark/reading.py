@@ -1,0 +1,101 @@
+"""Sources brought to life: a streaming DataFrame of decoded, counted records."""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StringType
+
+from headwater.core.errors import JobRefused, ServiceUnreachable
+from headwater.jobs.endpoints import Decoding, Files, Kafka, Rate, Socket, Source, Table
+from headwater.spark.decoding import CORRUPT, METRIC, decode_lines, keep_well_formed, parse_schema
+from headwater.spark.failures import explained
+from headwater.spark.tables import register_table
+
+
+def read_stream(spark: SparkSession, source: Source) -> DataFrame:
+    """The source as the job's function sees it. Nothing starts yet."""
+    with explained(f"{source.kind} cannot be read"):
+        match source:
+            case Kafka():
+                return _kafka(spark, source)
+            case Files():
+                return _files(spark, source)
+            case Socket():
+                return _socket(spark, source)
+            case Rate():
+                return _rate(spark, source)
+            case Table():
+                return _table(spark, source)
+
+
+def _kafka(spark: SparkSession, source: Kafka) -> DataFrame:
+    options = {"startingOffsets": "earliest", "kafka.bootstrap.servers": source.servers, **source.options}
+    if not {"subscribe", "subscribePattern", "assign"} & options.keys():
+        options["subscribe"] = source.topic
+    raw = spark.readStream.format("kafka").options(**options).load()
+    return decode_lines(spark, raw, source.decoding)
+
+
+def _files(spark: SparkSession, source: Files) -> DataFrame:
+    format_name = source.format or "json"
+    reader = spark.readStream.options(**source.options)
+    match format_name:
+        case "json" | "text":
+            # Read as lines, so that a record is the same thing here as in Kafka and can be found again by its line.
+            return decode_lines(
+                spark, reader.format("text").load(source.path), Decoding(source.schema, format_name, source.decode)
+            )
+        case "csv":
+            schema = parse_schema(spark, Decoding(source.schema, "csv"))
+            marked = (
+                reader.format("csv")
+                .schema(schema.add(CORRUPT, StringType()))
+                .options(mode="PERMISSIVE", columnNameOfCorruptRecord=CORRUPT, **source.decode)
+                .load(source.path)
+            )
+            return keep_well_formed(marked, witness=schema.fieldNames()[0])
+        case _:
+            schema = (
+                spark.read.format(format_name).load(source.path).schema
+                if source.schema is None
+                else parse_schema(spark, Decoding(source.schema, format_name))
+            )
+            return _count_all(reader.format(format_name).schema(schema).load(source.path))
+
+
+def _socket(spark: SparkSession, source: Socket) -> DataFrame:
+    raw = spark.readStream.format("socket").options(host=source.host, port=str(source.port), **source.options).load()
+    return decode_lines(spark, raw, source.decoding)
+
+
+def _rate(spark: SparkSession, source: Rate) -> DataFrame:
+    options = {"rowsPerSecond": str(source.rows_per_second), **source.options}
+    return _count_all(spark.readStream.format("rate").options(**options).load())
+
+
+def _table(spark: SparkSession, source: Table) -> DataFrame:
+    register_table(spark, source)
+    if not spark.catalog.tableExists(source.name):
+        raise ServiceUnreachable(
+            "no-table",
+            f"there is no table {source.name}",
+            evidence={"warehouse": spark.conf.get("spark.sql.warehouse.dir")},
+            remedy=f"headwater run JOB --sink table:{source.name}   (fills one)",
+        )
+    return _count_all(spark.readStream.options(**source.options).table(source.name))
+
+
+def _count_all(frame: DataFrame) -> DataFrame:
+    return frame.observe(METRIC, F.count(F.lit(1)).alias("records"), F.lit(0).cast("bigint").alias("malformed"))
+
+
+def require_columns(frame: DataFrame, names: tuple[str, ...], purpose: str) -> None:
+    missing = [name for name in names if name not in frame.columns]
+    if missing:
+        raise JobRefused(
+            "unknown-column",
+            f"{purpose} names a column that the job does not give: {', '.join(missing)}",
+            evidence={"columns": ", ".join(frame.columns)},
+            remedy="name one of these",
+        )

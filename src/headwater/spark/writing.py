@@ -1,0 +1,106 @@
+"""Sinks brought to life."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeAlias
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
+from pyspark.sql.types import BinaryType, StringType, StructType
+
+from headwater.jobs.endpoints import Console, Files, Kafka, Memory, Postgres, Sink, Table
+from headwater.spark.postgres import upsert_batch
+from headwater.spark.tables import prepare_table
+
+BatchWriter: TypeAlias = Callable[[DataFrame, int], None]
+
+KAFKA_COLUMNS = {"key", "value", "topic", "partition", "headers"}
+ALL_ROWS = str(2**31 - 1)
+CONSOLE = {"truncate": "false", "numRows": ALL_ROWS}
+
+
+def start_stream(spark: SparkSession, writer: DataStreamWriter, sink: Sink, schema: StructType) -> StreamingQuery:
+    """Start a query whose rows go to the sink as Spark itself writes them."""
+    match sink:
+        case Console():
+            return writer.format("console").options(**{**CONSOLE, **sink.options}).start()
+        case Memory():
+            return writer.format("memory").queryName(sink.name).start()
+        case Files():
+            options = {"path": sink.path, **sink.options}
+            return writer.format(sink.format or "parquet").options(**options).start()
+        case Kafka():
+            return writer.format("kafka").options(**_kafka_options(sink)).start()
+        case Table():
+            prepare_table(spark, sink, schema)
+            return writer.options(**sink.options).toTable(sink.name)
+        case Postgres():
+            return writer.foreachBatch(lambda frame, batch_id: upsert_batch(sink, frame, batch_id)).start()
+
+
+def encode_for(sink: Sink, frame: DataFrame) -> DataFrame:
+    """The rows as the sink stores them: JSON values with a key for Kafka, unchanged for the others."""
+    return _as_kafka_records(frame, sink) if isinstance(sink, Kafka) else frame
+
+
+def batch_writer(spark: SparkSession, sink: Sink, schema: StructType) -> BatchWriter:
+    """How a per-batch job's static rows reach the sink. A batch that runs again writes again, but for PostgreSQL."""
+    match sink:
+        case Console():
+            return lambda frame, batch_id: _print_batch(spark, frame, batch_id)
+        case Memory():
+            return _memory_writer(spark, sink, schema)
+        case Files():
+            path, form = str(Path(sink.path)) if "://" not in sink.path else sink.path, sink.format or "parquet"
+            return lambda frame, _: frame.write.mode("append").format(form).options(**sink.options).save(path)
+        case Kafka():
+            options = _kafka_options(sink)
+            return lambda frame, _: encode_for(sink, frame).write.format("kafka").options(**options).save()
+        case Table():
+            prepare_table(spark, sink, schema)
+            return lambda frame, _: frame.write.insertInto(sink.name)
+        case Postgres():
+            return lambda frame, batch_id: upsert_batch(sink, frame, batch_id)
+
+
+def _kafka_options(sink: Kafka) -> dict[str, str]:
+    return {"kafka.bootstrap.servers": sink.servers, "topic": sink.topic, **sink.options}
+
+
+def _as_kafka_records(frame: DataFrame, sink: Kafka) -> DataFrame:
+    if _is_ready_for_kafka(frame.schema):
+        return frame
+    value = F.to_json(F.struct(*[F.col(f"`{name}`") for name in frame.columns])).alias("value")
+    if sink.key is None:
+        return frame.select(value)
+    names = (sink.key,) if isinstance(sink.key, str) else sink.key
+    columns = [F.col(name) for name in names]
+    key = columns[0].cast("string") if len(columns) == 1 else F.to_json(F.struct(*columns))
+    return frame.select(key.alias("key"), value)
+
+
+def _is_ready_for_kafka(schema: StructType) -> bool:
+    """A job may give Kafka's own columns instead of rows to be turned into JSON."""
+    types = {field.name: field.dataType for field in schema.fields}
+    return types.keys() <= KAFKA_COLUMNS and isinstance(types.get("value"), StringType | BinaryType)
+
+
+def _print_batch(spark: SparkSession, frame: DataFrame, batch_id: int) -> None:
+    assert spark._jvm is not None
+    rule = "-" * 43
+    spark._jvm.System.out.println(f"{rule}\nBatch: {batch_id}\n{rule}")
+    frame.write.format("console").options(**CONSOLE).mode("append").save()
+
+
+def _memory_writer(spark: SparkSession, sink: Memory, schema: StructType) -> BatchWriter:
+    rows: list[object] = []
+    spark.createDataFrame([], schema).createOrReplaceTempView(sink.name)
+
+    def remember(frame: DataFrame, _: int) -> None:
+        rows.extend(frame.collect())
+        spark.createDataFrame(rows, schema).createOrReplaceTempView(sink.name)
+
+    return remember
