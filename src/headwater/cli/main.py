@@ -14,6 +14,8 @@ VERBS: tuple[str, ...] = (
     "jobs",
     "check",
     "run",
+    "log",
+    "show",
     "jars",
 )
 

@@ -1,0 +1,93 @@
+"""``headwater log``: every batch of a checkpoint."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import time
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from headwater.cli.app import LOOK, app
+from headwater.cli.output import json_line, note, say
+
+if TYPE_CHECKING:
+    from headwater.checkpoint.files import Files
+    from headwater.checkpoint.history import Batch
+
+POLL_SECONDS = 1.0
+
+
+@app.command(rich_help_panel=LOOK)
+def log(
+    checkpoint: Annotated[str, typer.Argument(metavar="CKPT", help="A folder, an object-store URL or a job's name.")],
+    number: Annotated[int | None, typer.Option("-n", "--number", min=1, help="Only the newest so many.")] = None,
+    since: Annotated[
+        str | None, typer.Option(help="Only batches planned since: 2026-07-01T10:30:00Z, 10:30, or 15m.")
+    ] = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with new batches until Ctrl-C.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
+) -> None:
+    """Show every batch: when, what it read, its watermark, and whether one can rewind to it.
+
+    BEHIND is how far the watermark was behind the clock. REWIND says whether the batch can be the last one kept.
+    Starts no Spark.
+
+    Example: headwater log browser-stats-stateful -n 20
+    """
+    from headwater.checkpoint.history import History
+    from headwater.checkpoint.locate import open_checkpoint
+    from headwater.checkpoint.revisions import time_ms
+
+    files = open_checkpoint(checkpoint)
+    since_ms = time_ms(since, not_after_ms=time.time_ns() // 1_000_000) if since else None
+    batches = History(files).batches(last=number, since_ms=since_ms)
+    printer = _Printer(as_json=as_json)
+    printer.show(batches)
+    if not batches and not follow:
+        note("no batch since then" if since else "no batch yet")
+    if follow:
+        _go_on(files, printer, {(batch.batch_id, batch.status) for batch in batches}, since_ms)
+
+
+def _go_on(files: Files, printer: _Printer, seen: set[tuple[int, str]], since_ms: int | None) -> None:
+    """A batch is shown when it is first met, and once more when it is committed."""
+    from headwater.checkpoint.history import History
+
+    newest = max((batch for batch, _ in seen), default=-1)
+    while True:
+        time.sleep(POLL_SECONDS)
+        history = History(files)
+        fresh = [number for number in history.batch_ids if number >= newest]
+        changed = [batch for batch in map(history.batch, fresh) if (batch.batch_id, batch.status) not in seen]
+        if since_ms is not None:
+            changed = [batch for batch in changed if batch.planned_at_ms is None or batch.planned_at_ms >= since_ms]
+        printer.show(changed)
+        seen |= {(batch.batch_id, batch.status) for batch in changed}
+        newest = max([newest, *fresh])
+
+
+class _Printer:
+    def __init__(self, *, as_json: bool) -> None:
+        self.as_json = as_json
+        self.sizes: list[int] | None = None
+
+    def show(self, batches: list[Batch]) -> None:
+        if self.as_json:
+            from headwater.views.batches import batch_as_dict
+
+            for batch in batches:
+                json_line(batch_as_dict(batch))
+        elif batches:
+            self._table(batches)
+
+    def _table(self, batches: list[Batch]) -> None:
+        from headwater.views.batch_table import COLUMNS, line, row, widths
+
+        rows = [row(batch) for batch in batches]
+        if self.sizes is None:
+            self.sizes = widths(rows, shutil.get_terminal_size().columns if sys.stdout.isatty() else None)
+            say(line(COLUMNS, self.sizes))
+        for one in rows:
+            say(line(one, self.sizes))
