@@ -1,0 +1,7 @@
+"""Fixtures that tests of several packages share."""
+
+from __future__ import annotations
+
+from corpus_support import corpus
+
+__all__ = ["corpus"]

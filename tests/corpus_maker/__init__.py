@@ -1,0 +1,1 @@
+"""Writes tests/corpus: small checkpoints that real Spark made, each with Spark's own answers about it."""

@@ -1,0 +1,109 @@
+"""Rebuild the corpus: `PYTHONPATH=tests .venv/bin/python -m corpus_maker`, which takes about half an hour.
+
+Runs every case of `catalogue.py` on the PySpark that this Python has, in one JVM, and writes
+`tests/corpus/<name>.tar.xz`. Names, uuids and times of day differ from run to run; rows do not.
+
+  --only NAME      one checkpoint (may be repeated; NAME may end in * for all that begin so)
+  --jars FOLDER    Spark's Kafka connector, for the kafka cases; they also want a broker that topics can be made on,
+                   HEADWATER_CORPUS_KAFKA=127.0.0.1:9092, and are left out without it
+  --answer         read Spark's answers anew into the archives that are there, and run no query
+
+Older Sparks write a smaller set, with names that begin with their version: run this with a Python that has that
+PySpark. 3.5 has no state reader: run it again with the current one and `--answer --only 'spark3.5-*'`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+TESTS = Path(__file__).resolve().parent.parent
+CURRENT = (4, 2)
+OLDER = ((3, 5), (4, 0), (4, 1))
+
+
+def main() -> int:
+    asked = _arguments()
+    chosen = [case for case in _known(asked.answer) if not asked.only or _matches(case.name, asked.only)]
+    if not os.environ.get("HEADWATER_CORPUS_KAFKA") and not asked.answer:
+        left_out = [case.name for case in chosen if case.source == "kafka"]
+        chosen = [case for case in chosen if case.source != "kafka"]
+        print("left out without a broker:", ", ".join(left_out) or "none")
+    if not chosen:
+        print("nothing to make")
+        return 2
+    spark = _session(asked.jars)
+    failed = [case.name for case in chosen if not _made(spark, case, asked)]
+    spark.stop()
+    print(f"{len(chosen) - len(failed)} made, {len(failed)} failed: {', '.join(failed)}")
+    return 1 if failed else 0
+
+
+def _known(answering: bool) -> list[Any]:
+    import pyspark
+
+    from .catalogue import cases, cases_of_other_versions
+
+    version = tuple(int(part) for part in pyspark.__version__.split(".")[:2])
+    if answering:
+        return [*cases(), *(case for older in OLDER for case in cases_of_other_versions(older))]
+    return cases() if version == CURRENT else cases_of_other_versions(version)  # type: ignore[arg-type]
+
+
+def _matches(name: str, patterns: list[str]) -> bool:
+    return any(fnmatchcase(name, pattern) for pattern in patterns)
+
+
+def _made(spark: Any, case: Any, asked: argparse.Namespace) -> bool:
+    from .running import answer_again, make
+
+    started, archive = time.monotonic(), asked.into / f"{case.name}.tar.xz"
+    try:
+        (answer_again if asked.answer else make)(spark, case, archive)
+    except Exception as problem:
+        print(f"{case.name}: {problem}", file=sys.stderr)
+        return False
+    print(f"{case.name}: {archive.stat().st_size:,} bytes, {time.monotonic() - started:.1f} s", flush=True)
+    return True
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="corpus_maker", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--only", action="append", metavar="NAME")
+    parser.add_argument("--into", type=Path, default=TESTS / "corpus", metavar="FOLDER")
+    parser.add_argument("--jars", type=Path, metavar="FOLDER")
+    parser.add_argument("--answer", action="store_true")
+    return parser.parse_args()
+
+
+def _session(jars: Path | None) -> Any:
+    from pyspark.sql import SparkSession
+
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(TESTS), os.environ.get("PYTHONPATH")]))
+    os.environ["TZ"] = "UTC"
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    builder = (
+        SparkSession.builder.master("local[2]")
+        .appName("corpus")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.sql.warehouse.dir", "/tmp/headwater-corpus/.warehouse")
+    )
+    if jars:
+        builder = builder.config("spark.jars", ",".join(str(jar) for jar in sorted(jars.glob("*.jar"))))
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    return spark
+
+
+if __name__ == "__main__":
+    sys.exit(main())

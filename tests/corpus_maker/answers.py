@@ -1,0 +1,93 @@
+"""What Spark's own readers say about a checkpoint: every operator, store and variable, at every committed batch."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import functions as F
+
+MICROSECONDS = {
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+}
+
+
+def rows_as_json(frame: Any, options: dict[str, str] | None = None) -> list[str]:
+    """Each row as Spark's `to_json` prints it, nulls included, sorted.
+
+    Columns at the top level whose type `to_json` refuses come as their `CAST(... AS STRING)`.
+    """
+    asked = {"ignoreNullFields": "false", **(options or {})}
+    try:
+        chosen = frame.select(F.to_json(F.struct("*"), asked).alias("row"))
+    except Exception as refusal:
+        if "UNSUPPORTED" not in str(refusal) and "DATATYPE" not in str(refusal):
+            raise
+        columns = [_castable(field) for field in frame.schema.fields]
+        chosen = frame.select(F.to_json(F.struct(*columns), asked).alias("row"))
+    return sorted(row["row"] for row in chosen.collect())
+
+
+def _castable(field: Any) -> Any:
+    column = F.col(f"`{field.name}`")
+    return column if field.dataType.typeName() != "struct" else column.cast("string").alias(field.name)
+
+
+def metadata_rows(spark: Any, checkpoint: Path) -> list[dict[str, Any]]:
+    """The rows of Spark's `state-metadata` source."""
+    frame = spark.read.format("state-metadata").load(str(checkpoint))
+    return [json.loads(row) for row in rows_as_json(frame)]
+
+
+def state_answers(spark: Any, checkpoint: Path, precise: bool) -> list[dict[str, Any]]:
+    """One answer for each question that can be asked of Spark's `statestore` source, refusals included."""
+    _ = spark.streams.active  # its readers need a coordinator that only this starts
+    questions = list(_questions(metadata_rows(spark, checkpoint)))
+    batches = sorted(int(entry.name) for entry in (checkpoint / "commits").iterdir() if entry.name.isdigit())
+    return [_ask(spark, checkpoint, batch, question, precise) for batch in batches for question in questions]
+
+
+def _questions(metadata: Sequence[dict[str, Any]]) -> Iterator[dict[str, str]]:
+    for row in metadata:
+        operator = {"operatorId": str(row["operatorId"])}
+        properties = json.loads(row.get("operatorProperties") or "null") or {}
+        variables = properties.get("stateVariables") or []
+        if variables:
+            for variable in variables:
+                name = variable["stateName"]
+                if not name.startswith("$"):
+                    yield {**operator, "stateVarName": name}
+            if properties.get("timeMode") in {"EventTime", "ProcessingTime"}:
+                yield {**operator, "readRegisteredTimers": "true"}
+        else:
+            yield {**operator, "storeName": row["stateStoreName"]}
+    for joined in sorted({row["operatorId"] for row in metadata if row["operatorName"] == "symmetricHashJoin"}):
+        for side in ("left", "right"):
+            yield {"operatorId": str(joined), "joinSide": side}
+
+
+def _ask(spark: Any, checkpoint: Path, batch: int, question: dict[str, str], precise: bool) -> dict[str, Any]:
+    answer: dict[str, Any] = {
+        "batch_id": batch,
+        "operator_id": int(question["operatorId"]),
+        "store_name": question.get("storeName"),
+        "join_side": question.get("joinSide"),
+        "state_var": question.get("stateVarName"),
+        "timers": "readRegisteredTimers" in question,
+    }
+    try:
+        frame = spark.read.format("statestore").options(batchId=str(batch), **question).load(str(checkpoint))
+        answer["schema"] = json.loads(frame.schema.json())
+        answer["rows"] = rows_as_json(frame)
+        if precise:
+            answer["precise_rows"] = rows_as_json(frame, MICROSECONDS)
+    except Exception as refusal:
+        answer["error"] = _first_line(refusal)
+    return answer
+
+
+def _first_line(refusal: BaseException) -> str:
+    return next(line for line in str(refusal).splitlines() if line.strip())[:300]

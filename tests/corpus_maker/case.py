@@ -1,0 +1,89 @@
+"""What one checkpoint of the corpus is: a query, its input, its state store and how its run ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+PLACE = Path("/tmp/headwater-corpus")
+
+_PROVIDERS = "org.apache.spark.sql.execution.streaming.state"
+_PROVIDER = "spark.sql.streaming.stateStore.providerClass"
+_CHANGELOG = "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled"
+_ROCKSDB = {_PROVIDER: f"{_PROVIDERS}.RocksDBStateStoreProvider"}
+
+STORES: dict[str, dict[str, str]] = {
+    "hdfs": {_PROVIDER: f"{_PROVIDERS}.HDFSBackedStateStoreProvider"},
+    "rocksdb": {**_ROCKSDB, _CHANGELOG: "false"},
+    "changelog": {**_ROCKSDB, _CHANGELOG: "true"},
+    "format2": {**_ROCKSDB, _CHANGELOG: "true", "spark.sql.streaming.stateStore.checkpointFormatVersion": "2"},
+}
+
+EVERYWHERE = {
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.streaming.stateStore.maintenanceInterval": "100ms",
+    # Both snapshots and the changes between them should be on disk, in a run of eight batches.
+    "spark.sql.streaming.stateStore.minDeltasForSnapshot": "3",
+    "spark.sql.streaming.fileSource.log.compactInterval": "3",
+    "spark.sql.streaming.fileSink.log.compactInterval": "3",
+}
+
+Row = Mapping[str, Any]
+Inputs = Mapping[str, Any]  # stream name -> DataFrame
+
+
+@dataclass(frozen=True)
+class Stream:
+    """One input: the rows of each feed, written as JSON lines of this schema."""
+
+    schema: str
+    feeds: tuple[tuple[Row, ...], ...]
+
+
+@dataclass(frozen=True)
+class Case:
+    """One checkpoint to be made. `query` takes the inputs by name and gives the streaming DataFrame."""
+
+    name: str
+    description: str
+    query: Callable[[Inputs], Any]
+    streams: Mapping[str, Stream]
+    mode: str
+    store: str
+    conf: Mapping[str, str] = field(default_factory=dict)
+    #: files, kafka, rate or rate-micro-batch
+    source: str = "files"
+    source_options: Mapping[str, str] = field(default_factory=dict)
+    #: "rows": foreachBatch that notes what was emitted; "files": Spark's file sink
+    sink: str = "rows"
+    #: sources and the sink are given names, which Spark then writes into its logs
+    named: bool = False
+    #: "before" or "after" the state was written: the last feed's batch is planned and never committed
+    crash: str | None = None
+    #: the query is stopped after so many feeds and started again, with other settings or another query
+    restart_after: int | None = None
+    conf_after_restart: Mapping[str, str] = field(default_factory=dict)
+    query_after_restart: Callable[[Inputs], Any] | None = None
+    #: answers hold a second rendering of each row, with microseconds, where milliseconds would hide a mistake
+    precise: bool = False
+    since: tuple[int, int] = (3, 5)
+
+    @property
+    def place(self) -> Path:
+        return PLACE / self.name
+
+    @property
+    def settings(self) -> dict[str, str]:
+        return {**EVERYWHERE, **STORES[self.store], **self.conf}
+
+    @property
+    def feed_count(self) -> int:
+        return max(len(stream.feeds) for stream in self.streams.values())
+
+    @property
+    def runs_once_per_feed(self) -> bool:
+        """The rate sources never run dry, so each feed is one run of exactly one batch."""
+        return self.source.startswith("rate")

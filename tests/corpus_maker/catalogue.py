@@ -1,0 +1,105 @@
+"""Every checkpoint of the corpus by name: each operator on each state store, and the variations of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from . import feeds, queries
+from .case import STORES, Case
+from .variations import variations
+
+_EVENTS = {"events": feeds.events()}
+_ADS = feeds.shown_and_clicked()
+_ROCKSDB_STORES = tuple(store for store in STORES if store != "hdfs")
+
+
+def cases() -> list[Case]:
+    """The corpus that the current Spark writes."""
+    return _with_names_of_their_own([*operators_by_store(), *variations()])
+
+
+def cases_of_other_versions(version: tuple[int, int]) -> list[Case]:
+    """The small set that an older Spark writes; names begin with its version."""
+    operators = ("aggregation", "session", "dedup", "join", "pandas", "custom")
+    chosen = [case for case in operators_by_store() if case.name.rpartition("-")[0] in operators]
+    chosen = [
+        replace(case, query=queries.custom_in_pandas, since=(4, 0)) if case.query is queries.custom else case
+        for case in chosen
+        if not (case.name.startswith("pandas") and case.store not in {"hdfs", "changelog"})
+    ]
+    return _with_names_of_their_own(
+        [replace(case, name=f"spark{version[0]}.{version[1]}-{case.name}") for case in chosen if case.since <= version]
+    )
+
+
+def _with_names_of_their_own(found: list[Case]) -> list[Case]:
+    names = [case.name for case in found]
+    assert len(set(names)) == len(names), f"two checkpoints of one name: {sorted(names)}"
+    return found
+
+
+def operators_by_store() -> list[Case]:
+    made: list[Case] = []
+    for store in STORES:
+        since = (4, 0) if store == "format2" else (3, 5)
+        made += [
+            Case(
+                f"aggregation-{store}",
+                "windowed counts per user, update mode, watermark 10 minutes",
+                queries.aggregation,
+                _EVENTS,
+                "update",
+                store,
+                since=since,
+            ),
+            Case(
+                f"session-{store}",
+                "session windows per user, append mode",
+                queries.session,
+                _EVENTS,
+                "append",
+                store,
+                since=since,
+            ),
+            Case(
+                f"dedup-{store}",
+                "dropDuplicates on user and event time with a watermark",
+                queries.dedup,
+                _EVENTS,
+                "append",
+                store,
+                since=since,
+            ),
+            Case(f"join-{store}", "inner stream-stream join", queries.inner_join, _ADS, "append", store, since=since),
+            Case(
+                f"pandas-{store}",
+                "applyInPandasWithState with event-time timeouts",
+                queries.pandas_state,
+                _EVENTS,
+                "update",
+                store,
+                since=since,
+            ),
+            Case(
+                f"windows-{store}",
+                "two stateful operators: windowed counts, then windows over them",
+                queries.window_then_window,
+                _EVENTS,
+                "append",
+                store,
+                since=since,
+            ),
+        ]
+    made += [
+        Case(
+            f"custom-{store}",
+            "transformWithState: value, list and map state, event-time timers",
+            queries.custom,
+            _EVENTS,
+            "update",
+            store,
+            since=(4, 1),
+        )
+        for store in _ROCKSDB_STORES
+    ]
+    return made
