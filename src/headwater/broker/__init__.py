@@ -1,1 +1,1 @@
-"""A real Kafka on this machine, without Docker."""
+"""A real Kafka on this machine: settings, process, readiness; and topics and records of any broker."""

@@ -17,6 +17,7 @@ VERBS: tuple[str, ...] = (
     "log",
     "show",
     "jars",
+    "broker",
 )
 
 for verb in VERBS:
