@@ -7,20 +7,14 @@ passes the end of a window, Spark lets the window go, and what still comes for i
 from __future__ import annotations
 
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 
 from headwater import Job, Kafka
-
-VISIT = "userId INT, page STRING, eventTime TIMESTAMP, browser STRING"
+from headwater.jobs.gallery._visits import VISIT, visits_per_browser
 
 
 def browser_stats(visits: DataFrame, *, window: str = "5 minutes", watermark: str = "20 minutes") -> DataFrame:
     """Visits per browser and window, updated as records come in."""
-    return (
-        visits.withWatermark("eventTime", watermark)
-        .groupBy("browser", F.window("eventTime", window))
-        .agg(F.count("*").alias("count"), F.max("eventTime").alias("last_event_time_in_window"))
-    )
+    return visits_per_browser(visits.withWatermark("eventTime", watermark), window)
 
 
 BROWSER_STATS_STATEFUL = Job(

@@ -1,0 +1,27 @@
+"""Visits per browser and 5-minute window, counted within each micro-batch only.
+
+``per_batch`` hands every micro-batch to the function as a static DataFrame: no state, no watermark, nothing is late,
+and a window that spans two batches is reported twice, each time with a part of its visits.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame
+
+from headwater import Job, Kafka
+from headwater.jobs.gallery._visits import VISIT, visits_per_browser
+
+
+def browser_stats(visits: DataFrame, *, window: str = "5 minutes") -> DataFrame:
+    """Visits per browser and window, within each micro-batch only."""
+    return visits_per_browser(visits, window)
+
+
+BROWSER_STATS_STATELESS = Job(
+    "browser-stats-stateless",
+    browser_stats,
+    reads=Kafka("visits", schema=VISIT),
+    writes=Kafka("browser-stats-stateless", key="browser"),
+    mode="update",
+    per_batch=True,
+)

@@ -1,0 +1,17 @@
+"""Profit per 5-minute window and id: one more grouping column, one more part in the key of the state."""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from headwater import Console, Job
+from headwater.jobs.gallery._trades import TRADES, profit
+
+
+def profit_per_id(trades: DataFrame, *, window: str = "5 minutes") -> DataFrame:
+    """Profit of each id in each tumbling window."""
+    return trades.groupBy(F.window("time", window), "id").agg(profit())
+
+
+PROFIT_PER_ID = Job("profit-per-id", profit_per_id, reads=TRADES, writes=Console(), mode="complete")

@@ -1,0 +1,20 @@
+"""Profit per 10-minute window, a new window every 5 minutes: each trade counts in two windows.
+
+The trade is stored in the state of both, so sliding windows cost state in proportion to window / slide.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from headwater import Console, Job
+from headwater.jobs.gallery._trades import TRADES, profit
+
+
+def profit_sliding(trades: DataFrame, *, window: str = "10 minutes", slide: str = "5 minutes") -> DataFrame:
+    """Profit of all trades in each sliding window."""
+    return trades.groupBy(F.window("time", window, slide)).agg(profit())
+
+
+PROFIT_SLIDING = Job("profit-sliding", profit_sliding, reads=TRADES, writes=Console(), mode="complete")

@@ -1,0 +1,53 @@
+"""Each user's running total in custom state: a value that we read and write ourselves, and that never ends.
+
+Nothing lets a user go but ``ttl``: with ttl="7 days" Spark forgets a user seven days (of the clock, not of event time)
+after the last purchase. Without it the state grows with the number of users. For a plain sum Spark has an operator of
+its own, ``groupBy("user").sum("shopping")``; custom state is for what no operator does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from pyspark.sql import DataFrame, Row
+from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
+
+from headwater import Console, Job
+from headwater.jobs.gallery._durations import milliseconds
+from headwater.jobs.gallery._purchases import PURCHASES
+
+
+class RunningTotal(StatefulProcessor):
+    """One instance works through the users of a partition; Spark makes the state that of the user in hand."""
+
+    def __init__(self, ttl: str) -> None:
+        self.ttl_ms = milliseconds(ttl) if ttl else None
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        self.total = handle.getValueState("total", "total BIGINT", self.ttl_ms)
+
+    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:  # noqa: ARG002, N802, N803
+        """Add the purchases of this batch to the user's total, and give the new total."""
+        (total,) = self.total.get() or (0,)
+        total += sum(row.shopping or 0 for row in rows)
+        self.total.update((total,))
+        yield Row(user=key[0], total=total)
+
+
+def running_totals(purchases: DataFrame, *, ttl: str = "") -> DataFrame:
+    """Each user's total over everything bought so far; ttl="7 days" lets silent users go."""
+    return purchases.groupBy("user").transformWithState(
+        RunningTotal(ttl), "user STRING, total BIGINT", "Update", "ProcessingTime" if ttl else "None"
+    )
+
+
+def totals_in_state(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The state as users and their totals; with a ttl Spark stores the time of expiry next to the value."""
+    mine = [row for row in rows if row["var"] == "total"]
+    return [{"user": row["key"]["user"], "total": row["value"].get("value", row["value"])["total"]} for row in mine]
+
+
+RUNNING_TOTALS = Job(
+    "running-totals", running_totals, reads=PURCHASES, writes=Console(), mode="update", state_view=totals_in_state
+)

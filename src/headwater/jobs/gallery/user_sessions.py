@@ -1,0 +1,63 @@
+"""Sessions of any length: a session ends when its user has been silent for 30 minutes of event time.
+
+One job in three forms that give the same sessions. ``session_window`` is built in and is what to use. The other two
+show how one writes a stateful operator of one's own: ``transform_with_state`` with timers, ``pandas`` with a time-out.
+
+Spark drops a late event by the end of its session window (event + gap), but in custom state by the watermark's column.
+So the two put their watermark on event + gap, which stays back by the gap more: all three then drop the same events.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from headwater import Files, Job
+from headwater.jobs.gallery._sessions_in_pandas import STATE, sessions_per_user
+from headwater.jobs.gallery._sessions_with_timers import OpenSessions
+
+SESSION = "user STRING, start TIMESTAMP, end TIMESTAMP, events BIGINT"
+
+
+def user_sessions(
+    events: DataFrame,
+    *,
+    form: str = "session_window",
+    gap: str = "30 minutes",
+    watermark: str = "10 minutes",
+    timeout: str = "event",
+    mode: str = "append",
+) -> DataFrame:
+    """One row per session of a user: first event, last event, number of events.
+
+    ``form`` is session_window, transform_with_state or pandas. The last two also take mode="update" (give it as --mode
+    too); pandas also takes timeout="processing".
+    """
+    if form == "session_window":
+        in_time = events.withWatermark("event_time", watermark)
+        sessions = in_time.groupBy("user", F.session_window("event_time", gap)).agg(
+            F.min("event_time").alias("start"), F.max("event_time").alias("end"), F.count("*").alias("events")
+        )
+        return sessions.drop("session_window")
+    closing = F.col("event_time") + F.expr(f"INTERVAL '{gap}'")
+    users = (
+        events.where("event_time IS NOT NULL")
+        .withColumn("closing", closing)
+        .withWatermark("closing", f"{watermark} {gap}")
+        .groupBy("user")
+    )
+    if form == "transform_with_state":
+        return users.transformWithState(OpenSessions(gap, mode), SESSION, mode, "EventTime")
+    if form == "pandas":
+        clock = {"event": "EventTimeTimeout", "processing": "ProcessingTimeTimeout"}[timeout]
+        return users.applyInPandasWithState(sessions_per_user(gap, timeout, mode), SESSION, STATE, mode, clock)
+    raise ValueError(f"form={form!r}: session_window, transform_with_state or pandas is wanted")
+
+
+USER_SESSIONS = Job(
+    "user-sessions",
+    user_sessions,
+    reads=Files("data/events", schema="user STRING, event_time TIMESTAMP"),
+    writes=Files("out/user-sessions", format="json"),
+    mode="append",
+)

@@ -1,0 +1,82 @@
+"""Each user's total of the trailing 7 days: custom state that is bound in time by timers.
+
+The watermark stays 7 days behind the latest purchase, so a purchase is out of the week exactly when the watermark has
+reached its date. Each date that is stored has a timer there; a user whose dates have all gone is gone from the state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import date, timedelta
+from typing import Any
+
+from pyspark.sql import DataFrame, Row
+from pyspark.sql import functions as F
+from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
+
+from headwater import Console, Job
+from headwater.jobs.gallery._durations import milliseconds
+from headwater.jobs.gallery._purchases import PURCHASES
+
+EPOCH, DAY = date(1970, 1, 1), timedelta(days=1)
+DAY_MS = DAY // timedelta(milliseconds=1)
+
+
+def midnight_ms(day: date) -> int:
+    """Where a date lies on the clock of watermarks and timers."""
+    return (day - EPOCH) // DAY * DAY_MS
+
+
+class TrailingTotal(StatefulProcessor):
+    """What a user spent on each date, as long as the date is within the period."""
+
+    def __init__(self, period: str) -> None:
+        self.period_ms = milliseconds(period)
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        self.handle = handle
+        self.purchases = handle.getMapState("purchases", "date DATE", "amount BIGINT")
+
+    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:  # noqa: N802, N803
+        """Store the purchases of this batch and give the total of the period that ends at the latest one known."""
+        spent = {day: amount for (day,), (amount,) in self.purchases.iterator()}
+        for row in rows:
+            if row.date not in spent:
+                self.handle.registerTimer(midnight_ms(row.date))
+            spent[row.date] = spent.get(row.date, 0) + (row.shopping or 0)
+            self.purchases.updateValue((row.date,), (spent[row.date],))
+        start_ms = max(timerValues.getCurrentWatermarkInMs(), midnight_ms(max(spent)) - self.period_ms)
+        yield Row(user=key[0], total=sum(amount for day, amount in spent.items() if midnight_ms(day) > start_ms))
+
+    def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[Row]:  # noqa: ARG002, N802, N803
+        """The watermark has reached a date: it leaves the period."""
+        self.purchases.removeKey((EPOCH + expiredTimerInfo.getExpiryTimeInMs() // DAY_MS * DAY,))
+        return iter(())
+
+
+def weekly_totals(purchases: DataFrame, *, period: str = "7 days") -> DataFrame:
+    """Each user's total over the 7 days that end at the latest purchase seen."""
+    return (
+        purchases.where("date IS NOT NULL")
+        .withColumn("at", F.to_timestamp("date"))
+        .withWatermark("at", period)
+        .groupBy("user")
+        .transformWithState(TrailingTotal(period), "user STRING, total BIGINT", "Update", "EventTime")
+    )
+
+
+def weeks_in_state(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The state as users, their totals and the date of their last purchase."""
+    spent: dict[str, dict[str, int]] = {}
+    for row in rows:
+        if row["var"] == "purchases":
+            user, day = row["key"]["key"]["user"], row["key"]["userKey"]["date"]
+            spent.setdefault(user, {})[str(day)] = row["value"]["amount"]
+    return [
+        {"user": user, "total": sum(by_day.values()), "last_shopped": max(by_day)} for user, by_day in spent.items()
+    ]
+
+
+WEEKLY_TOTALS = Job(
+    "weekly-totals", weekly_totals, reads=PURCHASES, writes=Console(), mode="update", state_view=weeks_in_state
+)
