@@ -16,8 +16,12 @@ VERBS: tuple[str, ...] = (
     "run",
     "log",
     "show",
+    "fsck",
     "jars",
     "broker",
+    "topics",
+    "produce",
+    "consume",
 )
 
 for verb in VERBS:

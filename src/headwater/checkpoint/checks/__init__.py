@@ -1,0 +1,61 @@
+"""Every invariant of a checkpoint, one for each file. A check yields findings and never raises on bad data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from headwater.checkpoint.checks import (
+    batch_log_gaps,
+    broken_files,
+    commit_without_offsets,
+    format_one,
+    hadoop_crc,
+    interrupted_operation,
+    offsets_backwards,
+    operator_schemas,
+    partition_count,
+    rocksdb_snapshots,
+    sink_log,
+    source_logs,
+    spark_checksums,
+    state_ahead,
+    state_buildable,
+    temporary_files,
+    uncommitted_batches,
+    watermark_backwards,
+)
+from headwater.checkpoint.checks.scene import Scene
+from headwater.core.finding import Finding
+
+Check = Callable[[Scene], Iterator[Finding]]
+
+CHECKS: tuple[Check, ...] = (
+    interrupted_operation.check,
+    broken_files.check,
+    batch_log_gaps.check,
+    uncommitted_batches.check,
+    commit_without_offsets.check,
+    offsets_backwards.check,
+    watermark_backwards.check,
+    source_logs.check,
+    sink_log.check,
+    partition_count.check,
+    state_buildable.check,
+    state_ahead.check,
+    rocksdb_snapshots.check,
+    operator_schemas.check,
+    hadoop_crc.check,
+    spark_checksums.check,
+    temporary_files.check,
+    format_one.check,
+)
+
+
+def run_checks(scene: Scene) -> Iterator[Finding]:
+    """All findings, in the order of the checks; each is told once."""
+    told = set()
+    for check in CHECKS:
+        for finding in check(scene):
+            if finding not in told:
+                told.add(finding)
+                yield finding

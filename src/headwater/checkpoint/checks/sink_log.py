@@ -1,0 +1,92 @@
+"""A file sink's log ends where the commits end, has no gaps, and the data files that it names are there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from urllib.parse import unquote, urlsplit
+
+from headwater.checkpoint.checks.scene import Scene
+from headwater.checkpoint.file_sink_log import FileSinkLog, SinkFile
+from headwater.checkpoint.files import Files
+from headwater.checkpoint.layout import SINK_LOG
+from headwater.core.errors import CheckpointUnreadable
+from headwater.core.finding import Finding
+
+
+def check(scene: Scene) -> Iterator[Finding]:
+    if scene.sink is None:
+        return
+    log = FileSinkLog(scene.sink)
+    place = f"{scene.sink.location.rstrip('/')}/{SINK_LOG}"
+    if not log.names.ids:
+        if scene.last_committed is not None:
+            message = (
+                f"is not there, and the checkpoint has committed batch {scene.last_committed}: is this the right sink?"
+            )
+            yield Finding("error", "sink-log-missing", place, message)
+        return
+    yield from _step(scene, log, place)
+    yield from _contents(scene.sink, log, place)
+
+
+def _step(scene: Scene, log: FileSinkLog, place: str) -> Iterator[Finding]:
+    newest = log.names.ids[-1]
+    done = -1 if scene.last_committed is None else scene.last_committed
+    planned = max(done, -1 if scene.last_planned is None else scene.last_planned)
+    if newest > planned:
+        message = (
+            f"ends at batch {newest}, the checkpoint at {planned}: the sink would silently skip batches up to {newest}"
+        )
+        yield Finding("error", "sink-ahead", place, message)
+    elif newest < done:
+        message = f"ends at batch {newest}, the checkpoint has committed {done}: output is missing"
+        yield Finding("error", "sink-behind", place, message)
+    missing = log.names.missing_for(newest)
+    if missing:
+        message = (
+            f"lacks batch {', '.join(map(str, missing))}: the output cannot be read, and the next compaction fails"
+        )
+        yield Finding("error", "sink-gap", f"{place}/{missing[0]}", message)
+
+
+def _contents(sink: Files, log: FileSinkLog, place: str) -> Iterator[Finding]:
+    sizes = _sizes(sink)
+    for number in log.names.needed_for(log.names.ids[-1]):
+        path = f"{place}/{log.names.by_id[number]}"
+        try:
+            entries = log.read(number).entries
+        except CheckpointUnreadable as error:
+            yield Finding("error", error.code, path, error.problem.removeprefix(f"{log.path_of(number)} "))
+            continue
+        for entry in entries:
+            yield from _data_file(sink, entry, sizes, path)
+
+
+def _data_file(sink: Files, entry: SinkFile, sizes: dict[str, int], path: str) -> Iterator[Finding]:
+    relative = _relative(entry.path, sink.location)
+    if entry.action != "add" or relative is None:
+        return
+    found = sizes.get(relative)
+    if found is None:
+        yield Finding("error", "sink-file-missing", path, f"names {relative}, which is not there: readers will fail")
+    elif found != entry.size:
+        yield Finding("error", "sink-file-size", path, f"says that {relative} has {entry.size} bytes, it has {found}")
+
+
+def _sizes(sink: Files) -> dict[str, int]:
+    found = {}
+    for folder in sink.tree(""):
+        if folder.split("/")[0] != SINK_LOG:
+            for entry in sink.entries(folder):
+                found[f"{folder}/{entry.name}" if folder else entry.name] = entry.size
+    return found
+
+
+def _relative(uri: str, location: str) -> str | None:
+    """A data file's path below the sink's folder; None when the log speaks of another place."""
+    path, root = unquote(urlsplit(uri).path), urlsplit(location).path.rstrip("/")
+    if path.startswith(f"{root}/") and root:
+        return path[len(root) + 1 :]
+    name = root.rpartition("/")[2]
+    before, found, after = path.rpartition(f"/{name}/")
+    return after if name and found and before is not None else None
