@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructType
@@ -34,18 +36,18 @@ def parse_schema(spark: SparkSession, decoding: Decoding) -> StructType:
     return parsed
 
 
-def decode_lines(spark: SparkSession, raw: DataFrame, decoding: Decoding) -> DataFrame:
-    """A frame with one string (or binary) column ``value`` becomes the columns of the schema."""
+def decode_lines(spark: SparkSession, raw: DataFrame, decoding: Decoding, *, keep: Sequence[str] = ()) -> DataFrame:
+    """A frame with a string (or binary) column ``value`` becomes the columns of the schema, and those of ``keep``."""
     if decoding.format == "text":
-        return _counted_text(spark, raw, decoding)
+        return _counted_text(spark, raw, decoding, keep)
     schema = parse_schema(spark, decoding).add(CORRUPT, StringType())
     parse = {"json": F.from_json, "csv": F.from_csv}[decoding.format or "json"]
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT, **decoding.options}
     text = F.col("value").cast("string")
     wanted = schema if decoding.format == "json" else _ddl(schema)
-    parsed = raw.select(text.alias("value"), parse(text, wanted, options).alias("record"))
+    parsed = raw.select(*keep, parse(text, wanted, options).alias("record"))
     malformed = F.col("record").isNull() | F.col(f"record.{CORRUPT}").isNotNull()
-    return _counted(parsed, malformed).select("record.*").drop(CORRUPT)
+    return _counted(parsed, malformed).select("record.*", *keep).drop(CORRUPT)
 
 
 def keep_well_formed(frame: DataFrame, witness: str) -> DataFrame:
@@ -60,8 +62,8 @@ def _counted(frame: DataFrame, malformed: Column, witness: str | None = None) ->
     return frame.observe(METRIC, *counts).where(~malformed)
 
 
-def _counted_text(spark: SparkSession, raw: DataFrame, decoding: Decoding) -> DataFrame:
-    text = _counted(raw.select(F.col("value").cast("string").alias("value")), F.col("value").isNull())
+def _counted_text(spark: SparkSession, raw: DataFrame, decoding: Decoding, keep: Sequence[str]) -> DataFrame:
+    text = _counted(raw.select(F.col("value").cast("string").alias("value"), *keep), F.col("value").isNull())
     if decoding.schema is None:
         return text
     fields = parse_schema(spark, decoding).fields

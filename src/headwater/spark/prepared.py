@@ -26,7 +26,7 @@ from headwater.spark.writing import BatchWriter, batch_writer, encode_for, start
 
 @dataclass(frozen=True)
 class PreparedJob:
-    """``frame`` is the stream that will be written; for a per-batch job it is the decoded source."""
+    """``frame`` is the stream of the job's result; for a per-batch job it is the decoded source."""
 
     spark: SparkSession
     job: Job
@@ -36,7 +36,8 @@ class PreparedJob:
     def start(self, checkpoint: str, query_name: str | None = None) -> StreamingQuery:
         """Start the query into the job's own sink."""
         job = self.job
-        writer = self.frame.writeStream.outputMode(job.mode).option("checkpointLocation", checkpoint)
+        rows = self.frame if job.per_batch else encode_for(job.writes, self.frame)
+        writer = rows.writeStream.outputMode(job.mode).option("checkpointLocation", checkpoint)
         arguments = parse_trigger(job.trigger).spark_arguments()
         if arguments:
             writer = writer.trigger(**arguments)
@@ -64,7 +65,7 @@ def prepare_job(spark: SparkSession, job: Job, *, source: DataFrame | None = Non
         )
     _check_sink_columns(job, result)
     check_plan(spark, job, result)
-    return PreparedJob(spark, job, encode_for(job.writes, result), result.schema)
+    return PreparedJob(spark, job, result, result.schema)
 
 
 def check_only(spark: SparkSession, job: Job) -> None:

@@ -68,13 +68,16 @@ def run_job(
             spark.streams.removeListener(listener)
 
 
+def ask_to_end(query: StreamingQuery) -> None:
+    """Let the query end by itself once the batch in hand is committed; ``StreamingQuery.stop`` tears it down halfway."""
+    terminated = "org.apache.spark.sql.execution.streaming.runtime.TERMINATED$"
+    state = query._jsq.getClass().getClassLoader().loadClass(terminated).getField("MODULE$").get(None)
+    query._jsq.streamingQuery().state().set(state)
+
+
 def stop_after_batch(query: StreamingQuery) -> None:
-    """End the query once the batch in hand is committed. ``StreamingQuery.stop`` would tear it down halfway."""
-    execution = query._jsq.streamingQuery()
-    runtime = (
-        query._jsq.getClass().getClassLoader().loadClass("org.apache.spark.sql.execution.streaming.runtime.TERMINATED$")
-    )
-    execution.state().set(runtime.getField("MODULE$").get(None))
+    """End the batch in hand, then the query."""
+    ask_to_end(query)
     # Between triggers nothing is in hand, and the thread may sleep for the rest of a long interval.
     while not query.awaitTermination(POLL_SECONDS):
         if not query.status["isTriggerActive"]:

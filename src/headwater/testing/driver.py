@@ -1,0 +1,156 @@
+"""The machinery under a scenario: a real query on a real checkpoint, run exactly as far as a test says."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.streaming import StreamingQuery
+
+from headwater.checkpoint.commit_log import parse_commit
+from headwater.checkpoint.files import LocalFiles
+from headwater.checkpoint.layout import log_id
+from headwater.checkpoint.offset_log import parse_offsets
+from headwater.jobs.endpoints import Decoding, Rate, Table
+from headwater.jobs.job import Job
+from headwater.jobs.rules import check_job
+from headwater.spark.decoding import decode_lines, parse_schema
+from headwater.spark.failures import root_cause
+from headwater.spark.prepared import prepare_job
+from headwater.spark.runner import ask_to_end
+from headwater.testing.faults import Crash
+from headwater.testing.records import Inbox
+from headwater.testing.transcript import BatchRun
+
+RATE_SCHEMA = "timestamp TIMESTAMP, value BIGINT"
+PLANNED_CRASH = "headwater: this crash was asked for"
+
+
+class UnexpectedEnd(Exception):
+    """The job broke by itself."""
+
+
+class Driver:
+    """Runs a job on a folder of lines, with its output captured batch by batch."""
+
+    def __init__(self, spark: SparkSession, job: Job, folder: Path, schema: str | None = None) -> None:
+        check_job(job)
+        self.spark = spark
+        self.job = job
+        self.checkpoint = folder / "checkpoint"
+        self.inbox = Inbox(folder)
+        self.decoding = _decoding_of(job, schema)
+        self._runs: list[BatchRun] = []
+        self._crash: Crash | None = None
+        self._query: StreamingQuery | None = None
+        with _conf(spark, job.conf):
+            self._prepared = prepare_job(spark, job, source=self.stream())
+
+    @property
+    def columns(self) -> list[str]:
+        return [] if self.decoding.schema is None else parse_schema(self.spark, self.decoding).fieldNames()
+
+    def stream(self) -> DataFrame:
+        """The inbox as the job's function sees it."""
+        return decode_lines(self.spark, self.spark.readStream.text(str(self.inbox.folder)), self.decoding)
+
+    def start(self) -> None:
+        writer = self._prepared.frame.writeStream.outputMode(self.job.mode)
+        writer = writer.option("checkpointLocation", str(self.checkpoint)).foreachBatch(self._on_batch)
+        with _conf(self.spark, self.job.conf):  # a query keeps the settings that it started with
+            self._query = writer.start()
+
+    def drain(self, crash: Crash | None = None) -> tuple[list[BatchRun], str | None]:
+        """Run until there is nothing left to do; says what ran, and how it ended if it ended."""
+        self._crash = crash
+        if self._query is None:
+            self.start()
+        assert self._query is not None
+        try:
+            self._query.processAllAvailable()
+            ended = self._after_planned_stop() if crash is Crash.AFTER_COMMIT else None
+        except StreamingQueryException as error:
+            if PLANNED_CRASH not in str(error):
+                raise UnexpectedEnd(root_cause(error)) from error
+            self._query = None
+            ended = f"crashed {crash.value}" if crash else None
+        self._crash = None
+        runs, self._runs = self._runs, []
+        return runs, ended
+
+    def stop(self) -> None:
+        if self._query is not None:
+            self._query.stop()
+            self._query = None
+
+    @property
+    def next_watermark_ms(self) -> int | None:
+        """The watermark that the next batch will work with."""
+        commits = self._ids("commits")
+        if not commits:
+            return None
+        path = f"commits/{commits[-1]}"
+        return parse_commit(LocalFiles(self.checkpoint).read(path), path).next_watermark_ms
+
+    def late_watermark_ms(self, batch_id: int) -> int:
+        """The watermark by which a batch drops late rows: the one that the batch before it worked with."""
+        if batch_id == 0:
+            return 0
+        path = f"offsets/{batch_id - 1}"
+        return parse_offsets(LocalFiles(self.checkpoint).read(path), path).watermark_ms or 0
+
+    def _ids(self, folder: str) -> list[int]:
+        found = (log_id(entry.name) for entry in LocalFiles(self.checkpoint).entries(folder))
+        return sorted(number for number in found if number is not None)
+
+    def _on_batch(self, batch: DataFrame, batch_id: int) -> None:
+        if self._crash is Crash.BEFORE_BATCH:
+            raise RuntimeError(PLANNED_CRASH)
+        rows = self.job(batch) if self.job.per_batch else batch
+        columns = [F.col(f"`{name}`") for name in rows.columns]
+        texts = rows.select(F.to_json(F.struct(*columns), {"ignoreNullFields": "false"})).collect()
+        self._runs.append(BatchRun(batch_id, [json.loads(text[0]) for text in texts]))
+        if self._crash is Crash.AFTER_OUTPUT:
+            raise RuntimeError(PLANNED_CRASH)
+        if self._crash is Crash.AFTER_COMMIT:
+            assert self._query is not None
+            ask_to_end(self._query)
+
+    def _after_planned_stop(self) -> str:
+        assert self._query is not None
+        self._query.awaitTermination()
+        self._query = None
+        return f"crashed {Crash.AFTER_COMMIT.value}"
+
+
+def _decoding_of(job: Job, schema: str | None) -> Decoding:
+    """Sources that hold rows rather than lines are fed JSON."""
+    source = job.reads
+    if isinstance(source, Rate):
+        return Decoding(schema or RATE_SCHEMA, "json")
+    if isinstance(source, Table) or source.decoding.format in {"parquet", "orc"}:
+        wanted = schema or source.decoding.schema
+        if wanted is None:
+            raise ValueError(
+                f"{job.name} reads a {source.kind}: tell the scenario its schema: scenario(JOB, schema=...)"
+            )
+        return Decoding(wanted, "json")
+    return Decoding(schema or source.decoding.schema, source.decoding.format or "json", source.decoding.options)
+
+
+@contextmanager
+def _conf(spark: SparkSession, wanted: Mapping[str, str]) -> Iterator[None]:
+    """The session is shared by all tests: what a job sets is taken back."""
+    before = {name: spark.conf.get(name, None) for name in wanted}
+    for name, value in wanted.items():
+        spark.conf.set(name, value)
+    try:
+        yield
+    finally:
+        for name, old in before.items():
+            spark.conf.unset(name) if old is None else spark.conf.set(name, old)

@@ -1,0 +1,79 @@
+"""The pytest plugin: ``scenario`` drives a job, one Spark session serves the whole test run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from headwater.jobs.job import Job
+    from headwater.testing.scenario import Scenario
+
+HELP = "Spark settings for the session that headwater's fixtures share, one key=value a line"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addini("headwater_conf", HELP, type="linelist")
+
+
+@pytest.fixture(scope="session")
+def headwater_spark(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """The session that all scenarios of a test run share, with Headwater's own defaults."""
+    from headwater.spark.session import start_session  # noqa: PLC0415  a test run without scenarios loads no Spark
+
+    folder = tmp_path_factory.mktemp("headwater")
+    chosen = dict(line.split("=", 1) for line in request.config.getini("headwater_conf"))
+    conf = {
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+        "spark.sql.shuffle.partitions": "2",
+        # Snapshots come by and by in production; in a test of ten batches they should come at all.
+        "spark.sql.streaming.stateStore.maintenanceInterval": "5s",
+        **chosen,
+    }
+    spark = start_session("headwater tests", master="local[2]", conf=conf, log=folder / "spark.log")
+    yield spark
+    spark.stop()
+
+
+@pytest.fixture
+def scenario(
+    headwater_spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Callable[..., Scenario]]:
+    """A function that puts a job to the test: ``s = scenario(JOB)``, then ``s.feed(...).emits(...)``.
+
+    ``mode`` and ``settings`` replace the job's own; with ``start_empty`` batch 0 has no records; ``schema`` describes
+    the rows of a source that has no decoding of its own, such as a table.
+    """
+    from headwater.testing.scenario import Scenario  # noqa: PLC0415
+
+    opened: list[Scenario] = []
+
+    def open_scenario(
+        job: Job,
+        *,
+        mode: str | None = None,
+        settings: Mapping[str, Any] | None = None,
+        start_empty: bool = False,
+        schema: str | None = None,
+    ) -> Scenario:
+        changes: dict[str, Any] = {"mode": mode} if mode else {}
+        if settings:
+            changes["settings"] = {**job.settings, **settings}
+        one = Scenario(
+            headwater_spark,
+            replace(job, **changes),
+            tmp_path_factory.mktemp("scenario"),
+            start_empty=start_empty,
+            schema=schema,
+        )
+        opened.append(one)
+        return one
+
+    yield open_scenario
+    for one in opened:
+        one.close()

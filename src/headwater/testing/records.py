@@ -1,0 +1,64 @@
+"""What a test feeds, as the raw lines that a source would hold."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+from collections.abc import Mapping, Sequence
+from datetime import date, datetime
+from pathlib import Path
+from typing import Any
+
+from headwater.jobs.endpoints import Decoding
+
+Fed = Mapping[str, Any] | str | Path
+
+
+def as_lines(items: Sequence[Fed], decoding: Decoding, columns: Sequence[str]) -> list[str]:
+    """Rows become records in the source's own format; strings are raw lines; paths are files of lines."""
+    lines: list[str] = []
+    for item in items:
+        match item:
+            case Path():
+                lines += item.read_text(encoding="utf-8").splitlines()
+            case str():
+                lines.append(item)
+            case _:
+                lines.append(_encode(item, decoding, columns))
+    return lines
+
+
+def _encode(row: Mapping[str, Any], decoding: Decoding, columns: Sequence[str]) -> str:
+    match decoding.format:
+        case "csv":
+            out = io.StringIO()
+            csv.writer(out, lineterminator="").writerow([_plain(row.get(name)) for name in columns])
+            return out.getvalue()
+        case "text":
+            return str(next(iter(row.values())))
+        case _:
+            return json.dumps(row, default=_plain, ensure_ascii=False)
+
+
+def _plain(value: Any) -> Any:
+    return value.isoformat() if isinstance(value, date | datetime) else value
+
+
+class Inbox:
+    """A folder that the job under test reads: every feed is one file, so that it becomes one micro-batch."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder / "inbox"
+        self._outside = folder / "next"
+        self.folder.mkdir(parents=True)
+        self.lines: list[list[str]] = []
+
+    def put(self, lines: Sequence[str]) -> None:
+        """Files appear whole, and each is a second younger than the one before: Spark reads the oldest first."""
+        number = len(self.lines)
+        self._outside.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+        os.utime(self._outside, (1_000_000_000 + number, 1_000_000_000 + number))
+        self._outside.rename(self.folder / f"{number:06d}.txt")
+        self.lines.append(list(lines))

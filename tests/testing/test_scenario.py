@@ -1,0 +1,87 @@
+"""The scenario harness itself, on real Spark."""
+
+from __future__ import annotations
+
+import pytest
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from headwater import Console, Files, Job
+from headwater.testing import Crash
+
+CLICK = "user STRING, at TIMESTAMP"
+
+
+def clicks_per_hour(clicks: DataFrame) -> DataFrame:
+    """Clicks per user and hour."""
+    return (
+        clicks.where("user <> 'robot'")
+        .withWatermark("at", "10 minutes")
+        .select("at", "user")
+        .groupBy(F.window("at", "1 hour"), "user")
+        .agg(F.count("*").alias("clicks"))
+        .select("user", F.col("window.start").alias("hour"), "clicks")
+    )
+
+
+CLICKS = Job("clicks", clicks_per_hour, reads=Files("clicks", schema=CLICK), writes=Console(), mode="update")
+
+
+def click(user: str, at: str) -> dict[str, str]:
+    return {"user": user, "at": f"2024-03-01T{at}:00Z"}
+
+
+def hour(user: str, at: str, clicks: int) -> dict[str, object]:
+    return {"user": user, "hour": f"2024-03-01T{at}:00Z", "clicks": clicks}
+
+
+def test_feed_emits_watermark_and_drops(scenario) -> None:
+    """Each feed is one micro-batch; emissions, watermark and late records are seen exactly."""
+    s = scenario(CLICKS)
+    s.feed(click("ann", "10:00"), click("ann", "10:30")).emits(hour("ann", "10:00", 2)).moves_watermark_to("10:20")
+    s.feed(click("bob", "12:00")).emits(hour("bob", "12:00", 1)).moves_watermark_to("2024-03-01T11:50:00Z")
+    late = [click("ann", "10:40"), click("ann", "10:41"), click("cat", "11:55"), click("robot", "10:00")]
+    s.feed(*late).emits(hour("cat", "11:00", 1)).drops(2)
+
+
+def test_crashes_and_restart(scenario) -> None:
+    """A crash before the commit runs the batch again; one after the commit does not."""
+    s = scenario(CLICKS)
+    s.feed(click("ann", "10:00"), Crash.BEFORE_BATCH).emits_nothing()
+    s.restart().emits(hour("ann", "10:00", 1))
+    s.feed(click("ann", "10:01"), Crash.AFTER_OUTPUT).emits(hour("ann", "10:00", 2))
+    s.restart().emits(hour("ann", "10:00", 2))
+    s.feed(click("ann", "10:02"), Crash.AFTER_COMMIT).emits(hour("ann", "10:00", 3))
+    s.restart().emits_nothing()
+    s.feed(click("ann", "10:03")).emits(hour("ann", "10:00", 4))
+
+
+def test_start_empty_and_raw_lines(scenario) -> None:
+    """A scenario can start on an empty source, and feeds raw lines through the decoder."""
+    s = scenario(CLICKS, start_empty=True)
+    assert s.batch == 0
+    s.feed("{'user': 'ann', 'at': '2024-03-01T10:00:00Z'}", "no json", '{"user": "bob", "at": "soon"}').emits(
+        hour("ann", "10:00", 1)
+    ).fails_to_decode(2)
+
+
+def test_mismatch_prints_the_story(scenario) -> None:
+    """A mismatch shows every step so far and marks the difference."""
+    s = scenario(CLICKS)
+    s.feed(click("ann", "10:00")).emits(hour("ann", "10:00", 1))
+    with pytest.raises(AssertionError) as failure:
+        s.feed(click("ann", "10:01")).emits(hour("ann", "10:00", 7))
+    text = str(failure.value)
+    assert "1. feed 1 record" in text
+    assert "2. feed 1 record" in text
+    assert '- {"clicks": 7' in text
+    assert '+ {"clicks": 2' in text
+
+
+def test_unseen_emission_fails(scenario) -> None:
+    """An emission that no assertion looked at fails the test at its end."""
+    s = scenario(CLICKS)
+    s.feed(click("ann", "10:00"))
+    with pytest.raises(AssertionError, match="no assertion looked at"):
+        s.close()
+    s.feed(click("ann", "10:01")).emits(hour("ann", "10:00", 2))
