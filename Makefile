@@ -1,0 +1,37 @@
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+
+.PHONY: install test lint demo bench soak corpus clean help
+
+help:  ## what can be made
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
+
+install: $(INSTALLED)  ## the environment in .venv, with the headwater command in it
+
+$(INSTALLED): pyproject.toml src/headwater/jars/ivy.xml
+	@PYTHONPATH=src $(PYTHON) -B scripts/check_machine.py
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "installing into $(VENV) (a few minutes the first time)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[dev]" \
+	  || { echo "error: pip could not install the packages named in pyproject.toml."; \
+	       echo "help: look at the lines above; without network, point pip at a mirror (PIP_INDEX_URL) and run make install again"; exit 1; }
+	@$(BIN)/headwater jars --configuration spark --configuration broker
+	@touch $(INSTALLED)
+
+test: install  ## every check and test
+	@scripts/test_packages.sh
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check --quiet .
+	@$(BIN)/mypy
+	@$(BIN)/python -m pytest
+
+demo: install  ## a broker, a generator and the main job, until Ctrl-C
+	@$(BIN)/headwater demo
+
+corpus: install  ## write the corpus of real checkpoints anew
+	@$(BIN)/python -m tests.corpus_maker
+
+clean:  ## remove the environment and everything that runs left behind
+	rm -rf $(VENV) .headwater .mypy_cache .pytest_cache .ruff_cache

@@ -1,0 +1,20 @@
+"""Is this machine fit for Headwater? Runs before anything is installed, with whatever Python there is."""
+
+import sys
+
+OLDEST_PYTHON = (3, 11)
+
+if sys.version_info < OLDEST_PYTHON:
+    sys.exit(
+        "error[python-too-old]: Python 3.11 or newer is needed\n"
+        "  found  Python " + sys.version.split()[0] + " at " + sys.executable + "\n"
+        "help: install a newer Python and run: make install PYTHON=python3.11"
+    )
+
+from headwater.core.errors import HeadwaterError  # noqa: E402  older Pythons cannot read it
+from headwater.jars.java import require_java  # noqa: E402
+
+try:
+    require_java()
+except HeadwaterError as error:
+    sys.exit(str(error))
