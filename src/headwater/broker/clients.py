@@ -22,19 +22,19 @@ _silent.addHandler(logging.NullHandler())
 _silent.propagate = False
 
 
-def admin(bootstrap: str, settings: Mapping[str, str] | None = None) -> AdminClient:
+def admin(bootstrap: str, settings: Mapping[str, object] | None = None) -> AdminClient:
     from confluent_kafka.admin import AdminClient  # noqa: PLC0415
 
     return AdminClient(_settings(bootstrap, settings), logger=_silent)
 
 
-def producer(bootstrap: str, settings: Mapping[str, str | int | bool] | None = None) -> Producer:
+def producer(bootstrap: str, settings: Mapping[str, object] | None = None) -> Producer:
     from confluent_kafka import Producer  # noqa: PLC0415
 
     return Producer(_settings(bootstrap, settings), logger=_silent)
 
 
-def consumer(bootstrap: str, settings: Mapping[str, str | int | bool] | None = None) -> Consumer:
+def consumer(bootstrap: str, settings: Mapping[str, object] | None = None) -> Consumer:
     from confluent_kafka import Consumer  # noqa: PLC0415
 
     return Consumer(_settings(bootstrap, settings), logger=_silent)
@@ -89,6 +89,6 @@ def unreachable(bootstrap: str, reason: str) -> ServiceUnreachable:
     )
 
 
-def _settings(bootstrap: str, more: Mapping[str, str | int | bool] | None) -> dict[str, object]:
+def _settings(bootstrap: str, more: Mapping[str, object] | None) -> dict[str, object]:
     quiet = {"log.connection.close": False, "error_cb": lambda _: None, "socket.timeout.ms": 10_000}
     return {"bootstrap.servers": bootstrap, **quiet, **(more or {})}
