@@ -1,0 +1,74 @@
+"""Arrow arrays straight from numpy buffers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from headwater.statefiles.bytespace import ByteSpace, Ints, Mask
+
+_VIEW_INLINE = 12
+_VIEW_LIMIT = 2**31 - 1
+_BYTE_MASKS = np.array([(1 << (8 * count)) - 1 for count in range(9)], dtype="<u8")
+
+
+def validity(valid: Mask | None) -> Any:
+    """The Arrow bitmap of a mask; None, which means no nulls, for none."""
+    if valid is None or bool(valid.all()):
+        return None
+    return pa.py_buffer(np.packbits(valid, bitorder="little"))
+
+
+def fixed(kind: pa.DataType, values: npt.NDArray[Any], valid: Mask | None) -> pa.Array:
+    held = np.packbits(values, bitorder="little") if pa.types.is_boolean(kind) else np.ascontiguousarray(values)
+    return pa.Array.from_buffers(kind, len(values), [validity(valid), pa.py_buffer(held)])
+
+
+def words(kind: pa.DataType, count: int, pairs: npt.NDArray[Any], valid: Mask | None) -> pa.Array:
+    """Values of sixteen bytes, given as two words each."""
+    return pa.Array.from_buffers(kind, count, [validity(valid), pa.py_buffer(np.ascontiguousarray(pairs))])
+
+
+def nested(
+    kind: pa.DataType, count: int, offsets: Ints | None, children: list[pa.Array], valid: Mask | None
+) -> pa.Array:
+    buffers = [validity(valid)]
+    if offsets is not None:
+        if offsets[-1] > _VIEW_LIMIT:
+            raise ValueError("more than two billion elements in one column")
+        buffers.append(pa.py_buffer(offsets.astype(np.int32)))
+    return pa.Array.from_buffers(kind, count, buffers, children=children)
+
+
+def binary(kind: pa.DataType, space: ByteSpace, start: Ints, length: Ints, valid: Mask | None) -> pa.Array:
+    """Texts or byte strings of any length. Arrow's views point into the space, and Arrow itself then copies."""
+    if space.size > _VIEW_LIMIT:
+        return _binary_in_parts(kind, space, start, length, valid)
+    low = space.gather("<u8", start)
+    high = space.gather("<u4", start + 8).astype("<u8")
+    low &= _BYTE_MASKS[np.minimum(length, 8)]
+    high &= _BYTE_MASKS[np.clip(length - 8, 0, 4)]
+    inline = length <= _VIEW_INLINE
+    views = np.empty((len(start), 4), "<u4")
+    views[:, 0] = length
+    views[:, 1] = low & np.uint64(0xFFFFFFFF)
+    views[:, 2] = np.where(inline, low >> np.uint64(32), np.uint64(0))
+    views[:, 3] = np.where(inline, high, start.astype("<u8"))
+    view_kind = pa.string_view() if pa.types.is_string(kind) else pa.binary_view()
+    buffers = [validity(valid), pa.py_buffer(views), pa.py_buffer(space.data)]
+    return pa.Array.from_buffers(view_kind, len(start), buffers).cast(kind)
+
+
+def _binary_in_parts(kind: pa.DataType, space: ByteSpace, start: Ints, length: Ints, valid: Mask | None) -> pa.Array:
+    offsets = np.zeros(len(start) + 1, np.int64)
+    np.cumsum(length, out=offsets[1:])
+    if offsets[-1] > _VIEW_LIMIT:
+        raise ValueError("more than two gigabytes of text in one column")
+    held = np.empty(int(offsets[-1]), np.uint8)
+    for index, (begin, size) in enumerate(zip(start.tolist(), length.tolist(), strict=True)):
+        held[offsets[index] : offsets[index + 1]] = space.data[begin : begin + size]
+    buffers = [validity(valid), pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(held)]
+    return pa.Array.from_buffers(kind, len(start), buffers)

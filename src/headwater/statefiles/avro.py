@@ -1,0 +1,206 @@
+"""Avro's binary form, a column at a time: every row has a cursor, and all cursors move on together.
+
+As Spark writes it: fields, structs, arrays and maps are unions of null and their type; the simple elements of arrays
+and values of maps are not; the keys of maps are texts; a decimal has as many bytes as its precision may need.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pyarrow as pa
+
+from headwater.statefiles import arrowbuild
+from headwater.statefiles.bytespace import ByteSpace, Ints, Mask
+from headwater.statefiles.sqltypes import Array, Atomic, Decimal, Map, SqlType, Struct, arrow_type
+from headwater.statefiles.sst import varints
+from headwater.statefiles.unsaferow import struct_of, wide_decimal
+
+_WHOLE_NUMBERS = {
+    "byte": "i1",
+    "short": "<i2",
+    "integer": "<i4",
+    "long": "<i8",
+    "date": "<i4",
+    "timestamp": "<i8",
+    "timestamp_ntz": "<i8",
+}
+_FLOATS = {"float": "<f4", "double": "<f8"}
+
+
+def decode_records(kind: Struct, space: ByteSpace, start: Ints, end: Ints) -> list[pa.Array]:
+    """Each field of the records that begin at these positions."""
+    cursor = _Cursor(space, start.copy(), None)
+    columns = [cursor.nullable(field.type) for field in kind.fields]
+    if (cursor.at > end).any():
+        raise ValueError("a record that is longer than its bytes")
+    return columns
+
+
+def evolved(
+    kind: Struct, written: Mapping[int, Struct], ids: Ints, space: ByteSpace, start: Ints, end: Ints
+) -> list[pa.Array]:
+    """Records of several schemas as one: fields by name, null where a record's schema lacks them."""
+    parts, order = [], []
+    for schema_id in np.unique(ids).tolist():
+        chosen = np.flatnonzero(ids == schema_id)
+        writer = written.get(schema_id, kind)
+        columns = dict(zip(writer.names, decode_records(writer, space, start[chosen], end[chosen]), strict=True))
+        held = [
+            columns[field.name].cast(arrow_type(field.type))
+            if field.name in columns
+            else pa.nulls(len(chosen), arrow_type(field.type))
+            for field in kind.fields
+        ]
+        parts.append(held)
+        order.append(chosen)
+    back = pa.array(np.argsort(np.concatenate(order)))
+    return [pa.concat_arrays([part[number] for part in parts]).take(back) for number in range(len(kind.fields))]
+
+
+def byte_strings(count: int, space: ByteSpace, start: Ints, end: Ints) -> list[Ints]:
+    """Where each of so many byte strings in a row begins; each is in a union with null and never null."""
+    cursor = _Cursor(space, start.copy(), None)
+    found = []
+    for _ in range(count):
+        cursor.number()
+        length = cursor.number()
+        found.append(cursor.at.copy())
+        cursor.at += length
+    if (cursor.at > end).any():
+        raise ValueError("a key that is longer than its bytes")
+    return found
+
+
+class _Cursor:
+    """Positions in many records; rows that are not ``active`` stand still and read as null."""
+
+    def __init__(self, space: ByteSpace, at: Ints, active: Mask | None) -> None:
+        self.space, self.at, self.active = space, at, active
+
+    def number(self) -> Ints:
+        """A zigzag number of each active row; 0 for the others."""
+        raw, size = varints(self.space, self.at)
+        value = ((raw.view(np.uint64) >> np.uint64(1)).view(np.int64)) ^ -(raw & 1)
+        if self.active is not None:
+            value, size = np.where(self.active, value, 0), np.where(self.active, size, 0)
+        self.at = self.at + size
+        return value
+
+    def nullable(self, kind: SqlType) -> pa.Array:
+        """A value in a union of null and its type."""
+        if kind == Atomic("void"):
+            return pa.nulls(len(self.at))
+        present = self.number() == 1
+        if self.active is not None:
+            present &= self.active
+        outer = self.active
+        self.active = None if bool(present.all()) else present
+        try:
+            return self.value(kind)
+        finally:
+            self.active = outer
+
+    def value(self, kind: SqlType) -> pa.Array:
+        match kind:
+            case Atomic("boolean"):
+                return arrowbuild.fixed(pa.bool_(), self._step(1, "u1") != 0, self.active)
+            case Atomic(name) if name in _WHOLE_NUMBERS:
+                return arrowbuild.fixed(arrow_type(kind), self.number().astype(_WHOLE_NUMBERS[name]), self.active)
+            case Atomic(name) if name in _FLOATS:
+                form = _FLOATS[name]
+                return arrowbuild.fixed(arrow_type(kind), self._step(np.dtype(form).itemsize, form), self.active)
+            case Atomic("string") | Atomic("binary"):
+                start, length = self._bytes()
+                return arrowbuild.binary(arrow_type(kind), self.space, start, length, self.active)
+            case Decimal():
+                return self._decimal(kind)
+            case Struct(fields):
+                active = self.active
+                columns = [self.nullable(field.type) for field in fields]
+                return struct_of(kind, columns, len(self.at), active)
+            case Array(element):
+                return self._blocks(kind, [element])
+            case Map(key, value):
+                return self._blocks(kind, [key, value])
+            case _:
+                raise ValueError(f"a value of type {kind} in Avro")
+
+    def _step(self, width: int, form: str) -> np.ndarray:
+        values = self.space.gather(form, self.at)
+        self.at = self.at + (width if self.active is None else np.where(self.active, width, 0))
+        return values
+
+    def _bytes(self) -> tuple[Ints, Ints]:
+        length = self.number()
+        start = self.at
+        if len(length) and (int(length.min()) < 0 or int((start + length).max()) > self.space.size):
+            raise ValueError("a text of impossible length")
+        self.at = self.at + length
+        return start, length
+
+    def _decimal(self, kind: Decimal) -> pa.Array:
+        size = next(size for size in range(1, 17) if 10**kind.precision <= 2 ** (8 * size - 1))
+        start, length = self.at, np.full(len(self.at), size, np.int64)
+        self.at = self.at + (length if self.active is None else np.where(self.active, length, 0))
+        return wide_decimal(kind, self.space, start, length, self.active)
+
+    def _blocks(self, kind: Array | Map, parts: list[SqlType]) -> pa.Array:
+        """Elements come in blocks after their count; a count of 0 ends them, a negative one is followed by a size."""
+        count = len(self.at)
+        outer = self.active
+        going = np.ones(count, bool) if outer is None else outer.copy()
+        left = np.zeros(count, np.int64)
+        pieces: list[list[pa.Array]] = [[] for _ in parts]
+        owners: list[Ints] = []
+        while True:
+            self._next_block(going, left)
+            if not going.any():
+                break
+            owners.append(np.flatnonzero(going))
+            part = _Cursor(self.space, self.at[going], None)
+            for held, element in zip(pieces, parts, strict=True):
+                in_union = isinstance(element, Struct | Array | Map)
+                held.append(part.nullable(element) if in_union else part.value(element))
+            self.at[going] = part.at
+            left[going] -= 1
+        self.active = outer
+        return _assembled(kind, parts, pieces, owners, count, outer)
+
+    def _next_block(self, going: Mask, left: Ints) -> None:
+        """Rows whose block is used up read the next count; those that read 0 are done."""
+        asking = going & (left == 0)
+        while asking.any():
+            reader = _Cursor(self.space, self.at[asking], None)
+            counts = reader.number()
+            if (counts < 0).any():
+                sized = _Cursor(self.space, reader.at, counts < 0)
+                sized.number()
+                reader.at = sized.at
+            self.at[asking] = reader.at
+            left[asking] = np.abs(counts)
+            going[asking] = counts != 0
+            asking = going & (left == 0)
+
+
+def _assembled(
+    kind: Array | Map,
+    parts: list[SqlType],
+    pieces: list[list[pa.Array]],
+    owners: list[Ints],
+    count: int,
+    valid: Mask | None,
+) -> pa.Array:
+    owner = np.concatenate(owners) if owners else np.zeros(0, np.int64)
+    order = pa.array(np.argsort(owner, kind="stable"))
+    columns = [
+        (pa.concat_arrays(held) if held else pa.nulls(0, arrow_type(part))).take(order)
+        for held, part in zip(pieces, parts, strict=True)
+    ]
+    offsets = np.zeros(count + 1, np.int64)
+    np.cumsum(np.bincount(owner, minlength=count), out=offsets[1:])
+    arrow = arrow_type(kind)
+    if isinstance(kind, Map):
+        columns = [pa.StructArray.from_arrays(columns, fields=[arrow.key_field, arrow.item_field])]
+    return arrowbuild.nested(arrow, count, offsets, columns, valid)

@@ -1,0 +1,121 @@
+"""Which of many operations on keys still hold at the end: the last one of each key, and what was added since."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from headwater.statefiles.bytespace import ByteSpace, Ints, Mask
+from headwater.statefiles.records import DELETE, DELETE_RANGE, MERGE, PUT, Records
+
+_MIX = np.uint64(0x9E3779B97F4A7C15)
+_FOLD = np.uint64(32)
+_TAIL_MASKS = np.array([(1 << (8 * count)) - 1 for count in range(9)], dtype="<u8")
+
+
+def surviving(records: Records) -> Records:
+    """The puts and merges that make up the state after all operations, in their order.
+
+    A key that was only put has one row; a list that grew by merges has several, the oldest first.
+    """
+    if DELETE_RANGE in records.operation:
+        records = _without_ranges(records)
+    if not len(records):
+        return records
+    hashes = hash_keys(records.keys, records.key_start, records.key_length)
+    order = np.argsort(hashes)
+    ordered = hashes[order]
+    repeats = ordered[1:] == ordered[:-1]
+    if not repeats.any():
+        return records.take(records.operation != DELETE)
+    shared = np.zeros(len(order), bool)
+    shared[1:] |= repeats
+    shared[:-1] |= repeats
+    kept = np.zeros(len(records), bool)
+    alone = order[~shared]
+    kept[alone] = records.operation[alone] != DELETE
+    kept[_last_of_each(records, order[shared], hashes)] = True
+    chosen = np.flatnonzero(kept)
+    if MERGE in records.operation:
+        chosen = _grouped(records, chosen, hashes)
+    return records.take(chosen)
+
+
+def hash_keys(space: ByteSpace, start: Ints, length: Ints) -> npt.NDArray[np.uint64]:
+    """A hash of each key's bytes; equal keys have equal hashes, and callers check those that meet."""
+    hashes = length.astype(np.uint64) * _MIX
+    longest = int(length.max(initial=0))
+    shortest = int(length.min(initial=0))
+    for at in range(0, longest, 8):
+        if at + 8 <= shortest:
+            word = space.gather("<u8", start + at)
+        else:
+            left = np.clip(length - at, 0, 8)
+            word = space.gather("<u8", np.where(left > 0, start + at, 0)) & _TAIL_MASKS[left]
+        hashes ^= word
+        hashes *= _MIX
+        hashes ^= hashes >> _FOLD
+    return hashes
+
+
+def same_keys(records: Records, left: Ints, right: Ints) -> Mask:
+    """Whether pairs of records have the very same key."""
+    same: Mask = records.key_length[left] == records.key_length[right]
+    for at in range(0, int(records.key_length[left].max(initial=0)), 8):
+        remaining = np.clip(records.key_length[left] - at, 0, 8)
+        inside = same & (remaining > 0)
+        mask = _TAIL_MASKS[remaining]
+        first = records.keys.gather("<u8", np.where(inside, records.key_start[left] + at, 0))
+        second = records.keys.gather("<u8", np.where(inside, records.key_start[right] + at, 0))
+        same &= ~inside | ((first & mask) == (second & mask))
+    return same
+
+
+def _last_of_each(records: Records, chosen: Ints, hashes: npt.NDArray[np.uint64]) -> Ints:
+    """Of records whose keys repeat: the last put of each key, unless a delete came later, and the merges after it."""
+    chosen = chosen[np.lexsort((records.rank[chosen], hashes[chosen]))]
+    joins = hashes[chosen][1:] == hashes[chosen][:-1]
+    if not same_keys(records, chosen[1:][joins], chosen[:-1][joins]).all():
+        return _last_of_each_by_bytes(records, chosen)
+    begins = np.flatnonzero(np.concatenate([[True], ~joins]))
+    position = np.arange(len(chosen))
+    operation = records.operation[chosen]
+    last_reset = np.maximum.reduceat(np.where(operation == MERGE, -1, position), begins)
+    reset = np.repeat(last_reset, np.diff(np.append(begins, len(chosen))))
+    standing: Ints = chosen[(position > reset) | ((position == reset) & (operation == PUT))]
+    return standing
+
+
+def _last_of_each_by_bytes(records: Records, chosen: Ints) -> Ints:
+    """The same without hashes, for the day when two keys have the same one."""
+    standing: dict[bytes, list[int]] = {}
+    for number in chosen[np.argsort(records.rank[chosen])].tolist():
+        key = records.key(number)
+        if records.operation[number] == MERGE:
+            standing.setdefault(key, []).append(number)
+        elif records.operation[number] == PUT:
+            standing[key] = [number]
+        else:
+            standing[key] = []
+    return np.array([number for numbers in standing.values() for number in numbers], np.int64)
+
+
+def _grouped(records: Records, chosen: Ints, hashes: npt.NDArray[np.uint64]) -> Ints:
+    """Pieces of one list brought together in their order, lists in the order of their first piece."""
+    _, group = np.unique(hashes[chosen], return_inverse=True)
+    first = np.full(int(group.max(initial=-1)) + 1, len(records), np.int64)
+    np.minimum.at(first, group, chosen)
+    return chosen[np.lexsort((records.rank[chosen], first[group]))]
+
+
+def _without_ranges(records: Records) -> Records:
+    """Range deletions carried out: every older key from the first to before the second is as if deleted."""
+    ranges = np.flatnonzero(records.operation == DELETE_RANGE)
+    gone = np.zeros(len(records), bool)
+    gone[ranges] = True
+    keys = [records.key(number) for number in range(len(records))]
+    for number in ranges.tolist():
+        first, end = keys[number], records.value(number)
+        older = np.flatnonzero(records.rank < records.rank[number]).tolist()
+        gone[[other for other in older if first <= keys[other] < end]] = True
+    return records.take(~gone)

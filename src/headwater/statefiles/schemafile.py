@@ -1,0 +1,129 @@
+"""The files in which a checkpoint says what its keys and values are.
+
+Version 1 is two Java UTF strings, version 2 strings in chunks, version 3 (custom state and newer joins) one entry for
+each column family, with how its keys are encoded.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+from headwater.core.ids import DEFAULT_STORE
+from headwater.statefiles.refusals import broken_state, unknown_format
+from headwater.statefiles.sqltypes import Struct, TypeUnknown, parse_struct
+
+KeyLayout = Literal["whole", "prefix", "range", "timestamp-first", "timestamp-last"]
+
+_LAYOUTS: dict[str, KeyLayout] = {
+    "NoPrefixKeyStateEncoderSpec": "whole",
+    "PrefixKeyScanStateEncoderSpec": "prefix",
+    "RangeKeyScanStateEncoderSpec": "range",
+    "TimestampAsPrefixKeyStateEncoderSpec": "timestamp-first",
+    "TimestampAsPostfixKeyStateEncoderSpec": "timestamp-last",
+}
+
+
+@dataclass(frozen=True)
+class KeyEncoding:
+    """How a key is laid out in bytes; ``columns`` are those that come first, in their order."""
+
+    layout: KeyLayout
+    columns: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class FamilySchema:
+    """One column family's schema, or that of a whole store, whose family is then ``default``."""
+
+    path: str
+    name: str
+    key_json: str
+    value_json: str
+    encoding: KeyEncoding = KeyEncoding("whole")
+    key_schema_id: int = 0
+    value_schema_id: int = 0
+
+    @cached_property
+    def key(self) -> Struct:
+        return self._parsed(self.key_json)
+
+    @cached_property
+    def value(self) -> Struct:
+        return self._parsed(self.value_json)
+
+    def _parsed(self, text: str) -> Struct:
+        try:
+            return parse_struct(text)
+        except TypeUnknown as unknown:
+            raise unknown_format(self.path, f"has a column of {unknown}, which is not read here") from None
+        except (ValueError, KeyError, TypeError):
+            raise broken_state(self.path, "has a schema that cannot be read") from None
+
+
+def parse_schema_file(data: bytes, path: str) -> list[FamilySchema]:
+    source = _Source(data, path)
+    version = source.utf()
+    match version:
+        case "v1":
+            return [FamilySchema(path, DEFAULT_STORE, source.utf(), source.utf())]
+        case "v2":
+            return [FamilySchema(path, DEFAULT_STORE, source.chunks(), source.chunks())]
+        case "v3":
+            return [_family(source, path) for _ in range(source.number(">i"))]
+        case _:
+            raise unknown_format(path, f"is a schema file of version {version[:20]!r}")
+
+
+def _family(source: _Source, path: str) -> FamilySchema:
+    name = source.utf()
+    key_schema_id, key = source.number(">h"), source.chunks()
+    value_schema_id, value = source.number(">h"), source.chunks()
+    encoding = _encoding(source.chunks(), path)
+    source.chunks()  # the user's key of a map, which the key's own schema has already
+    return FamilySchema(path, name, key, value, encoding, key_schema_id, value_schema_id)
+
+
+def _encoding(text: str, path: str) -> KeyEncoding:
+    try:
+        spec: dict[str, Any] = json.loads(text)
+        kind = spec["keyStateEncoderType"]
+        if kind not in _LAYOUTS:
+            raise unknown_format(path, f"names the key encoder {kind!r}, which is not known")
+        columns = spec.get("orderingOrdinals") or range(spec.get("numColsPrefixKey", 0))
+        return KeyEncoding(_LAYOUTS[kind], tuple(int(column) for column in columns))
+    except (ValueError, KeyError, TypeError):
+        raise broken_state(path, "names a key encoder that cannot be read") from None
+
+
+class _Source:
+    """Java's ``DataInput`` over a file's bytes."""
+
+    def __init__(self, data: bytes, path: str) -> None:
+        self._data, self._path, self._at = data, path, 0
+
+    def number(self, form: str) -> int:
+        try:
+            (value,) = struct.unpack_from(form, self._data, self._at)
+        except struct.error:
+            raise broken_state(self._path, "ends too early") from None
+        self._at += struct.calcsize(form)
+        return int(value)
+
+    def utf(self) -> str:
+        length = self.number(">H")
+        text = self._data[self._at : self._at + length]
+        self._at += length
+        if len(text) < length:
+            raise broken_state(self._path, "ends too early")
+        try:
+            # Java writes characters beyond the basic plane as two surrogates of three bytes each.
+            return text.decode("utf-8", "surrogatepass").encode("utf-16", "surrogatepass").decode("utf-16")
+        except UnicodeDecodeError:
+            raise broken_state(self._path, "holds text that is not UTF-8") from None
+
+    def chunks(self) -> str:
+        return "".join(self.utf() for _ in range(self.number(">i")))

@@ -1,0 +1,308 @@
+"""RocksDB's table files (block-based tables), whole and a column at a time.
+
+A table is blocks, each followed by its compression type and a checksum; an index block that says where the data blocks
+are; a properties block; a footer. A data block is entries ``shared, unshared, value length`` (varints), the part of the
+key that differs from the key before, and the value; every sixteenth key or so is whole, and the block's end says where
+those restarts are. All runs between restarts are decoded side by side, one entry of each run at a step.
+A key ends with eight bytes: its sequence number and what was done to it.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from headwater.checkpoint.files import Files
+from headwater.statefiles.bytespace import PADDING, ByteSpace, Ints, expand
+from headwater.statefiles.records import DELETE, MERGE, PUT, Records, no_records, one_after_another
+from headwater.statefiles.refusals import broken_state, unknown_format
+
+_FOOTER_BYTES = 53
+_MAGIC = 0x88E241B785F4CFF7
+_KNOWN_VERSIONS = range(2, 6)
+_TRAILER_BYTES = 5
+_XXH3 = 4
+_XXH3_PRIME = 0x6B9083D9
+_HASH_INDEX_BIT = 0x80000000
+_RAW, _SNAPPY, _LZ4, _LZ4HC, _ZSTD = 0, 1, 4, 5, 7
+_OPERATIONS = {0: DELETE, 1: PUT, 2: MERGE, 7: DELETE}
+_SEQUENCE_BYTES = 8
+_LOW_BYTES = np.array([(1 << (8 * count)) - 1 for count in range(9)], dtype="<u8")
+
+
+@dataclass(frozen=True)
+class _Handle:
+    offset: int
+    size: int
+
+
+def read_tables(files: Files, paths: Sequence[str]) -> Records:
+    """Every operation in some tables of one database, ranked by sequence number."""
+    parts = [_read_table(_bytes(files, path), path) for path in paths]
+    whole = one_after_another(parts)
+    return Records(
+        whole.keys,
+        whole.values,
+        whole.operation,
+        whole.key_start,
+        whole.key_length,
+        whole.value_start,
+        whole.value_length,
+        np.concatenate([part.rank for part in parts if len(part)] or [whole.rank]),
+    )
+
+
+def _bytes(files: Files, path: str) -> bytes:
+    try:
+        return files.read(path)
+    except FileNotFoundError:
+        raise broken_state(path, "is not there, and a snapshot needs it") from None
+
+
+def _read_table(data: bytes, path: str) -> Records:
+    checksum_kind, meta, index = _footer(data, path)
+    block = _BlockReader(data, path, checksum_kind)
+    properties = _properties(block, meta)
+    if int.from_bytes(properties.get("block.based.table.index.type", b""), "little"):
+        raise unknown_format(path, "has an index of an unknown kind")
+    if properties.get("comparator") != b"leveldb.BytewiseComparator":
+        raise unknown_format(path, "orders its keys in an unknown way")
+    if any(properties.get("num.range-deletions", b"").strip(b"\0")) or "external_sst_file.version" in properties:
+        raise unknown_format(path, "has range deletions or was ingested")
+    delta_encoded = properties.get("index.value.is.delta.encoded", b"\0") != b"\0"
+    handles = _index(ByteSpace(block.read(index)), path, delta_encoded=delta_encoded)
+    space, starts, ends = block.read_all(*handles)
+    return _entries(space, starts, ends, path)
+
+
+def _footer(data: bytes, path: str) -> tuple[int, _Handle, _Handle]:
+    if len(data) < _FOOTER_BYTES:
+        raise broken_state(path, "is shorter than a table's footer")
+    footer = data[-_FOOTER_BYTES:]
+    version, magic = struct.unpack_from("<IQ", footer, 41)
+    if magic != _MAGIC:
+        raise broken_state(path, "does not end as a RocksDB table does")
+    if version not in _KNOWN_VERSIONS:
+        raise unknown_format(path, f"is a table of format version {version}")
+    meta, at = _handle(footer, 1)
+    index, _ = _handle(footer, at)
+    return footer[0], meta, index
+
+
+def _handle(data: bytes, at: int) -> tuple[_Handle, int]:
+    offset, at = _varint(data, at)
+    size, at = _varint(data, at)
+    return _Handle(offset, size), at
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = data[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, at
+        shift += 7
+
+
+class _BlockReader:
+    def __init__(self, data: bytes, path: str, checksum_kind: int) -> None:
+        self._data, self._path, self._checksum_kind = memoryview(data), path, checksum_kind
+
+    def read(self, handle: _Handle) -> bytes:
+        space, starts, ends = self.read_all(np.array([handle.offset]), np.array([handle.size]))
+        return space.text(int(starts[0]), int(ends[0] - starts[0]))
+
+    def read_all(self, offsets: Ints, sizes: Ints) -> tuple[ByteSpace, Ints, Ints]:
+        """The blocks' contents one after another, and where each begins and ends."""
+        table = ByteSpace(np.frombuffer(self._data, np.uint8))
+        if len(offsets) and int((offsets + sizes).max()) + _TRAILER_BYTES > table.size:
+            raise broken_state(self._path, "is cut short")
+        kinds = table.gather("u1", offsets + sizes)
+        unknown = set(np.unique(kinds).tolist()) - {_RAW, _SNAPPY, _LZ4, _LZ4HC, _ZSTD}
+        if unknown:
+            raise unknown_format(self._path, f"has blocks of compression type {min(unknown)}")
+        lengths, headers = varints(table, offsets)
+        packed_with_length = (kinds == _LZ4) | (kinds == _LZ4HC) | (kinds == _ZSTD)
+        lengths = np.where(packed_with_length, lengths, np.where(kinds == _SNAPPY, lengths, sizes))
+        headers = np.where(packed_with_length, headers, 0)
+        ends = np.cumsum(lengths)
+        whole = np.zeros(int(ends[-1]) + PADDING if len(ends) else PADDING, np.uint8)
+        checksums = table.gather("<u4", offsets + sizes + 1)
+        self._unpack(whole, np.stack([offsets, sizes, headers, lengths, kinds, checksums], axis=1))
+        return ByteSpace(whole, padded=True), ends - lengths, ends
+
+    def _unpack(self, whole: npt.NDArray[np.uint8], blocks: Ints) -> None:
+        import cramjam  # noqa: PLC0415  seldom needed
+        import xxhash  # noqa: PLC0415
+        import zstandard  # noqa: PLC0415
+
+        data, target, at = self._data, memoryview(whole), 0  # type: ignore[arg-type]
+        lz4, digest, check = cramjam.lz4.decompress_block_into, xxhash.xxh3_64_intdigest, self._checksum_kind == _XXH3
+        try:
+            for offset, size, header, length, kind, checksum in blocks.tolist():
+                packed, room = data[offset : offset + size], target[at : at + length]
+                at += length
+                if check and (digest(packed) ^ (kind * _XXH3_PRIME)) & 0xFFFFFFFF != checksum:
+                    raise broken_state(self._path, f"has a block at byte {offset} whose checksum is wrong")
+                if kind in (_LZ4, _LZ4HC):
+                    lz4(packed[header:], room)
+                elif kind == _RAW:
+                    room[:] = packed
+                elif kind == _SNAPPY:
+                    room[:] = bytes(cramjam.snappy.decompress_raw(packed))
+                else:
+                    room[:] = zstandard.ZstdDecompressor().decompress(packed[header:], max_output_size=length)
+        except (cramjam.DecompressionError, zstandard.ZstdError, ValueError):
+            raise broken_state(self._path, "has a block that does not unpack") from None
+
+
+def _properties(block: _BlockReader, meta: _Handle) -> dict[str, bytes]:
+    for name, value in _small_block(block.read(meta)):
+        if name == b"rocksdb.properties":
+            found = _small_block(block.read(_handle(value, 0)[0]))
+            return {key.decode("latin-1").removeprefix("rocksdb."): held for key, held in found}
+    return {}
+
+
+def _small_block(data: bytes) -> list[tuple[bytes, bytes]]:
+    (restarts,) = struct.unpack_from("<I", data, len(data) - 4)
+    end, at, key, found = len(data) - 4 - 4 * restarts, 0, b"", []
+    while at < end:
+        shared, at = _varint(data, at)
+        unshared, at = _varint(data, at)
+        length, at = _varint(data, at)
+        key = key[:shared] + data[at : at + unshared]
+        at += unshared
+        found.append((key, data[at : at + length]))
+        at += length
+    return found
+
+
+def varints(space: ByteSpace, at: Ints) -> tuple[Ints, Ints]:
+    """The varints at these positions and how many bytes each takes."""
+    byte = space.gather("u1", at)
+    value = byte.astype(np.int64)
+    size = np.ones(len(at), np.int64)
+    longer = np.flatnonzero(byte >= 0x80)
+    value[longer] &= 0x7F
+    while len(longer):
+        byte = space.gather("u1", at[longer] + size[longer])
+        value[longer] |= (byte & 0x7F).astype(np.int64) << (7 * size[longer])
+        size[longer] += 1
+        longer = longer[byte >= 0x80]
+        if len(longer) and int(size[longer].max()) > 9:
+            raise ValueError("a number of more than ten bytes")
+    return value, size
+
+
+def _restarts(space: ByteSpace, starts: Ints, ends: Ints, path: str) -> tuple[Ints, Ints]:
+    """Where each run of entries begins and ends, over all blocks."""
+    counts = space.gather("<u4", ends - 4).astype(np.int64)
+    if (counts & _HASH_INDEX_BIT).any():
+        raise unknown_format(path, "has blocks with a hash index")
+    data_ends = ends - 4 - 4 * counts
+    offsets, owner, within = expand(counts)
+    begins = starts[owner] + space.gather("<u4", data_ends[owner] + 4 * within).astype(np.int64)
+    run_ends = np.append(begins[1:], 0)
+    run_ends[offsets[1:] - 1] = data_ends
+    return begins, run_ends
+
+
+def _index(space: ByteSpace, path: str, *, delta_encoded: bool) -> tuple[Ints, Ints]:
+    """Where the data blocks are. Every index entry is a restart, so nothing in one depends on the one before."""
+    at, ends = _restarts(space, np.array([0]), np.array([space.size]), path)
+    shared, size = varints(space, at)
+    at = at + size
+    unshared, size = varints(space, at)
+    at = at + size
+    if not delta_encoded:
+        at = at + varints(space, at)[1]
+    at = at + unshared
+    offsets, size = varints(space, at)
+    at = at + size
+    sizes, size = varints(space, at)
+    if shared.any() or (at + size != ends).any():
+        raise unknown_format(path, "has an index whose entries depend on each other")
+    return offsets, sizes
+
+
+def _entries(space: ByteSpace, starts: Ints, ends: Ints, path: str) -> Records:
+    if not len(starts):
+        return no_records()
+    at, run_ends = _restarts(space, starts, ends, path)
+    steps = []
+    run = np.arange(len(at))
+    while len(run):
+        shared, size = varints(space, at)
+        key_at = at + size
+        unshared, size = varints(space, key_at)
+        key_at = key_at + size
+        length, size = varints(space, key_at)
+        key_at = key_at + size
+        value_at = key_at + unshared
+        steps.append((run, shared, unshared, key_at, value_at, length))
+        at = value_at + length
+        if (at > run_ends).any():
+            raise broken_state(path, "has an entry that does not fit its block")
+        going = at < run_ends
+        run, at, run_ends = run[going], at[going], run_ends[going]
+    runs, shared, unshared, key_at, value_at, length = (np.concatenate(column) for column in zip(*steps, strict=True))
+    del steps
+    key_length = shared + unshared
+    keys, stride = _whole_keys(space, runs, shared, key_at, key_length, path)
+    # Steps hold one entry of every run; sorting by run brings neighbours together, in the order of the keys.
+    order = np.argsort(runs, kind="stable")
+    key_start = order * stride
+    trailer = keys.gather("<u8", key_start + key_length[order] - _SEQUENCE_BYTES)
+    return Records(
+        keys,
+        space,
+        _operations(trailer, path),
+        key_start,
+        key_length[order] - _SEQUENCE_BYTES,
+        value_at[order],
+        length[order],
+        (trailer >> np.uint64(8)).astype(np.int64),
+    )
+
+
+def _whole_keys(
+    space: ByteSpace, runs: Ints, shared: Ints, key_at: Ints, key_length: Ints, path: str
+) -> tuple[ByteSpace, int]:
+    """Keys put together from what they share with the key before, in rows of one width."""
+    words = int(key_length.max()) // 8 + 1
+    if len(runs) * words * 8 > 8 * int(key_length.sum()) + (64 << 20):
+        raise unknown_format(path, "has keys of very unequal length")
+    whole = np.zeros(len(runs) * words + PADDING // 8, "<u8")
+    table = whole[: len(runs) * words].reshape(len(runs), words)
+    current = np.zeros((words, int(runs.max()) + 1), "<u8")
+    step_ends = np.append(np.flatnonzero(np.diff(runs) <= 0) + 1, len(runs))
+    begin = 0
+    for end in step_ends.tolist():
+        active, same, source = runs[begin:end], shared[begin:end], key_at[begin:end]
+        unchanged = int(same.min()) // 8
+        for word in range(unchanged, words):
+            kept = np.clip(same - 8 * word, 0, 8)
+            fresh = space.gather("<u8", np.clip(source + (8 * word) - same, 0, space.size))
+            mask = _LOW_BYTES[kept]
+            current[word, active] = (current[word, active] & mask) | (fresh & ~mask)
+        table[begin:end] = current[:, active].T
+        begin = end
+    return ByteSpace(whole.view(np.uint8), padded=True), words * 8
+
+
+def _operations(trailer: npt.NDArray[np.uint64], path: str) -> npt.NDArray[np.uint8]:
+    kinds = (trailer & np.uint64(0xFF)).astype(np.uint8)
+    known = np.zeros(256, np.uint8)
+    for kind, operation in _OPERATIONS.items():
+        known[kind] = operation
+    operations = known[kinds]
+    if (operations == 0).any():
+        raise unknown_format(path, f"has entries of type {int(kinds[operations == 0][0])}")
+    return operations

@@ -1,0 +1,184 @@
+"""Spark's UnsafeRow, a column at a time.
+
+A row is a null bitset (a bit a field, in words of eight bytes), eight bytes for each field, and then the parts of
+variable size, to which a field points with ``offset << 32 | size`` from the row's start. All little-endian.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from headwater.statefiles import arrowbuild
+from headwater.statefiles.bytespace import ByteSpace, Ints, Mask, expand
+from headwater.statefiles.sqltypes import Array, Atomic, Decimal, Interval, Map, SqlType, Struct, arrow_type
+
+# Atomic types that stand in a field as they are, and how many bytes of an array each takes.
+_FIXED = {
+    "boolean": "u1",
+    "byte": "i1",
+    "short": "<i2",
+    "integer": "<i4",
+    "long": "<i8",
+    "float": "<f4",
+    "double": "<f8",
+    "date": "<i4",
+    "timestamp": "<i8",
+    "timestamp_ntz": "<i8",
+    "time": "<i8",
+}
+_INLINE_DECIMAL_DIGITS = 18
+_NANOS = 1000
+_LARGEST_MICROS = (2**63 - 1) // _NANOS
+
+
+def decode_rows(kind: Struct, space: ByteSpace, starts: Ints) -> pa.StructArray:
+    """The rows that begin at these positions, as one struct array."""
+    return struct_of(kind, decode_fields(kind, space, starts, None), len(starts), None)
+
+
+def struct_of(kind: Struct, columns: list[pa.Array], count: int, valid: Mask | None) -> pa.StructArray:
+    return arrowbuild.nested(arrow_type(kind), count, None, columns, valid)
+
+
+def decode_fields(kind: Struct, space: ByteSpace, starts: Ints, valid: Mask | None) -> list[pa.Array]:
+    """Each field of the rows; rows that are not valid give nulls all through."""
+    bitset = bitset_bytes(len(kind.fields))
+    columns = []
+    nulls = np.zeros(0, np.uint64)
+    for number, field in enumerate(kind.fields):
+        if number % 64 == 0:
+            nulls = space.gather("<u8", starts + 8 * (number // 64))
+        present = _present(nulls, number % 64, valid)
+        columns.append(_column(field.type, space, starts + (bitset + 8 * number), starts, present))
+    return columns
+
+
+def bitset_bytes(fields: int) -> int:
+    return (fields + 63) // 64 * 8
+
+
+def _present(nulls: np.typing.NDArray[np.uint64], bit: int, valid: Mask | None) -> Mask | None:
+    flagged = (nulls >> np.uint64(bit)) & np.uint64(1)
+    if not flagged.any():
+        return valid
+    present: Mask = flagged == 0
+    return present if valid is None else present & valid
+
+
+def _column(kind: SqlType, space: ByteSpace, at: Ints, base: Ints, valid: Mask | None) -> pa.Array:
+    match kind:
+        case Atomic("void"):
+            return pa.nulls(len(at))
+        case Atomic(name) if name in _FIXED:
+            values = space.gather(_FIXED[name], at)
+            return arrowbuild.fixed(arrow_type(kind), values != 0 if name == "boolean" else values, valid)
+        case Decimal(precision) if precision <= _INLINE_DECIMAL_DIGITS:
+            low = space.gather("<i8", at)
+            return arrowbuild.words(arrow_type(kind), len(at), np.stack([low, low >> 63], axis=1), valid)
+        case Interval(months):
+            return _interval(kind, space, at, months=months, valid=valid)
+        case _:
+            start, size = _pointed(space, at, base, valid)
+            return _variable(kind, space, start, size, valid)
+
+
+def _pointed(space: ByteSpace, at: Ints, base: Ints, valid: Mask | None) -> tuple[Ints, Ints]:
+    word = space.gather("<i8", at)
+    start, size = base + (word >> 32), word & 0xFFFFFFFF
+    if valid is not None:
+        start, size = np.where(valid, start, 0), np.where(valid, size, 0)
+    if len(start) and (int((start + size).max()) > space.size or int(start.min()) < 0):
+        raise ValueError("a field points outside its row")
+    return start, size
+
+
+def _variable(kind: SqlType, space: ByteSpace, start: Ints, size: Ints, valid: Mask | None) -> pa.Array:
+    match kind:
+        case Atomic("string") | Atomic("binary"):
+            return arrowbuild.binary(arrow_type(kind), space, start, size, valid)
+        case Atomic("interval"):
+            return _calendar_interval(space, start, valid)
+        case Decimal():
+            return wide_decimal(kind, space, start, size, valid)
+        case Struct():
+            return struct_of(kind, decode_fields(kind, space, start, valid), len(start), valid)
+        case Array(element):
+            offsets, values = _elements(element, space, start, valid)
+            return arrowbuild.nested(arrow_type(kind), len(start), offsets, [values], valid)
+        case Map(key, value):
+            return _map(kind, key, value, space, start, valid)
+        case _:
+            raise AssertionError(kind)
+
+
+def _interval(kind: Interval, space: ByteSpace, at: Ints, *, months: bool, valid: Mask | None) -> pa.Array:
+    if not months:
+        return arrowbuild.fixed(arrow_type(kind), space.gather("<i8", at), valid)
+    pairs = np.zeros((len(at), 2), "<i8")
+    pairs[:, 0] = space.gather("<i4", at).astype("<i8") & 0xFFFFFFFF
+    return arrowbuild.words(arrow_type(kind), len(at), pairs, valid)
+
+
+def _calendar_interval(space: ByteSpace, start: Ints, valid: Mask | None) -> pa.Array:
+    micros = space.gather("<i8", start + 8)
+    if valid is not None:
+        micros = np.where(valid, micros, 0)
+    if len(micros) and int(np.abs(micros).max()) > _LARGEST_MICROS:
+        raise ValueError("an interval of more than 292 years of microseconds")
+    pairs = np.stack([space.gather("<i8", start), micros * _NANOS], axis=1)
+    return arrowbuild.words(pa.month_day_nano_interval(), len(start), pairs, valid)
+
+
+def wide_decimal(kind: Decimal, space: ByteSpace, start: Ints, size: Ints, valid: Mask | None) -> pa.Array:
+    if len(size) and int(size.max()) > 16:
+        raise ValueError("a decimal of more than sixteen bytes")
+    values = np.empty((len(start), 16), np.uint8)
+    negative = (space.gather("i1", start) < 0) & (size > 0)
+    filler = np.where(negative, 255, 0).astype(np.uint8)
+    for byte in range(16):
+        inside = size > byte
+        values[:, byte] = np.where(inside, space.data[np.where(inside, start + size - 1 - byte, 0)], filler)
+    return arrowbuild.words(arrow_type(kind), len(start), values, valid)
+
+
+def _elements(kind: SqlType, space: ByteSpace, start: Ints, valid: Mask | None) -> tuple[Ints, pa.Array]:
+    """The elements of arrays: a count, a null bitset, the elements side by side, then what they point to."""
+    counts = space.gather("<i8", start)
+    if valid is not None:
+        counts = np.where(valid, counts, 0)
+    if len(counts) and (int(counts.min()) < 0 or int(counts.max()) > space.size):
+        raise ValueError("an array of impossible length")
+    offsets, owner, within = expand(counts)
+    begin = start[owner]
+    null_bits = space.gather("u1", begin + 8 + within // 8) >> (within % 8).astype(np.uint8)
+    present: Mask | None = (null_bits & 1) == 0
+    if present is not None and bool(present.all()):
+        present = None
+    at = begin + 8 + (counts[owner] + 63) // 64 * 8 + within * _element_width(kind)
+    return offsets, _column(kind, space, at, begin, present)
+
+
+def _element_width(kind: SqlType) -> int:
+    match kind:
+        case Atomic(name) if name in _FIXED:
+            return np.dtype(_FIXED[name]).itemsize
+        case Interval(months) if months:
+            return 4
+        case _:
+            return 8
+
+
+def _map(kind: Map, key: SqlType, value: SqlType, space: ByteSpace, start: Ints, valid: Mask | None) -> pa.Array:
+    """A map is the size of its key array, the key array, and the value array."""
+    key_bytes = space.gather("<i8", start)
+    if valid is not None:
+        key_bytes = np.where(valid, key_bytes, 0)
+    values_at = start + 8 + key_bytes
+    if len(start) and (int(values_at.max()) > space.size or int(key_bytes.min()) < 0):
+        raise ValueError("a map of impossible size")
+    offsets, keys = _elements(key, space, start + 8, valid)
+    _, values = _elements(value, space, values_at, valid)
+    map_type = arrow_type(kind)
+    entries = pa.StructArray.from_arrays([keys, values], fields=[map_type.key_field, map_type.item_field])
+    return arrowbuild.nested(map_type, len(start), offsets, [entries], valid)
