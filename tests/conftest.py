@@ -5,3 +5,5 @@ from __future__ import annotations
 from corpus_support import corpus
 
 __all__ = ["corpus"]
+
+pytest_plugins = ["broker_support"]

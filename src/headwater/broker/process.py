@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -34,6 +35,7 @@ from headwater.jars.resolve import jar_paths
 READY_SECONDS = 90.0
 STOP_SECONDS = 30.0
 POLL_SECONDS = 0.05
+STACK_FRAME = re.compile(r"\s+(at |\.\.\. \d+ more)")
 
 
 @dataclass(frozen=True)
@@ -214,7 +216,8 @@ def _did_not_start(data: Path, problem: str) -> SetupProblem:
     for log in ("server.log", "console.log"):
         file = data / "logs" / log
         if file.is_file():
-            lines += [line for line in file.read_text(errors="replace").splitlines() if line.strip()][-8:]
+            said = file.read_text(errors="replace").splitlines()
+            lines += [line for line in said if line.strip() and not STACK_FRAME.match(line)][-8:]
     return SetupProblem(
         "broker-failed",
         problem,
