@@ -22,6 +22,7 @@ VERBS: tuple[str, ...] = (
     "topics",
     "produce",
     "consume",
+    "generate",
 )
 
 for verb in VERBS:

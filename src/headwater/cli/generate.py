@@ -1,0 +1,189 @@
+"""``headwater generate``: made-up data for a topic or a folder."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+import typer
+
+from headwater.cli.app import RUN, app
+from headwater.cli.output import json_line, note, progress_bar, say
+
+if TYPE_CHECKING:
+    from headwater.broker.records import TopicWriter
+    from headwater.core.uris import Uri
+    from headwater.datagen.files import FolderWriter
+
+DEFAULT_EVERY_SECONDS = 5.0
+
+
+class ShapeName(StrEnum):
+    """The kinds of records."""
+
+    visits = "visits"
+    purchases = "purchases"
+    trades = "trades"
+    sales = "sales"
+    sessions = "sessions"
+
+
+@app.command(rich_help_panel=RUN)
+def generate(
+    shape: ShapeName = typer.Argument(help="What kind of records."),
+    to: str = typer.Option(..., "--to", metavar="URI", help="kafka://127.0.0.1:9092/visits or files:DIR?format=json."),
+    rate: float = typer.Option(None, "--rate", help="Records a second; without it as fast as they go."),
+    count: int = typer.Option(None, "--count", min=1, help="How many records in all; without it until Ctrl-C."),
+    late: str = typer.Option("0%", "--late", help="Share that comes hours behind (purchases: weeks)."),
+    duplicates: str = typer.Option("0%", "--duplicates", help="Share that repeats a record from shortly before."),
+    malformed: str = typer.Option("0%", "--malformed", help="Share that is cut off, of a wrong type, or garbage."),
+    seed: int = typer.Option(None, "--seed", help="Same seed and options, same bytes. Without it a new one, shown."),
+    start: str = typer.Option(
+        None,
+        "--start",
+        metavar="TIME|now",
+        help="First event time, or 'now' for the clock's. By default 2024-10-06T10:00:00Z with --seed, else now.",
+    ),
+    per_file: int = typer.Option(1000, "--per-file", min=1, help="Most records in one file."),
+    every: float = typer.Option(
+        DEFAULT_EVERY_SECONDS, "--every", min=0.01, help="With --rate: a file at least every so many seconds."
+    ),
+    as_json: bool = typer.Option(False, "--json", help="The summary as one JSON object."),
+) -> None:
+    """Send made-up records to a Kafka topic or into a folder.
+
+    With --seed everything can be repeated: event time starts at a fixed instant and advances by the shape's own step,
+    whatever the rate. Without it the data are live: event time is the clock's. --count is the number of records in
+    all, faulty ones included.
+
+    Example: headwater generate visits --to kafka://127.0.0.1:9092/visits --rate 100 --late 5% --malformed 1%
+
+    Example: headwater generate sales --to 'files:data/sales?format=json' --count 10000 --seed 7
+    """
+    import secrets
+    import signal
+    from threading import Event
+
+    from headwater.core.errors import UsageProblem
+    from headwater.core.uris import parse_uri
+    from headwater.datagen.sending import send_stream
+    from headwater.datagen.stream import RecordStream, Shares
+
+    shares = {"late": _share(late), "duplicates": _share(duplicates), "malformed": _share(malformed)}
+    if sum(shares.values()) > 1:
+        raise UsageProblem("bad-share", "the faulty records are more than all records", remedy="--late 5%")
+    if rate is not None and rate <= 0:
+        raise UsageProblem("bad-rate", "a rate is above zero", remedy="--rate 100")
+    uri = parse_uri(to)
+    start_ms = _start_ms(start, fixed=seed is not None)
+    seed = secrets.randbelow(1 << 32) if seed is None else seed
+    format_name = _format(uri)
+    stream = RecordStream(shape.value, seed=seed, shares=Shares(**shares), format=format_name)
+
+    stop = Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stop.set())
+    records_per_file = per_file if rate is None else max(1, min(per_file, round(rate * every)))
+    with _target(uri, shape.value, format_name, records_per_file) as target, progress_bar(shape.value, count) as show:
+        tally = send_stream(
+            stream,
+            target,
+            start_ms=start_ms,
+            count=count,
+            rate=rate,
+            stop=stop,
+            on_progress=lambda tally: show(tally.records),
+        )
+    faults = {"late": tally.late, "duplicates": tally.duplicates, "malformed": tally.malformed}
+    if as_json:
+        numbers = {"records": tally.records, **faults, "seconds": round(tally.seconds, 3), "rate": round(tally.rate, 1)}
+        json_line({"shape": shape.value, "to": uri.redacted(), **numbers, "seed": seed})
+        return
+    say(
+        f"{tally.records:,} {shape.value} to {uri.redacted()} in {tally.seconds:.1f} s ({tally.rate:,.0f} a second): "
+        + ", ".join(f"{number:,} {fault}" for fault, number in faults.items())
+        + f"; seed {seed}"
+    )
+
+
+def _share(text: str) -> float:
+    from headwater.core.errors import UsageProblem
+
+    number, percent, rest = text.strip().partition("%")
+    try:
+        share = float(number) / (100 if percent else 1)
+    except ValueError:
+        share = -1.0
+    if rest.strip() or not 0 <= share <= 1:
+        raise UsageProblem(
+            "bad-share", "a share is between 0% and 100%", evidence={"found": text}, remedy="write it like 5% or 0.05"
+        )
+    return share
+
+
+def _start_ms(text: str | None, *, fixed: bool) -> int | None:
+    from headwater.core.errors import UsageProblem
+    from headwater.core.times import ms_from_iso
+    from headwater.datagen.stream import FIXED_START_MS
+
+    if text is None:
+        return FIXED_START_MS if fixed else None
+    if text == "now":
+        return None
+    try:
+        return ms_from_iso(text)
+    except ValueError:
+        raise UsageProblem(
+            "bad-time", "not a time", evidence={"found": text}, remedy="--start 2024-10-06T10:00:00Z, or --start now"
+        ) from None
+
+
+def _format(uri: Uri) -> str:
+    from headwater.core.errors import UsageProblem
+    from headwater.datagen.files import SUFFIXES
+
+    if uri.scheme == "kafka":
+        return "json"
+    found = uri.options.get("format", "json")
+    unknown = uri.options.keys() - {"format", "header"}
+    if uri.scheme != "files" or found not in SUFFIXES or unknown or "://" in uri.path:
+        raise UsageProblem(
+            "bad-target",
+            "records go to a Kafka topic or into a folder of this machine, as json, csv or text",
+            evidence={"found": uri.redacted()},
+            remedy="--to kafka://127.0.0.1:9092/visits, or --to 'files:data/visits?format=json'",
+        )
+    return found
+
+
+def _target(uri: Uri, stem: str, format_name: str, per_file: int) -> AbstractContextManager[TopicWriter | FolderWriter]:
+    from pathlib import Path
+
+    from headwater.broker.records import TopicWriter
+    from headwater.core.errors import UsageProblem
+    from headwater.datagen.files import SUFFIXES, FolderWriter
+    from headwater.datagen.shapes import SHAPES
+
+    if uri.scheme == "files":
+        header = uri.options.get("header", "false").lower() == "true" and format_name == "csv"
+        return FolderWriter(
+            Path(uri.path).expanduser(),
+            stem=stem,
+            suffix=SUFFIXES[format_name],
+            records_per_file=per_file,
+            header=",".join(SHAPES[stem].columns) if header else None,
+        )
+    foreign = [name for name in uri.options if not name.startswith("kafka.")]
+    if foreign or "," in uri.path or not uri.path:
+        raise UsageProblem(
+            "bad-target",
+            f"option {foreign[0]} says nothing about writing" if foreign else "records go to one topic",
+            evidence={"found": uri.redacted()},
+            remedy=f"--to kafka://{uri.address}/{uri.path.split(',')[0] or 'visits'}",
+        )
+    settings = {name.removeprefix("kafka."): value for name, value in uri.options.items()}
+    writer = TopicWriter(uri.address, uri.path, settings)
+    if writer.created:
+        note(f"created topic {uri.path}")
+    return writer

@@ -1,0 +1,245 @@
+"""The five kinds of records. Pure: what a shape writes depends on its seed and on the times that it is given.
+
+A shape walks through the combinations of its fields in a scattered order that comes back to the same one only after
+all of them, so that two equal records are duplicates that were asked for and never an accident.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from datetime import timedelta
+from functools import lru_cache
+from typing import ClassVar
+
+from headwater.core.times import EPOCH
+
+MINUTE_MS = 60_000
+HOUR_MS = 60 * MINUTE_MS
+DAY_MS = 24 * HOUR_MS
+
+
+class Walk:
+    """Every number below ``size`` once, scattered, and then the same again."""
+
+    def __init__(self, size: int, rng: random.Random) -> None:
+        self.size = size
+        self._at = rng.randrange(size)
+        # About the golden section of the size: neighbours in the walk are far apart.
+        stride = int(size * 0.618) + rng.randrange(max(1, size // 50))
+        while math.gcd(stride, size) != 1:
+            stride += 1
+        self._stride = stride
+
+    def take(self, count: int) -> list[int]:
+        at, stride, size = self._at, self._stride, self.size
+        self._at = (at + count * stride) % size
+        return [(at + number * stride) % size for number in range(count)]
+
+
+class Shape(ABC):
+    """One kind of record: ``rows`` makes one for each event time, in epoch milliseconds."""
+
+    name: ClassVar[str]
+    columns: ClassVar[tuple[str, ...]]
+    template: ClassVar[str]
+    event_step_ms: ClassVar[float]
+    """Event time between two records when event time does not come from the clock."""
+    late_by_ms: ClassVar[tuple[int, int]]
+    """How far behind late records are: more than the watermark of the jobs that read this shape."""
+
+    def __init__(self, rng: random.Random) -> None:
+        self.rng = rng
+
+    @abstractmethod
+    def rows(self, times_ms: Sequence[int]) -> list[tuple[object, ...]]:
+        """The values of ``columns``."""
+
+    def line(self, row: tuple[object, ...]) -> str:
+        """The record as JSON text."""
+        return self.template % row
+
+    @abstractmethod
+    def wrong_type(self, row: tuple[object, ...]) -> tuple[object, ...]:
+        """The same row with a value that its column cannot hold."""
+
+
+class Visits(Shape):
+    """``{"userId": 1, "page": "index.html", "eventTime": "2024-10-06T10:00:00.000Z", "browser": "Firefox"}``"""
+
+    name = "visits"
+    columns = ("userId", "page", "eventTime", "browser")
+    template = '{"userId": %s, "page": "%s", "eventTime": "%s", "browser": "%s"}'
+    event_step_ms = 10
+    late_by_ms = (2 * HOUR_MS, 6 * HOUR_MS)
+    USERS = 10_000
+    PAGES = ("index.html", "search.html", "product.html", "cart.html", "checkout.html", "help.html", "about.html")
+    # A hundred entries, as many for each browser as it has percent.
+    BROWSERS = ("Chrome",) * 62 + ("Safari",) * 21 + ("Edge",) * 8 + ("Firefox",) * 7 + ("Opera",) * 2
+
+    def __init__(self, rng: random.Random) -> None:
+        super().__init__(rng)
+        self._walk = Walk(self.USERS * len(self.PAGES), rng)
+
+    def rows(self, times_ms: Sequence[int]) -> list[tuple[object, ...]]:
+        users, pages, browsers = self.USERS, self.PAGES, self.BROWSERS
+        dice = self.rng.randbytes(len(times_ms))
+        return [
+            (at % users + 1, pages[at // users], iso(time_ms), browsers[die * 100 >> 8])
+            for at, time_ms, die in zip(self._walk.take(len(times_ms)), times_ms, dice, strict=True)
+        ]
+
+    def wrong_type(self, row: tuple[object, ...]) -> tuple[object, ...]:
+        return ("{}", *row[1:])
+
+
+class Purchases(Shape):
+    """``{'user': 'Sankar', 'shopping': 200, 'date': '20-04-2020'}``"""
+
+    name = "purchases"
+    columns = ("user", "shopping", "date")
+    template = "{'user': '%s', 'shopping': %s, 'date': '%s'}"
+    event_step_ms = 10 * MINUTE_MS
+    late_by_ms = (15 * DAY_MS, 45 * DAY_MS)
+    USERS = (
+        *("Sankar", "Jade", "Kun", "Amara", "Bela", "Chidi", "Dora", "Emre", "Freya", "Goran", "Hana", "Idris"),
+        *("Jorge", "Kaya", "Lena", "Mbali", "Nuria", "Olek", "Priya", "Quentin", "Rosa", "Sven", "Tomoko", "Uma"),
+        *("Viktor", "Wanjiru", "Ximena", "Yusuf", "Zoe", "Anouk", "Bruno", "Celia", "Dmitri", "Elif", "Farah"),
+    )
+    MOST = 20_000
+
+    def __init__(self, rng: random.Random) -> None:
+        super().__init__(rng)
+        self._walk = Walk(len(self.USERS) * self.MOST, rng)
+
+    def rows(self, times_ms: Sequence[int]) -> list[tuple[object, ...]]:
+        users = self.USERS
+        return [
+            (users[at % len(users)], at // len(users) + 1, day(time_ms))
+            for at, time_ms in zip(self._walk.take(len(times_ms)), times_ms, strict=True)
+        ]
+
+    def wrong_type(self, row: tuple[object, ...]) -> tuple[object, ...]:
+        return (row[0], "{}", row[2])
+
+
+class Trades(Shape):
+    """``{'id': 'apple', 'amount': 10, 'type': 'buy', 'time': '20-04-2020-10-10'}``"""
+
+    name = "trades"
+    columns = ("id", "amount", "type", "time")
+    template = "{'id': '%s', 'amount': %s, 'type': '%s', 'time': '%s'}"
+    event_step_ms = 500
+    late_by_ms = (2 * HOUR_MS, 6 * HOUR_MS)
+    IDS = ("apple", "ibm", "dell", "shell", "asus", "goggle", "nokia", "tata", "sony", "bayer", "volvo", "lego")
+    TYPES = ("buy", "sell")
+    MOST = 50_000
+
+    def __init__(self, rng: random.Random) -> None:
+        super().__init__(rng)
+        self._walk = Walk(len(self.IDS) * 2 * self.MOST, rng)
+
+    def rows(self, times_ms: Sequence[int]) -> list[tuple[object, ...]]:
+        ids, types = self.IDS, self.TYPES
+        kinds = len(ids) * 2
+        return [
+            (ids[at % kinds // 2], at // kinds + 1, types[at & 1], minute(time_ms))
+            for at, time_ms in zip(self._walk.take(len(times_ms)), times_ms, strict=True)
+        ]
+
+    def wrong_type(self, row: tuple[object, ...]) -> tuple[object, ...]:
+        return (row[0], "{}", *row[2:])
+
+
+class Sales(Shape):
+    """``{"store": "s1", "counter": 1, "amount": 1200, "sold_at": "2024-05-01T10:02:00.000Z"}``"""
+
+    name = "sales"
+    columns = ("store", "counter", "amount", "sold_at")
+    template = '{"store": "%s", "counter": %s, "amount": %s, "sold_at": "%s"}'
+    event_step_ms = 100
+    late_by_ms = (6 * HOUR_MS, 24 * HOUR_MS)
+    STORES = 20
+    COUNTERS = 500
+
+    def __init__(self, rng: random.Random) -> None:
+        super().__init__(rng)
+        self._walk = Walk(self.STORES * self.COUNTERS, rng)
+
+    def rows(self, times_ms: Sequence[int]) -> list[tuple[object, ...]]:
+        counters, stores = self.COUNTERS, self.STORES
+        dice = memoryview(self.rng.randbytes(2 * len(times_ms))).cast("H")
+        # A counter is always in the same store.
+        return [
+            (f"s{at % counters % stores + 1}", at % counters + 1, (die + 1) * 10, iso(time_ms))
+            for at, time_ms, die in zip(self._walk.take(len(times_ms)), times_ms, dice, strict=True)
+        ]
+
+    def wrong_type(self, row: tuple[object, ...]) -> tuple[object, ...]:
+        return (*row[:2], "{}", row[3])
+
+
+class Sessions(Shape):
+    """``{"user": "u17", "event_time": "2024-03-01T10:00:00.000Z"}``: users come, stay for a while and return later."""
+
+    name = "sessions"
+    columns = ("user", "event_time")
+    template = '{"user": "%s", "event_time": "%s"}'
+    event_step_ms = 20
+    late_by_ms = (2 * HOUR_MS, 6 * HOUR_MS)
+    USERS = 20_000
+    ACTIVE = 1024
+
+    def __init__(self, rng: random.Random) -> None:
+        super().__init__(rng)
+        self._newcomers = Walk(self.USERS, rng)
+        self._active = self._newcomers.take(self.ACTIVE)
+        self._seats = Walk(self.ACTIVE, rng)
+
+    def rows(self, times_ms: Sequence[int]) -> list[tuple[object, ...]]:
+        dice = self.rng.randbytes(len(times_ms))
+        active = self._active
+        rows: list[tuple[object, ...]] = []
+        for seat, time_ms, die in zip(self._seats.take(len(times_ms)), times_ms, dice, strict=True):
+            if die < 4:
+                active[seat] = self._newcomers.take(1)[0]
+            rows.append((f"u{active[seat]}", iso(time_ms)))
+        return rows
+
+    def wrong_type(self, row: tuple[object, ...]) -> tuple[object, ...]:
+        return (row[0], "some day")
+
+
+SHAPES: dict[str, type[Shape]] = {shape.name: shape for shape in (Visits, Purchases, Trades, Sales, Sessions)}
+
+_MILLISECONDS = tuple(f".{number:03d}Z" for number in range(1000))
+
+
+def iso(epoch_ms: int) -> str:
+    seconds, milliseconds = divmod(epoch_ms, 1000)
+    return _second(seconds) + _MILLISECONDS[milliseconds]
+
+
+@lru_cache(maxsize=4096)
+def _second(seconds: int) -> str:
+    return (EPOCH + timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%S")
+
+
+def minute(epoch_ms: int) -> str:
+    return _minute(epoch_ms // MINUTE_MS)
+
+
+@lru_cache(maxsize=4096)
+def _minute(minutes: int) -> str:
+    return (EPOCH + timedelta(minutes=minutes)).strftime("%d-%m-%Y-%H-%M")
+
+
+def day(epoch_ms: int) -> str:
+    return _day(epoch_ms // DAY_MS)
+
+
+@lru_cache(maxsize=4096)
+def _day(days: int) -> str:
+    return (EPOCH + timedelta(days=days)).strftime("%d-%m-%Y")
