@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from headwater.checkpoint import revisions
-from headwater.checkpoint.files import Files
+from headwater.checkpoint.files import Files, open_files
 from headwater.checkpoint.history import Batch, History
+from headwater.checkpoint.job_record import read_job_record
 from headwater.checkpoint.locate import open_checkpoint
 from headwater.core.ids import BatchId
+
+if TYPE_CHECKING:
+    from headwater.timemachine.rewind import RewindPlan
 
 
 class Checkpoint:
@@ -46,3 +51,20 @@ class Checkpoint:
         """The id of the batch that a revision names."""
         history = history or self.history
         return revisions.resolve(str(revision), history.batch_ids, history.committed_at_ms)
+
+    def plan_rewind(self, *, to: int | str | None, replan: bool = False, sink: str | Path | None = None) -> RewindPlan:
+        """What a rewind to a batch (None: to the very start) would do; ``plan.apply()`` does it.
+
+        ``sink`` is the folder of the query's file sink, where ``headwater run`` did not write that down.
+        """
+        from headwater.timemachine.kafka_offsets import earliest_offsets  # noqa: PLC0415
+        from headwater.timemachine.rewind import plan_rewind  # noqa: PLC0415
+
+        folder = str(sink) if sink is not None else read_job_record(self.files).sink_folder
+        return plan_rewind(
+            self.files,
+            to=None if to is None else self.resolve(to),
+            replan=replan,
+            sink=open_files(folder) if folder else None,
+            ask_kafka=earliest_offsets,
+        )

@@ -57,6 +57,9 @@ class Files(Protocol):
     def remove_folder(self, folder: str) -> None:
         """Remove a folder and all that is in it; one that is not there is no mistake."""
 
+    def sync_folders(self, folders: Iterable[str]) -> None:
+        """Have moves within these folders survive a loss of power, where that is not so anyway."""
+
 
 def names(files: Files, folder: str) -> list[str]:
     return [entry.name for entry in files.entries(folder)]
@@ -131,9 +134,12 @@ class LocalFiles:
         _sync_folder(target.parent)
 
     def move(self, source: str, target: str) -> None:
-        goal = self.path_of(target)
-        goal.parent.mkdir(parents=True, exist_ok=True)
-        self.path_of(source).rename(goal)
+        origin, goal = self.path_of(source), self.path_of(target)
+        try:
+            origin.rename(goal)
+        except FileNotFoundError:  # mostly the first move into a new folder
+            goal.parent.mkdir(parents=True, exist_ok=True)
+            origin.rename(goal)
 
     def copy(self, source: str, target: str) -> None:
         goal = self.path_of(target)
@@ -145,6 +151,11 @@ class LocalFiles:
 
     def remove_folder(self, folder: str) -> None:
         shutil.rmtree(self.path_of(folder), ignore_errors=True)
+
+    def sync_folders(self, folders: Iterable[str]) -> None:
+        for folder in folders:
+            if self.path_of(folder).is_dir():
+                _sync_folder(self.path_of(folder))
 
 
 def _local_entry(item: os.DirEntry[str]) -> Entry | None:
@@ -220,6 +231,9 @@ class ObjectStoreFiles:
         except FileNotFoundError:
             return
 
+    def sync_folders(self, folders: Iterable[str]) -> None:
+        """Objects are durable once they are written."""
+
 
 def _store_entry(item: dict[str, Any]) -> Entry:
     modified = item.get("LastModified") or item.get("mtime") or item.get("created")
@@ -282,3 +296,6 @@ class MemoryFiles:
     def remove_folder(self, folder: str) -> None:
         for held in [path for path in self.contents if path.startswith(f"{folder}/")]:
             del self.contents[held]
+
+    def sync_folders(self, folders: Iterable[str]) -> None:
+        """Objects are durable once they are written."""

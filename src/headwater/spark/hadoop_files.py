@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -71,3 +72,6 @@ class HadoopFiles:
 
     def remove_folder(self, folder: str) -> None:
         self._system.delete(self._path(folder), True)
+
+    def sync_folders(self, folders: Iterable[str]) -> None:
+        """Objects are durable once they are written."""

@@ -28,6 +28,7 @@ from headwater.spark.hadoop_files import HadoopFiles
 from headwater.spark.lease import running_on
 from headwater.spark.prepared import prepare_job
 from headwater.spark.progress import BatchProgress, ProgressListener
+from headwater.timemachine.executor import refuse_if_pending
 
 POLL_SECONDS = 0.2
 
@@ -52,6 +53,7 @@ def run_job(
     if isinstance(job.writes, Postgres):
         postgres.prepare(job.writes, prepared.schema)
     files = _files_at(spark, run.checkpoint)
+    refuse_if_pending(files)
     with running_on(spark, files, job.name):
         check_ownership(files, run)
         check_restart(job, has_history=bool(files.entries("offsets")), checkpoint=files.location)

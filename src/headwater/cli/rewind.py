@@ -1,0 +1,122 @@
+"""``headwater rewind``: go back to an earlier batch."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from headwater.cli.app import CHANGE, app
+from headwater.cli.changing import StepProgress, confirmed, sink_of
+from headwater.cli.output import json_line, note, say
+from headwater.core.errors import ChangeRefused, UsageProblem
+
+if TYPE_CHECKING:
+    from headwater.checkpoint.files import Files
+    from headwater.timemachine.rewind import RewindPlan
+
+
+@app.command(rich_help_panel=CHANGE)
+def rewind(
+    checkpoint: Annotated[str, typer.Argument(metavar="CKPT", help="A folder, an object-store URL or a job's name.")],
+    to: Annotated[str | None, typer.Option(metavar="B", help="The last batch to keep: 41, HEAD~3.")] = None,
+    redo: Annotated[int | None, typer.Option(metavar="B", min=0, help="The first batch to run again.")] = None,
+    to_time: Annotated[str | None, typer.Option(metavar="T", help="Keep what was committed by this time.")] = None,
+    replan: Annotated[
+        bool, typer.Option("--replan", help="Plan the next batch from what the source has then.")
+    ] = False,
+    sink: Annotated[str | None, typer.Option(metavar="URI", help="The query's sink, if others started it.")] = None,
+    allow_missing_input: Annotated[
+        bool, typer.Option("--allow-missing-input", help="Go on although the source has lost records.")
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan and change nothing.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask: the query is stopped.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Finish a change that was cut short.")] = False,
+    abort: Annotated[bool, typer.Option("--abort", help="Take back a change that was cut short.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="The plan as one JSON object.")] = False,
+) -> None:
+    """Make an earlier batch the last one, so that the one after it runs next. Nothing is deleted: undo puts it back.
+
+    Examples: headwater rewind visits-windows-counter --redo 5 --dry-run
+    headwater rewind visits-windows-counter --redo 5
+    """
+    from headwater.checkpoint.locate import open_checkpoint
+
+    files = open_checkpoint(checkpoint)
+    if resume or abort:
+        _finish(files, abort=abort)
+        return
+    last_kept = _last_kept(files, to, redo, to_time)
+    plan = _plan(files, last_kept, replan=replan, sink=sink, allow_missing_input=allow_missing_input)
+    _show(plan, as_json=as_json)
+    if dry_run or not confirmed(f"Rewind to batch {'none' if plan.to is None else plan.to}?", yes=yes):
+        return
+    entry = plan.apply(progress=StepProgress())
+    note(f"done: batch {plan.next_batch} runs next. To put it all back: headwater undo {checkpoint}")
+    if as_json:
+        json_line({"done": entry.change.change_id})
+
+
+def _last_kept(files: Files, to: str | None, redo: int | None, to_time: str | None) -> int | None:
+    from headwater.checkpoint import revisions
+    from headwater.checkpoint.history import History
+
+    if sum(given is not None for given in (to, redo, to_time)) != 1:
+        raise UsageProblem(
+            "bad-option",
+            "say how far to rewind, in one way",
+            remedy="--to B (the last batch kept), --redo B (the first to run again) or --to-time T",
+        )
+    if redo is not None:
+        return redo - 1 if redo > 0 else None
+    history = History(files)
+    if to_time is not None:
+        return revisions.batch_at(to_time.removeprefix("@"), history.committed_at_ms)
+    assert to is not None
+    return int(to) if to.isdigit() else revisions.resolve(to, history.batch_ids, history.committed_at_ms)
+
+
+def _plan(files: Files, to: int | None, *, replan: bool, sink: str | None, allow_missing_input: bool) -> RewindPlan:
+    from headwater.timemachine.executor import refuse_if_pending
+    from headwater.timemachine.kafka_offsets import earliest_offsets
+    from headwater.timemachine.rewind import plan_rewind
+
+    refuse_if_pending(files)
+    plan = plan_rewind(files, to=to, replan=replan, sink=sink_of(files, sink), ask_kafka=earliest_offsets)
+    gone = [reread for reread in plan.rereads if reread.still_there is False]
+    if gone and not allow_missing_input:
+        raise ChangeRefused(
+            "source-gone",
+            f"the source no longer has what batch {plan.next_batch} would read again",
+            evidence={f"source {reread.source}": reread.why or "gone" for reread in gone},
+            remedy="rewind to a later batch, or add --allow-missing-input if the totals may be wrong",
+        )
+    return plan
+
+
+def _show(plan: RewindPlan, *, as_json: bool) -> None:
+    from headwater.views.plans import rewind_lines
+
+    if as_json:
+        json_line(plan.as_dict())
+        return
+    for line in rewind_lines(plan):
+        say(line)
+
+
+def _finish(files: Files, *, abort: bool) -> None:
+    from headwater.checkpoint.files import open_files
+    from headwater.checkpoint.lease import held_by_us
+    from headwater.timemachine.carry_out import executor_for
+    from headwater.timemachine.journal import read_pending
+
+    pending = read_pending(files)
+    with held_by_us(files, "headwater rewind", "cannot finish the interrupted change"):
+        sink = open_files(pending.change.sink) if pending and pending.change.sink else None
+        executor = executor_for(files, sink, progress=StepProgress())
+        if abort:
+            change = executor.abort()
+            note(f"taken back: the checkpoint is as it was before the {change.verb}")
+        else:
+            entry = executor.resume()
+            note(f"done: {entry.change.about}")

@@ -1,0 +1,122 @@
+"""A change to a checkpoint as a value: moves and new files, in order. Dry runs read it, the executor carries it out.
+
+Nothing is ever deleted. A file leaves its place only for the quarantine, and every change can be turned around.
+"""
+
+from __future__ import annotations
+
+import base64
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Literal, TypeAlias
+
+from headwater.checkpoint.layout import OURS
+
+Root: TypeAlias = Literal["checkpoint", "sink"]
+
+
+@dataclass(frozen=True)
+class Move:
+    """A file changes its place within its root."""
+
+    root: Root
+    source: str
+    target: str
+
+    def as_dict(self) -> dict[str, str]:
+        return {"do": "move", "root": self.root, "source": self.source, "target": self.target}
+
+
+@dataclass(frozen=True)
+class Put:
+    """A file appears where there is none."""
+
+    root: Root
+    path: str
+    data: bytes
+
+    def as_dict(self) -> dict[str, str]:
+        text = base64.b64encode(self.data).decode()
+        return {"do": "put", "root": self.root, "path": self.path, "data": text}
+
+
+@dataclass(frozen=True)
+class MoveFence:
+    """The number of the last batch that a PostgreSQL sink has applied is set; ``before`` is what it was."""
+
+    target: str
+    query_id: str
+    batch_id: int
+    before: int
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "do": "fence",
+            "target": self.target,
+            "query_id": self.query_id,
+            "batch_id": self.batch_id,
+            "before": self.before,
+        }
+
+
+Step: TypeAlias = Move | Put | MoveFence
+
+
+@dataclass(frozen=True)
+class Change:
+    """What one verb does. ``undoes`` names the change that this one takes back; ``sink`` is where the sink root lies."""
+
+    change_id: str
+    verb: str
+    about: str
+    steps: tuple[Step, ...]
+    fingerprint: str = ""
+    sink: str | None = None
+    to: int | None = None
+    undoes: str | None = None
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "change_id": self.change_id,
+            "verb": self.verb,
+            "about": self.about,
+            "steps": [step.as_dict() for step in self.steps],
+            "fingerprint": self.fingerprint,
+            "sink": self.sink,
+            "to": self.to,
+            "undoes": self.undoes,
+            "details": dict(self.details),
+        }
+
+    @classmethod
+    def from_dict(cls, held: Mapping[str, Any]) -> Change:
+        return cls(**{**held, "steps": tuple(_step(step) for step in held["steps"])})
+
+
+def new_change_id(verb: str) -> str:
+    """Sorts by time, and is a name that file systems and object stores take."""
+    return f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{verb}-{uuid.uuid4().hex[:6]}"
+
+
+def quarantine_of(change_id: str) -> str:
+    return f"{OURS}/quarantine/{change_id}"
+
+
+def set_aside(change_id: str, root: Root, path: str) -> Move:
+    """Out of Spark's sight, within the same root: a rename on a disk, whatever the size."""
+    return Move(root, path, f"{quarantine_of(change_id)}/{path}")
+
+
+def _step(held: Mapping[str, Any]) -> Step:
+    match held["do"]:
+        case "move":
+            return Move(held["root"], held["source"], held["target"])
+        case "put":
+            return Put(held["root"], held["path"], base64.b64decode(held["data"]))
+        case "fence":
+            return MoveFence(held["target"], held["query_id"], held["batch_id"], held["before"])
+        case other:
+            raise ValueError(f"a change cannot {other!r}")

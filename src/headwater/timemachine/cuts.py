@@ -1,0 +1,101 @@
+"""What has to leave a checkpoint so that a batch runs next: one function for each part of it. Reads, never writes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from headwater.checkpoint.file_source_log import log_with
+from headwater.checkpoint.files import Files
+from headwater.checkpoint.history import History
+from headwater.checkpoint.layout import COMMITS, OFFSETS, SOURCES, STATE, batch_id, join, state_file
+from headwater.checkpoint.source_offsets import log_offset, offset_value
+from headwater.core.errors import ChangeRefused
+from headwater.timemachine.log_cut import LogCut, cut_log, needs_rebuilding
+
+
+def cut_batch_logs(files: Files, next_batch: int, *, replan: bool) -> list[str]:
+    """Commits from the next batch on, and offsets after it; its own offsets stay unless it is planned anew."""
+    first_offset = next_batch if replan else next_batch + 1
+    return [
+        *(f"{OFFSETS}/{name}" for name in _numbered(files, OFFSETS, first_offset)),
+        *(f"{COMMITS}/{name}" for name in _numbered(files, COMMITS, next_batch)),
+    ]
+
+
+def _numbered(files: Files, folder: str, first: int) -> Iterator[str]:
+    for entry in files.entries(folder):
+        number = batch_id(_bare(entry.name))
+        if number is not None and number >= first:
+            yield entry.name
+
+
+def cut_state(history: History, next_batch: int) -> list[str]:
+    """Every file of a state version above the one that the next batch starts from.
+
+    Spark loads the highest snapshot that it finds: one left over from the undone batches would win over what the
+    batches write when they run again.
+    """
+    names = history.logs.state.names
+    if next_batch == 0:
+        return [join(folder, name) for folder, held in sorted(names.items()) for name in sorted(held)]
+    return [
+        join(folder, name)
+        for folder, held in sorted(names.items())
+        for name in sorted(held)
+        if _is_newer_state(folder, name, next_batch)
+    ]
+
+
+def _is_newer_state(folder: str, name: str, next_batch: int) -> bool:
+    bare = _bare(name)
+    parts = folder.split("/")
+    if len(parts) >= 4 and parts[2] == "_metadata" and parts[3] == "v2":
+        number = batch_id(bare)
+        return number is not None and number >= next_batch
+    if len(parts) >= 4 and parts[2] == "_stateSchema":
+        number = batch_id(bare.partition("_")[0])
+        return number is not None and number >= next_batch
+    held = state_file(bare) if parts[0] == STATE else None
+    return held is not None and held.version > next_batch
+
+
+def _bare(name: str) -> str:
+    """The name of the file that a checksum file is about, or the name itself."""
+    if not name.endswith(".crc"):
+        return name
+    return name[1:-4] if name.startswith(".") else name[:-4]
+
+
+def cut_sources(history: History, next_batch: int, *, replan: bool) -> dict[str, LogCut]:
+    """By source name, the cut of every file source's log. Other sources keep only their start there, which stays."""
+    last_kept_offsets = next_batch - 1 if replan else next_batch
+    entry = history.logs.offsets.get(last_kept_offsets) if last_kept_offsets >= 0 else None
+    cuts: dict[str, LogCut] = {}
+    for folder in history.files.entries(SOURCES):
+        log = history.source_log(folder.name)
+        if history.logs.hint(folder.name).kind not in ("files", "table") or not log.names.ids:
+            continue
+        texts = {source.name: source.text for source in entry.sources} if entry else {}
+        kept = log_offset(offset_value(texts.get(folder.name)))
+        cuts[folder.name] = _cut_source(history, folder.name, -1 if kept is None else kept)
+    return cuts
+
+
+def _cut_source(history: History, name: str, last_kept: int) -> LogCut:
+    log = history.source_log(name)
+    if not needs_rebuilding(log.names, last_kept):
+        return cut_log(log.names, last_kept, None)
+    entries = log.everything_upto(last_kept)
+    if entries is None:
+        raise ChangeRefused(
+            "source-log-gone",
+            f"the log of file source {name} no longer tells which files were read up to offset {last_kept}",
+            evidence={"folder": f"{SOURCES}/{name}", "missing": ", ".join(map(str, log.names.missing_for(last_kept)))},
+            remedy="rewind to a later batch",
+        )
+
+    def content_of(number: int, compact: bool) -> bytes:
+        wanted = (item for item in entries if (item.batch_id <= number if compact else item.batch_id == number))
+        return log_with(wanted)
+
+    return cut_log(log.names, last_kept, content_of)

@@ -1,0 +1,110 @@
+"""What was done to a checkpoint, and what was begun and not ended."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+from headwater.checkpoint.files import Files
+from headwater.checkpoint.layout import OURS, PENDING_FILE
+from headwater.checkpoint.logtext import json_object, read_bytes
+from headwater.core.errors import CheckpointUnreadable
+from headwater.timemachine.change import Change, quarantine_of
+
+FOLDER = f"{OURS}/journal"
+Phase: TypeAlias = Literal["begun", "done"]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One change that was carried out to its end."""
+
+    number: int
+    done_at_ms: int
+    change: Change
+
+
+@dataclass(frozen=True)
+class Pending:
+    """A change that is under way. ``metadata`` and ``metadata_crc`` are the bytes that the guard stands in for."""
+
+    phase: Phase
+    change: Change
+    begun_at_ms: int
+    metadata: str | None
+    metadata_crc: str | None
+
+    def to_bytes(self) -> bytes:
+        held = {
+            "phase": self.phase,
+            "begun_at_ms": self.begun_at_ms,
+            "metadata": self.metadata,
+            "metadata_crc": self.metadata_crc,
+            "change": self.change.as_dict(),
+        }
+        return json.dumps(held).encode()
+
+
+def read_pending(files: Files) -> Pending | None:
+    """The change that was cut short, or None."""
+    try:
+        data = files.read(PENDING_FILE)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    held = _object(data, PENDING_FILE)
+    return Pending(
+        held["phase"],
+        Change.from_dict(held["change"]),
+        held["begun_at_ms"],
+        held["metadata"],
+        held["metadata_crc"],
+    )
+
+
+def write_entry(files: Files, change: Change, done_at_ms: int) -> Entry:
+    taken = [entry.number for entry in read_entries(files)]
+    entry = Entry(max(taken, default=0) + 1, done_at_ms, change)
+    files.write(f"{FOLDER}/{entry.number:06d}.json", _entry_bytes(entry))
+    return entry
+
+
+def read_entries(files: Files) -> list[Entry]:
+    """All changes, oldest first."""
+    found = []
+    for listed in files.entries(FOLDER):
+        if listed.name.endswith(".json") and not listed.name.startswith("."):
+            path = f"{FOLDER}/{listed.name}"
+            held = _object(read_bytes(files, path), path)
+            found.append(Entry(held["number"], held["done_at_ms"], Change.from_dict(held["change"])))
+    return found
+
+
+def last_to_undo(files: Files) -> Entry | None:
+    """The newest change that has not been taken back; None when there is none, or its quarantine was emptied."""
+    entries = read_entries(files)
+    undone = {entry.change.undoes for entry in entries if entry.change.undoes}
+    candidates = [entry for entry in entries if entry.change.undoes is None and entry.change.change_id not in undone]
+    return candidates[-1] if candidates else None
+
+
+def is_emptied(files: Files, change: Change) -> bool:
+    """Whether ``compact`` has removed what the change had set aside."""
+    return files.exists(f"{quarantine_of(change.change_id)}.emptied")
+
+
+def _entry_bytes(entry: Entry) -> bytes:
+    held = {"number": entry.number, "done_at_ms": entry.done_at_ms, "change": entry.change.as_dict()}
+    return json.dumps(held, indent=1).encode()
+
+
+def _object(data: bytes, path: str) -> dict[str, Any]:
+    try:
+        return json_object(data.decode("utf-8"), path)
+    except (UnicodeDecodeError, CheckpointUnreadable):
+        raise CheckpointUnreadable(
+            "journal-unreadable",
+            f"{path} cannot be read",
+            evidence={"size": f"{len(data)} bytes"},
+            remedy="restore it from a backup of the checkpoint; do not start the query before",
+        ) from None

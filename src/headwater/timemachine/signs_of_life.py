@@ -1,0 +1,34 @@
+"""Signs that a query is running. Each is one-sided: an idle query that is alive shows none of them."""
+
+from __future__ import annotations
+
+import time
+
+from headwater.checkpoint.files import Files
+from headwater.checkpoint.history import History
+from headwater.checkpoint.layout import COMMITS, OFFSETS, is_temporary
+
+FRESH_SECONDS = 60
+
+
+def signs_of_life(history: History, now_ms: int | None = None) -> list[str]:
+    """Sentences for a person to judge; empty when there is no sign."""
+    now = int(time.time() * 1000) if now_ms is None else now_ms
+    signs = []
+    newest = _newest_ms(history.files)
+    if newest is not None and 0 <= now - newest < FRESH_SECONDS * 1000:
+        signs.append(f"files changed {max(0, now - newest) // 1000} s ago")
+    drafts = [
+        f"{folder}/{entry.name}"
+        for folder in (OFFSETS, COMMITS)
+        for entry in history.files.entries(folder)
+        if is_temporary(entry.name)
+    ]
+    if drafts:
+        signs.append(f"{drafts[0]} is being written")
+    return signs
+
+
+def _newest_ms(files: Files) -> int | None:
+    stamps = [entry.modified_ms for folder in (OFFSETS, COMMITS) for entry in files.entries(folder)]
+    return max((stamp for stamp in stamps if stamp is not None), default=None)
