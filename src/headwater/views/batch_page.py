@@ -36,7 +36,8 @@ def lines(batch: Batch, files: BatchFiles) -> Iterator[str]:
 def _facts(batch: Batch) -> Iterator[tuple[str, str]]:
     yield "planned", f"{moment(batch.planned_at_ms)} UTC"
     if batch.committed_at_ms is not None:
-        yield "committed", f"{moment(batch.committed_at_ms)} UTC, {span(batch.duration_ms)} later"
+        later = "" if batch.duration_ms is None else f", {span(batch.duration_ms)} later"
+        yield "committed", f"{moment(batch.committed_at_ms)} UTC{later}"
     if batch.watermark_ms is not None:
         yield "watermark", f"{moment(batch.watermark_ms)} UTC, {span(batch.watermark_lag_ms)} behind"
     else:

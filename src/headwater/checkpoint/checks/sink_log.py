@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from headwater.checkpoint.checks.scene import Scene
@@ -51,6 +52,8 @@ def _step(scene: Scene, log: FileSinkLog, place: str) -> Iterator[Finding]:
 
 def _contents(sink: Files, log: FileSinkLog, place: str) -> Iterator[Finding]:
     sizes = _sizes(sink)
+    root = _root(sink)
+    elsewhere = False
     for number in log.names.needed_for(log.names.ids[-1]):
         path = f"{place}/{log.names.by_id[number]}"
         try:
@@ -59,17 +62,24 @@ def _contents(sink: Files, log: FileSinkLog, place: str) -> Iterator[Finding]:
             yield Finding("error", error.code, path, error.problem.removeprefix(f"{log.path_of(number)} "))
             continue
         for entry in entries:
-            yield from _data_file(sink, entry, sizes, path)
+            where = _place(entry.path)
+            if where.startswith(f"{root}/"):
+                yield from _data_file(entry, where[len(root) + 1 :], sizes, path)
+            elif not elsewhere:
+                elsewhere = True
+                message = (
+                    f"names files elsewhere, such as {entry.path}: the folder was moved, and Spark reads the old place"
+                )
+                yield Finding("warning", "sink-elsewhere", path, message)
 
 
-def _data_file(sink: Files, entry: SinkFile, sizes: dict[str, int], path: str) -> Iterator[Finding]:
-    relative = _relative(entry.path, sink.location)
-    if entry.action != "add" or relative is None:
-        return
+def _data_file(entry: SinkFile, relative: str, sizes: dict[str, int], path: str) -> Iterator[Finding]:
     found = sizes.get(relative)
+    if entry.action != "add" or found == entry.size:
+        return
     if found is None:
         yield Finding("error", "sink-file-missing", path, f"names {relative}, which is not there: readers will fail")
-    elif found != entry.size:
+    else:
         yield Finding("error", "sink-file-size", path, f"says that {relative} has {entry.size} bytes, it has {found}")
 
 
@@ -82,11 +92,17 @@ def _sizes(sink: Files) -> dict[str, int]:
     return found
 
 
-def _relative(uri: str, location: str) -> str | None:
-    """A data file's path below the sink's folder; None when the log speaks of another place."""
-    path, root = unquote(urlsplit(uri).path), urlsplit(location).path.rstrip("/")
-    if path.startswith(f"{root}/") and root:
-        return path[len(root) + 1 :]
-    name = root.rpartition("/")[2]
-    before, found, after = path.rpartition(f"/{name}/")
-    return after if name and found and before is not None else None
+def _root(sink: Files) -> str:
+    """The sink's folder in the form that ``_place`` gives its files."""
+    if sink.is_local:
+        return str(Path(sink.location).absolute())
+    return _place(sink.location).rstrip("/")
+
+
+def _place(uri: str) -> str:
+    """A URI without its scheme: s3 and s3a are one place, and a local file is its path."""
+    try:
+        parts = urlsplit(uri)
+    except ValueError:
+        return uri
+    return parts.netloc + unquote(parts.path)

@@ -1,0 +1,457 @@
+"""Every check finds its damage, and finds nothing in what Spark wrote."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from corpus_support import CorpusCheckpoint, as_memory_files, corpus_names
+from headwater.checkpoint.checks import run_checks
+from headwater.checkpoint.checks.scene import Scene
+from headwater.checkpoint.files import LocalFiles, MemoryFiles, open_files
+from headwater.core.finding import Finding
+
+DOCUMENT = Path(__file__).parents[3] / "docs" / "reference" / "fsck.md"
+CHECKS = Path(__file__).parents[3] / "src" / "headwater" / "checkpoint"
+
+# Notes about a healthy checkpoint: what it is, not what is wrong with it.
+HARMLESS = {"format-1", "sst-orphan", "uncommitted", "temporary-file", "source-log-ahead"}
+YEAR_2100_MS = 4_102_444_800_000
+
+
+def findings(files: MemoryFiles, sink: LocalFiles | None = None) -> list[Finding]:
+    return list(run_checks(Scene(files, now_ms=YEAR_2100_MS, sink=sink)))
+
+
+def serious(files: MemoryFiles) -> set[tuple[str, str, str]]:
+    return {(found.severity, found.code, found.path) for found in findings(files) if found.code not in HARMLESS}
+
+
+@pytest.mark.parametrize("name", corpus_names())
+def test_what_spark_wrote_is_sound(name: str, corpus) -> None:
+    """A checkpoint as Spark left it gives no error and no warning."""
+    checkpoint: CorpusCheckpoint = corpus(name)
+    found = list(run_checks(Scene(open_files(str(checkpoint.path)), now_ms=YEAR_2100_MS)))
+    assert [one for one in found if one.severity != "info"] == []
+    assert {one.code for one in found} <= HARMLESS
+
+
+def edited(name: str, path: str, change: Callable[[bytes], bytes]) -> MemoryFiles:
+    """A corpus checkpoint with one file changed, and that file's crc gone, so that only the change is to be found."""
+    files = as_memory_files(name)
+    files.write(path, change(files.read(path)))
+    folder, _, base = path.rpartition("/")
+    files.contents.pop(f"{folder}/.{base}.crc" if folder else f".{base}.crc", None)
+    return files
+
+
+def removed(name: str, *paths: str) -> MemoryFiles:
+    """A corpus checkpoint without some files and their crc files."""
+    files = as_memory_files(name)
+    for path in paths:
+        folder, _, base = path.rpartition("/")
+        files.remove(path)
+        files.contents.pop(f"{folder}/.{base}.crc", None)
+        files.contents.pop(f"{path}.crc", None)
+        files.contents.pop(f"{folder}/.{base}.crc.crc", None)
+    return files
+
+
+def with_watermark(data: bytes, watermark_ms: int) -> bytes:
+    return re.sub(rb'atchWatermarkMs":\d+', b'atchWatermarkMs":%d' % watermark_ms, data)
+
+
+LAST = 9  # the last batch of the corpus checkpoints used below
+
+DAMAGE: dict[str, tuple[Callable[[], MemoryFiles], str, str, str]] = {
+    "gap at the end of offsets": (
+        lambda: removed("aggregation-hdfs", f"offsets/{LAST - 1}"),
+        "error",
+        "offsets-gap",
+        f"offsets/{LAST - 1}",
+    ),
+    "gap in offsets": (lambda: removed("aggregation-hdfs", "offsets/3"), "warning", "offsets-gap", "offsets/3"),
+    "gap in commits": (lambda: removed("aggregation-hdfs", "commits/3"), "warning", "commits-gap", "commits/3"),
+    "two files for a batch": (
+        lambda: MemoryFiles(as_memory_files("aggregation-hdfs").contents | {"offsets/05": b"v1\n{}\n-"}),
+        "error",
+        "offsets-duplicate",
+        "offsets/05",
+    ),
+    "two uncommitted batches": (
+        lambda: removed("aggregation-hdfs", f"commits/{LAST}", f"commits/{LAST - 1}"),
+        "error",
+        "several-uncommitted",
+        f"offsets/{LAST}",
+    ),
+    "empty offsets": (
+        lambda: edited("aggregation-hdfs", "offsets/4", lambda _: b""),
+        "error",
+        "empty-file",
+        "offsets/4",
+    ),
+    "truncated offsets": (
+        lambda: edited("aggregation-hdfs", "offsets/4", lambda data: data[:60]),
+        "error",
+        "torn-file",
+        "offsets/4",
+    ),
+    "zeroed commit": (
+        lambda: edited("aggregation-hdfs", "commits/4", lambda data: b"\0" * len(data)),
+        "error",
+        "torn-file",
+        "commits/4",
+    ),
+    "bad version": (
+        lambda: edited("aggregation-hdfs", "commits/4", lambda data: b"w" + data[1:]),
+        "error",
+        "bad-version",
+        "commits/4",
+    ),
+    "version of the future": (
+        lambda: edited("aggregation-hdfs", "commits/4", lambda data: b"v7" + data[2:]),
+        "error",
+        "newer-version",
+        "commits/4",
+    ),
+    "bad JSON": (
+        lambda: edited("aggregation-hdfs", "offsets/4", lambda data: data.replace(b'":', b'"=', 1)),
+        "error",
+        "bad-json",
+        "offsets/4",
+    ),
+    "no text": (
+        lambda: edited("aggregation-hdfs", "offsets/4", lambda data: data[:5] + b"\xff" + data[6:]),
+        "error",
+        "not-text",
+        "offsets/4",
+    ),
+    "no query id": (lambda: removed("aggregation-hdfs", "metadata"), "error", "metadata-missing", "metadata"),
+    "torn query id": (
+        lambda: edited("aggregation-hdfs", "metadata", lambda data: data[:9]),
+        "error",
+        "torn-file",
+        "metadata",
+    ),
+    "torn source log": (
+        lambda: edited("aggregation-hdfs", "sources/0/2.compact", lambda data: data[:-20]),
+        "error",
+        "torn-file",
+        "sources/0/2.compact",
+    ),
+    "torn operator metadata": (
+        lambda: edited("aggregation-hdfs", "state/0/_metadata/metadata", lambda data: data[:-5]),
+        "error",
+        "torn-file",
+        "state/0/_metadata/metadata",
+    ),
+    "empty state file": (
+        lambda: edited("aggregation-hdfs", "state/0/0/3.delta", lambda _: b""),
+        "error",
+        "empty-file",
+        "state/0/0/3.delta",
+    ),
+    "commit without offsets": (
+        lambda: removed("aggregation-hdfs", f"offsets/{LAST}"),
+        "error",
+        "commit-without-offsets",
+        f"commits/{LAST}",
+    ),
+    "offsets that go back": (
+        lambda: edited(
+            "aggregation-hdfs", "offsets/2", lambda data: re.sub(rb'logOffset":\d+', b'logOffset":99', data)
+        ),
+        "error",
+        "offsets-backwards",
+        "offsets/3",
+    ),
+    "source that lost its offset": (
+        lambda: edited("aggregation-hdfs", "offsets/5", lambda data: data.rpartition(b"\n")[0] + b"\n-"),
+        "error",
+        "offsets-backwards",
+        "offsets/5",
+    ),
+    "other number of sources": (
+        lambda: edited("aggregation-hdfs", "offsets/5", lambda data: data + b"\n3"),
+        "warning",
+        "sources-changed",
+        "offsets/5",
+    ),
+    "watermark that goes back": (
+        lambda: edited("aggregation-hdfs", f"offsets/{LAST}", lambda data: with_watermark(data, 5)),
+        "error",
+        "watermark-backwards",
+        f"offsets/{LAST}",
+    ),
+    "source log behind": (
+        lambda: removed("aggregation-hdfs", "sources/0/4"),
+        "error",
+        "source-log-behind",
+        "sources/0",
+    ),
+    "gap in the source log": (
+        lambda: removed("aggregation-hdfs", "sources/0/3"),
+        "error",
+        "source-log-gap",
+        "sources/0/3",
+    ),
+    "source log ahead": (
+        lambda: removed(
+            "aggregation-hdfs", *(f"{log}/{batch}" for log in ("offsets", "commits") for batch in range(4, 10))
+        ),
+        "warning",
+        "source-log-ahead",
+        "sources/0",
+    ),
+    "lost state": (
+        lambda: removed("aggregation-rocksdb", f"state/0/1/{LAST + 1}.zip"),
+        "error",
+        "state-missing",
+        "state/0/1",
+    ),
+    "lost older state": (
+        lambda: removed("aggregation-rocksdb", "state/0/1/4.zip"),
+        "warning",
+        "state-hole",
+        "state/0/1",
+    ),
+    "lost partition": (
+        lambda: _without_folder("aggregation-hdfs", "state/0/1"),
+        "error",
+        "partition-count",
+        "state/0",
+    ),
+    "partition too many": (
+        lambda: MemoryFiles(as_memory_files("aggregation-hdfs").contents | {"state/0/2/1.delta": b"x"}),
+        "warning",
+        "partition-count",
+        "state/0",
+    ),
+    "stale snapshot": (
+        lambda: MemoryFiles(as_memory_files("aggregation-hdfs").contents | {"state/0/0/20.snapshot": b"x"}),
+        "error",
+        "state-ahead",
+        "state/0/0",
+    ),
+    "stale change": (
+        lambda: MemoryFiles(as_memory_files("aggregation-hdfs").contents | {"state/0/0/20.delta": b"x"}),
+        "warning",
+        "state-ahead",
+        "state/0/0",
+    ),
+    "damaged zip": (
+        lambda: edited("aggregation-rocksdb", "state/0/0/5.zip", lambda data: data[: len(data) // 2]),
+        "error",
+        "bad-zip",
+        "state/0/0/5.zip",
+    ),
+    "half a file": (
+        lambda: MemoryFiles(as_memory_files("aggregation-hdfs").contents | {"offsets/.9.0a1b.tmp": b"v1"}),
+        "warning",
+        "temporary-file",
+        "offsets/.9.0a1b.tmp",
+    ),
+    "interrupted change of ours": (
+        lambda: MemoryFiles(as_memory_files("aggregation-hdfs").contents | {"_headwater/pending.json": b"{}"}),
+        "error",
+        "interrupted-operation",
+        "_headwater/pending.json",
+    ),
+    "broken job record": (
+        lambda: MemoryFiles(as_memory_files("aggregation-hdfs").contents | {"_headwater/job.json": b"{"}),
+        "warning",
+        "torn-file",
+        "_headwater/job.json",
+    ),
+}
+
+
+def _without_folder(name: str, folder: str) -> MemoryFiles:
+    files = as_memory_files(name)
+    files.remove_folder(folder)
+    return files
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_damage_is_found(damage: str) -> None:
+    """Each kind of damage gives its code, severity and path, in a sentence."""
+    make, severity, code, path = DAMAGE[damage]
+    found = [one for one in findings(make()) if (one.severity, one.code, one.path) == (severity, code, path)]
+    assert len(found) == 1
+    assert len(found[0].message.split()) >= 2
+
+
+def test_changed_byte_is_found_by_its_crc() -> None:
+    """One flipped bit in a state file, which nothing else would notice, does not fit its crc."""
+    files = as_memory_files("aggregation-hdfs")
+    data = bytearray(files.read("state/0/0/4.delta"))
+    data[len(data) // 2] ^= 1
+    files.write("state/0/0/4.delta", bytes(data))
+    assert serious(files) == {("error", "crc-mismatch", "state/0/0/4.delta")}
+
+
+@pytest.mark.parametrize("cut", [0, 3, 9])
+def test_broken_crc_file(cut: int) -> None:
+    """A crc file that is cut short fits nothing."""
+    files = as_memory_files("aggregation-hdfs")
+    files.write("state/0/0/.4.delta.crc", files.read("state/0/0/.4.delta.crc")[:cut])
+    assert serious(files) == {("error", "crc-mismatch", "state/0/0/4.delta")}
+
+
+def test_leftover_crc_can_be_repaired() -> None:
+    """A crc whose file is gone stops Spark in the logs, does less harm elsewhere, and may go."""
+    files = as_memory_files("aggregation-hdfs")
+    files.write("offsets/.55.crc", b"crc\0\0\0\2\0")
+    files.write("state/0/0/.55.delta.crc", b"crc\0\0\0\2\0")
+    found = [one for one in findings(files) if one.code == "stale-crc"]
+    assert [(one.severity, one.path, one.repairable) for one in found] == [
+        ("error", "offsets/.55.crc", True),
+        ("warning", "state/0/0/.55.delta.crc", True),
+    ]
+
+
+def test_format_2_checksums() -> None:
+    """Format 2's own checksums find a changed byte and another size even where Hadoop keeps no crc."""
+    files = as_memory_files("aggregation-format2")
+    for path in [path for path in files.contents if path.rpartition("/")[2].startswith(".")]:
+        files.remove(path)
+    changelogs = sorted(path for path in files.contents if path.endswith(".changelog"))
+    flipped, cut, lost = changelogs[0], changelogs[1], changelogs[2]
+    data = bytearray(files.read(flipped))
+    data[-1] ^= 4
+    files.write(flipped, bytes(data))
+    files.write(cut, files.read(cut)[:-1])
+    files.remove(lost)
+    found = {(one.code, one.path) for one in findings(files) if "checksum" in one.code}
+    assert found == {("checksum-mismatch", flipped), ("checksum-mismatch", cut), ("stale-checksum", f"{lost}.crc")}
+
+
+def test_format_2_file_that_the_commit_does_not_name() -> None:
+    """A state file under another id does not stand in for the one that the commit names."""
+    files = as_memory_files("aggregation-format2")
+    newest = [path for path in files.contents if re.fullmatch(rf"state/0/0/{LAST + 1}_[^.]+\.(zip|changelog)", path)]
+    assert newest
+    for path in newest:
+        files.move(path, re.sub(r"_[^.]+", "_0000", path))
+    found = [one for one in findings(files) if one.code == "state-missing"]
+    assert [one.path for one in found] == ["state/0/0"]
+    assert "that the commit names" in found[0].message
+
+
+def test_missing_and_orphaned_sst() -> None:
+    """A snapshot whose SST is gone or has another size is an error, an SST without a snapshot a note."""
+    files = as_memory_files("aggregation-rocksdb")
+    ssts = sorted(path for path in files.contents if re.fullmatch(r"state/0/0/SSTs/[^.].*\.sst", path))
+    lost, cut = ssts[0], ssts[1]
+    files.remove(lost)
+    files.write(cut, files.read(cut)[:-1])
+    files.write("state/0/0/SSTs/000099-x.sst", b"x")
+    found = findings(files)
+    missing = [one for one in found if one.code == "sst-missing"]
+    assert missing and all(lost.rpartition("/")[2] in one.message and one.severity == "error" for one in missing)
+    assert {one.path for one in found if one.code == "sst-size"} == {cut}
+    assert ("info", "state/0/0/SSTs/000099-x.sst") in {
+        (one.severity, one.path) for one in found if one.code == "sst-orphan"
+    }
+
+
+def test_lost_schema_of_custom_state() -> None:
+    """The schema files that custom state's metadata names have to be there."""
+    files = as_memory_files("custom-changelog")
+    schemas = [path for path in files.contents if re.search(r"/_stateSchema/[^/]+/[^.]", path)]
+    assert schemas
+    for path in schemas:
+        files.remove(path)
+    assert {one.path for one in findings(files) if one.code == "schema-missing"} == set(schemas)
+
+
+def test_fresh_temporary_file_is_left_alone() -> None:
+    """A file that was being written minutes ago may belong to a running query, and is no candidate for repair."""
+    files = MemoryFiles(as_memory_files("aggregation-hdfs").contents | {"offsets/.9.0a1b.tmp": b"v1"})
+    found = [one for one in run_checks(Scene(files, now_ms=1000)) if one.code == "temporary-file"]
+    assert [(one.severity, one.repairable) for one in found] == [("info", False)]
+
+
+@pytest.fixture
+def sink(tmp_path: Path) -> LocalFiles:
+    """A file sink's folder in step with a checkpoint of ten batches, each of which added a file."""
+    files = LocalFiles(tmp_path / "out dir")
+    for batch in range(10):
+        files.write(f"part-{batch}", b"abc")
+    for name in ("2.compact", "3", "4", "5.compact", "6", "7", "8.compact", "9"):
+        number = int(name.removesuffix(".compact"))
+        held = range(number + 1) if name.endswith(".compact") else [number]
+        lines = [_added(f"{tmp_path.as_uri()}/out%20dir/part-{batch}") for batch in held]
+        files.write(f"_spark_metadata/{name}", "\n".join(["v1", *lines]).encode())
+    return files
+
+
+def _added(uri: str) -> str:
+    return json.dumps({"path": uri, "size": 3, "action": "add"})
+
+
+def sink_codes(sink: LocalFiles) -> set[str]:
+    return {one.code for one in findings(as_memory_files("aggregation-hdfs"), sink) if one.code not in HARMLESS}
+
+
+def test_sink_in_step(sink: LocalFiles) -> None:
+    """A sink whose log ends with the last commit, without gaps, with all its files, gives no finding."""
+    assert sink_codes(sink) == set()
+
+
+@pytest.mark.parametrize(
+    ("path", "data", "code"),
+    [
+        ("_spark_metadata/10", b"v1", "sink-ahead"),
+        ("_spark_metadata/9", None, "sink-behind"),
+        ("_spark_metadata/8.compact", None, "sink-gap"),
+        ("_spark_metadata/9", b"v1\n{", "torn-file"),
+        ("_spark_metadata/9", f"v1\n{_added('file:///elsewhere/part-9')}".encode(), "sink-elsewhere"),
+        ("_spark_metadata/9", f"v1\n{_added('file://[broken')}".encode(), "sink-elsewhere"),
+        ("part-4", None, "sink-file-missing"),
+        ("part-4", b"abcd", "sink-file-size"),
+        ("_spark_metadata", None, "sink-log-missing"),
+    ],
+)
+def test_sink_out_of_step(sink: LocalFiles, path: str, data: bytes | None, code: str) -> None:
+    """A sink's log that is ahead, behind, full of holes or torn, or whose files are gone, is told."""
+    if data is not None:
+        sink.write(path, data)
+    elif path == "_spark_metadata":
+        sink.remove_folder(path)
+    else:
+        sink.remove(path)
+    assert sink_codes(sink) == {code}
+
+
+def test_limit_and_total_need_one_partition_only() -> None:
+    """An operator that Spark never spreads has one partition whatever the configuration says; a lost one is told."""
+    files = _without_folder("aggregation-hdfs", "state/0/1")
+    assert "partition-count" in {one.code for one in findings(files)}
+    metadata = files.read("state/0/_metadata/metadata")
+    files.write("state/0/_metadata/metadata", re.sub(rb'operatorName":"[^"]+', b'operatorName":"globalLimit', metadata))
+    assert "partition-count" not in {one.code for one in findings(files)}
+
+
+def test_local_folder_with_an_unreadable_file(tmp_path: Path) -> None:
+    """A folder where a file belongs is a finding, not an exception."""
+    files = LocalFiles(tmp_path)
+    (tmp_path / "offsets").mkdir()
+    (tmp_path / "metadata").mkdir()
+    (tmp_path / "offsets" / "0").mkdir()
+    (tmp_path / "commits").write_text("not a folder")
+    assert list(run_checks(Scene(files, now_ms=0))) == []
+
+
+def test_every_code_is_documented() -> None:
+    """The reference explains every code that a check can give, and no other."""
+    source = "\n".join(path.read_text() for path in CHECKS.rglob("*.py"))
+    given = set(re.findall(r'Finding\(\s*(?:"\w+"|"error" if [^,]+|severity)\s*,\s*"([a-z0-9-]+)"', source))
+    given |= set(re.findall(r'broken\(\s*"([a-z0-9-]+)"', source))
+    given |= {f"{log}-{what}" for log in ("offsets", "commits") for what in ("gap", "duplicate")}
+    documented = set(re.findall(r"^\| `([a-z0-9-]+)` \|", DOCUMENT.read_text(), flags=re.MULTILINE))
+    assert documented == given

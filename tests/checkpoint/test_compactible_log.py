@@ -1,0 +1,64 @@
+"""Logs with compaction: of file sources and file sinks."""
+
+from __future__ import annotations
+
+from headwater.checkpoint.compactible_log import LogNames
+from headwater.checkpoint.file_source_log import FileSourceLog
+from headwater.checkpoint.files import MemoryFiles
+
+
+def line(number: int) -> str:
+    return f'{{"path":"file:///in/{number}.json","timestamp":{number},"batchId":{number}}}'
+
+
+def log_of(*names: str) -> FileSourceLog:
+    """A log whose every id saw one file; compact files repeat all before them."""
+    contents = {}
+    for name in names:
+        number = int(name.removesuffix(".compact"))
+        held = range(number + 1) if name.endswith(".compact") else [number]
+        contents[f"sources/0/{name}"] = "\n".join(["v1", *map(line, held)]).encode()
+    return FileSourceLog(MemoryFiles(contents), "sources/0")
+
+
+def test_everything_comes_from_the_last_compact_file_on() -> None:
+    """All entries up to an id are in the last compact file not after it and the files since."""
+    names = LogNames.of(["0", "1", "2.compact", "3", "4", "5.compact", ".5.compact.crc", "x"])
+    assert names.ids == (0, 1, 2, 3, 4, 5)
+    assert names.needed_for(4) == (2, 3, 4)
+    assert names.needed_for(1) == (0, 1)
+    assert names.missing_for(5) == ()
+
+
+def test_missing_ids_are_named() -> None:
+    """An id that is not on disk since the last compact file is missing; before it, it may be gone."""
+    names = LogNames.of(["2.compact", "4"])
+    assert names.missing_for(4) == (3,)
+    assert names.missing_for(2) == ()
+    assert names.missing_for(1) == (0, 1)
+    assert len(LogNames.of(["999999999999999"]).missing_for(999999999999999)) == 20
+
+
+def test_two_files_for_one_id() -> None:
+    """A compact file wins over a plain one of the same id, and the other is told as a duplicate."""
+    names = LogNames.of(["5", "5.compact"])
+    assert names.by_id == {5: "5.compact"}
+    assert names.duplicates == ("5.compact",)
+
+
+def test_entries_of_one_offset() -> None:
+    """A log offset's files come from its own file, from its part of a compact one, or from a later compact one."""
+    log = log_of("1", "2.compact", "3")
+    assert [entry.batch_id for entry in log.entries_at(1) or ()] == [1]
+    assert [entry.batch_id for entry in log.entries_at(2) or ()] == [2]
+    assert [entry.batch_id for entry in log.entries_at(0) or ()] == [0]
+    assert log.entries_at(4) is None
+    assert [entry.path for entry in log.entries_between(0, 3) or ()] == [f"file:///in/{n}.json" for n in (1, 2, 3)]
+    assert log.entries_between(2, 5) is None
+
+
+def test_everything_up_to_an_offset() -> None:
+    """All files up to an offset are put together, from a later compact file if the earlier ones are gone."""
+    assert [entry.batch_id for entry in log_of("2.compact", "3").everything_upto(3) or ()] == [0, 1, 2, 3]
+    assert [entry.batch_id for entry in log_of("5.compact").everything_upto(3) or ()] == [0, 1, 2, 3]
+    assert log_of("3").everything_upto(3) is None

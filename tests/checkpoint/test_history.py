@@ -1,0 +1,187 @@
+"""Logs as batches, held against what Spark itself reported while it ran."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from corpus_support import CorpusCheckpoint, as_memory_files, corpus_names
+from headwater.checkpoint.files import MemoryFiles, open_files
+from headwater.checkpoint.history import Batch, History
+from headwater.core.ids import BatchId
+from headwater.core.times import iso_from_ms
+
+
+def history_of(checkpoint: CorpusCheckpoint) -> History:
+    return History(open_files(str(checkpoint.path)))
+
+
+def progress_by_batch(checkpoint: CorpusCheckpoint) -> dict[int, dict[str, Any]]:
+    """Spark reports an idle trigger under the next batch's number, with no time spent on a batch."""
+    return {report["batchId"]: report for report in checkpoint.progress if "addBatch" in report["durationMs"]}
+
+
+@pytest.mark.parametrize("name", corpus_names())
+def test_batches_are_those_that_spark_ran(name: str, corpus) -> None:
+    """Every batch that Spark reported is there, with the watermark and the offsets that it reported."""
+    checkpoint = corpus(name)
+    batches = {batch.batch_id: batch for batch in history_of(checkpoint).batches()}
+    reports = progress_by_batch(checkpoint)
+    assert reports
+    for number, report in reports.items():
+        if number not in batches:
+            continue  # purged from the logs since
+        batch = batches[BatchId(number)]
+        assert batch.problem is None
+        watermark = report["eventTime"].get("watermark", iso_from_ms(0))
+        assert iso_from_ms(batch.watermark_ms or 0) == watermark
+        assert [source.end for source in batch.sources] == [_value(source["endOffset"]) for source in report["sources"]]
+        counted = [source["numInputRows"] for source in report["sources"]]
+        for source, rows in zip(batch.sources, counted, strict=True):
+            assert source.rows in (None, rows), f"batch {number}"
+
+
+def _value(offset: Any) -> Any:
+    return json.loads(offset) if isinstance(offset, str) else offset
+
+
+@pytest.mark.parametrize("name", corpus_names("aggregation"))
+def test_times_and_files(name: str, corpus) -> None:
+    """A batch was planned before it was committed, and a file source's input files are counted."""
+    for batch in history_of(corpus(name)).batches():
+        assert batch.planned_at_ms is not None
+        if batch.status == "committed" and batch.committed_at_ms is not None:
+            assert batch.committed_at_ms >= batch.planned_at_ms
+            assert batch.duration_ms is not None
+        for source in batch.sources:
+            if source.kind == "files":
+                assert source.files is not None
+                assert (source.files == 0) == (not source.moved)
+
+
+def files_without(name: str, *paths: str) -> MemoryFiles:
+    files = as_memory_files(name)
+    for path in paths:
+        files.remove(path)
+    return files
+
+
+def batch_of(files: MemoryFiles, number: int) -> Batch:
+    return History(files).batch(BatchId(number))
+
+
+def last_of(files: MemoryFiles) -> int:
+    return max(History(files).batch_ids)
+
+
+def test_batch_without_commit_is_planned() -> None:
+    """The last offsets without a commit are a planned batch, which cannot be the last one kept."""
+    last = last_of(as_memory_files("aggregation-changelog"))
+    batch = batch_of(files_without("aggregation-changelog", f"commits/{last}"), last)
+    assert (batch.status, batch.can_rewind_to, batch.committed_at_ms) == ("planned", False, None)
+    assert batch.why_not == "it is planned and not committed"
+
+
+def test_missing_state_names_the_store() -> None:
+    """A batch whose state is gone says which version of which store is missing."""
+    files = files_without("aggregation-rocksdb", "state/0/1/4.zip")
+    assert batch_of(files, 3).why_not == "state version 4 of operator 0, store default, partition 1 cannot be rebuilt"
+    assert batch_of(files, 2).can_rewind_to
+    assert batch_of(files, 4).can_rewind_to
+
+
+def test_missing_change_breaks_all_that_build_on_it() -> None:
+    """Without a change file, every version up to the next snapshot is lost, and the reason names the culprit."""
+    files = as_memory_files("aggregation-changelog")
+    for path in list(files.contents):
+        if path.startswith("state/0/0/") and path.endswith((".zip", "/2.changelog")):
+            files.remove(path)
+    history = History(files)
+    assert [batch.can_rewind_to for batch in history.batches()[:3]] == [True, False, False]
+    reason = history.batch(BatchId(2)).why_not
+    assert reason is not None and reason.endswith("partition 0 cannot be rebuilt: version 2 is gone")
+
+
+def test_whole_partition_gone() -> None:
+    """A partition without any file counts, because the configuration says how many there are."""
+    files = as_memory_files("aggregation-hdfs")
+    files.remove_folder("state/0/1")
+    files.remove_folder("state/0/0")
+    extra = as_memory_files("aggregation-hdfs")
+    files.contents |= {path: data for path, data in extra.contents.items() if path.startswith("state/0/1/")}
+    reason = batch_of(files, 3).why_not
+    assert reason is not None and "partition 0" in reason
+
+
+def test_unreadable_offsets_do_not_hide_the_other_batches() -> None:
+    """A torn file costs its own batch's details and nothing else."""
+    files = as_memory_files("aggregation-changelog")
+    files.write("offsets/3", files.read("offsets/3")[:40])
+    history = History(files)
+    assert len(history.batches()) == len(History(as_memory_files("aggregation-changelog")).batches())
+    broken, after = history.batch(BatchId(3)), history.batch(BatchId(4))
+    assert broken.problem == "offsets/3 ends in the middle of its JSON"
+    assert broken.why_not == broken.problem
+    assert after.problem is None
+    assert after.sources[0].start is None
+
+
+def test_neighbour_is_needed() -> None:
+    """Spark starts from two neighbouring offsets: without any neighbour there is no going on."""
+    files = files_without("aggregation-changelog", "offsets/4", "offsets/6")
+    assert batch_of(files, 5).why_not == (
+        "neither offsets/4 nor offsets/6 is there, and Spark starts from two neighbours"
+    )
+    assert batch_of(files_without("aggregation-changelog", "offsets/4"), 5).can_rewind_to
+
+
+def test_gaps_are_allowed_in_stateless_queries() -> None:
+    """Asynchronous progress tracking leaves gaps on purpose, and only stateless queries have it."""
+    offset = b'v1\n{"batchWatermarkMs":0,"batchTimestampMs":5,"conf":{}}\n7'
+    batches = (0, 4, 9)
+    files = MemoryFiles({f"offsets/{batch}": offset for batch in batches})
+    files.contents |= {f"commits/{batch}": b"v1\n{}" for batch in batches}
+    assert [batch.can_rewind_to for batch in History(files).batches()] == [True, True, True]
+
+
+def test_newest_batches_only() -> None:
+    """Asking for the newest few reads the logs of those, and of the one before them, alone."""
+    files = as_memory_files("aggregation-hdfs")
+    read: list[str] = []
+
+    class Watched(MemoryFiles):
+        def read(self, path: str) -> bytes:
+            read.append(path)
+            return super().read(path)
+
+    batches = History(Watched(files.contents)).batches(last=2)
+    last = last_of(files)
+    assert [batch.batch_id for batch in batches] == [last - 1, last]
+    assert {path for path in read if path.startswith("offsets/")} == {f"offsets/{last - n}" for n in range(3)}
+
+
+def test_since_a_time() -> None:
+    """Batches since a time are those planned then or later."""
+    history = History(as_memory_files("aggregation-hdfs"))
+    every = history.batches()
+    cut = every[4].planned_at_ms
+    assert [batch.batch_id for batch in history.batches(since_ms=cut)] == [batch.batch_id for batch in every[4:]]
+
+
+def test_batch_that_is_not_there() -> None:
+    """Asking for a batch that the logs do not have is a programmer's mistake."""
+    with pytest.raises(ValueError, match="77"):
+        History(as_memory_files("aggregation-hdfs")).batch(BatchId(77))
+
+
+def test_rate_rows_from_the_job_record() -> None:
+    """With the job's record a rate source's rows are known."""
+    planned = b'v1\n{"batchWatermarkMs":0,"batchTimestampMs":5,"conf":{}}\n%d'
+    files = MemoryFiles({"offsets/0": planned % 2, "offsets/1": planned % 5, "sources/0/0": b"v1\n1700000000000"})
+    assert [batch.rows for batch in History(files).batches()] == [None, None]
+    files.write(
+        "_headwater/job.json", b'{"job":"x","source":"rate:?rowsPerSecond=10","sink":"console:","mode":"append"}'
+    )
+    assert [batch.rows for batch in History(files).batches()] == [20, 30]

@@ -1,0 +1,54 @@
+"""What is read can be written back byte for byte."""
+
+from __future__ import annotations
+
+import pytest
+
+from corpus_support import as_memory_files, corpus_names
+from headwater.checkpoint.commit_log import parse_commit
+from headwater.checkpoint.file_source_log import log_with, parse_file_source_log
+from headwater.checkpoint.layout import log_id
+from headwater.checkpoint.offset_log import parse_offsets
+from headwater.checkpoint.operator_metadata import parse_operator_metadata
+from headwater.checkpoint.query_metadata import parse_query_metadata
+
+
+def parser_for(path: str, data: bytes):
+    folder, _, name = path.rpartition("/")
+    if path == "metadata":
+        return parse_query_metadata
+    if folder == "offsets" and name.isdigit():
+        return parse_offsets
+    if folder == "commits" and name.isdigit():
+        return parse_commit
+    if folder.startswith("sources/") and log_id(name) is not None and b'"path"' in data:
+        return parse_file_source_log
+    if folder.endswith(("/_metadata", "/_metadata/v2")) and (name == "metadata" or name.isdigit()):
+        return parse_operator_metadata
+    return None
+
+
+@pytest.mark.parametrize("name", corpus_names())
+def test_every_log_file_of_the_corpus(name: str) -> None:
+    """Each log that Spark wrote comes back exactly, and each kind of log is met."""
+    met = set()
+    for path, data in as_memory_files(name).contents.items():
+        parse = parser_for(path, data)
+        if parse is not None:
+            met.add(parse.__name__)
+            assert parse(data, path).to_bytes() == data, path
+    assert {"parse_query_metadata", "parse_offsets", "parse_commit"} <= met
+
+
+@pytest.mark.parametrize("name", corpus_names("aggregation"))
+def test_source_log_made_from_its_entries(name: str) -> None:
+    """A source log put together from entries is what Spark would have written."""
+    for path, data in as_memory_files(name).contents.items():
+        if parser_for(path, data) is parse_file_source_log:
+            assert log_with(parse_file_source_log(data, path).entries) == data
+
+
+@pytest.mark.parametrize("data", [b"v1\n{}\n-\n", b"v1\r\n{}\r\n3", b"v1\n\n3\n\n", b'v2\n{"conf":{}}\na:b:c\nd:-'])
+def test_odd_line_ends_survive(data: bytes) -> None:
+    """Trailing line breaks, Windows line ends and blank lines come back as they were."""
+    assert parse_offsets(data, "offsets/0").to_bytes() == data

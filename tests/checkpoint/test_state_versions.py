@@ -1,0 +1,75 @@
+"""Which state versions can be built from which files."""
+
+from __future__ import annotations
+
+import pytest
+
+from corpus_support import CorpusCheckpoint, corpus_names
+from headwater.checkpoint.files import open_files
+from headwater.checkpoint.history import History
+from headwater.checkpoint.state_versions import Recipe, StoreFiles, buildable_versions
+from headwater.core.ids import BatchId, version_written_by
+
+
+@pytest.mark.parametrize(
+    ("names", "versions"),
+    [
+        ("1.changelog 2.changelog 3.changelog", {1, 2, 3}),
+        ("1.delta 2.delta 2.snapshot 3.delta", {1, 2, 3}),
+        ("2.changelog 3.changelog", set()),
+        ("5.changelog 6.zip 7.changelog 9.changelog", {6, 7}),
+        ("4.zip 9.zip", {4, 9}),
+        ("1.changelog .2.changelog.crc 2.changelog.tmp SSTs _metadata", {1}),
+        ("", set()),
+    ],
+)
+def test_plain_names(names: str, versions: set[int]) -> None:
+    """A version needs the newest snapshot not after it, or none, and all changes since."""
+    assert buildable_versions(names.split()) == versions
+
+
+def test_format_2_follows_the_ids_of_the_commits() -> None:
+    """Of several files for a version only the one that the commit names counts."""
+    names = ["1_a.changelog", "2_b.changelog", "2_stale.zip", "3_c.changelog"]
+    ids = {1: "a", 2: "b", 3: "c"}
+    assert buildable_versions(names, ids.get) == {1, 2, 3}
+    assert buildable_versions(names, {1: "a", 2: "gone", 3: "c"}.get) == {1}
+    assert StoreFiles.of(names, ids.get).recipe(3) == Recipe(None, ("1_a.changelog", "2_b.changelog", "3_c.changelog"))
+
+
+def test_format_2_takes_any_file_where_the_commit_is_gone() -> None:
+    """Below the oldest commit any file of the version serves."""
+    assert buildable_versions(["6_x.zip", "7_y.changelog"], {7: "y"}.get) == {6, 7}
+
+
+def test_recipe_starts_from_the_newest_snapshot() -> None:
+    """The recipe names the snapshot and the changes after it, in order."""
+    store = StoreFiles.of(["1.changelog", "2.changelog", "3.zip", "4.changelog", "5.changelog", "5.zip"])
+    assert store.recipe(4) == Recipe("3.zip", ("4.changelog",))
+    assert store.recipe(5) == Recipe("5.zip", ())
+    assert store.recipe(2) == Recipe(None, ("1.changelog", "2.changelog"))
+    assert store.recipe(0) == Recipe(None, ())
+    assert store.recipe(6) is None
+
+
+def test_what_lacks_is_named() -> None:
+    """When a version cannot be built, the one whose file is missing is named."""
+    store = StoreFiles.of(["5.changelog", "6.changelog", "8.changelog"])
+    assert (store.what_lacks(6), store.what_lacks(8), store.what_lacks(9)) == (4, 7, 9)
+    assert StoreFiles.of(["1.zip"]).what_lacks(1) is None
+
+
+@pytest.mark.parametrize("name", corpus_names())
+def test_agrees_with_spark(name: str, corpus) -> None:
+    """Every batch whose state Spark's own reader could read is one whose state we say can be built, and no other."""
+    checkpoint: CorpusCheckpoint = corpus(name)
+    history = History(open_files(str(checkpoint.path)))
+    tree = history.logs.state
+    assert checkpoint.answers
+    for batch in {answer.batch_id for answer in checkpoint.answers}:
+        could_read = any(answer.error is None for answer in checkpoint.answers_at(batch))
+        entry = history.logs.offsets.get(batch)
+        keys = tree.expected(entry.shuffle_partitions if entry else None)
+        version = version_written_by(BatchId(batch))
+        assert keys
+        assert all(tree.store(key).can_build(version) for key in keys) == could_read, f"batch {batch}"

@@ -1,0 +1,43 @@
+"""The Python face of a checkpoint."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import headwater
+from corpus_support import load
+from headwater import Checkpoint
+from headwater.core.errors import CheckpointUnreadable, UsageProblem
+
+
+def test_exported() -> None:
+    """`Checkpoint` is part of the public names."""
+    assert "Checkpoint" in headwater.__all__
+    assert headwater.Checkpoint is Checkpoint
+
+
+def test_batches(corpus) -> None:
+    """Batches come oldest first, and one of them by number or by revision."""
+    checkpoint = Checkpoint(corpus("aggregation-hdfs").path)
+    assert [batch.batch_id for batch in checkpoint.batches] == list(range(10))
+    assert checkpoint.batch(3) == checkpoint.batches[3]
+    assert checkpoint.batch("HEAD~1").batch_id == 8
+    with pytest.raises(UsageProblem):
+        checkpoint.batch(99)
+
+
+def test_sees_a_stream_that_goes_on(tmp_path: Path) -> None:
+    """The same object sees batches that came since."""
+    path = load("aggregation-hdfs", tmp_path).path
+    checkpoint = Checkpoint(path)
+    assert len(checkpoint.batches) == 10
+    (path / "offsets/10").write_bytes((path / "offsets/9").read_bytes())
+    assert [batch.status for batch in checkpoint.batches[-2:]] == ["committed", "planned"]
+
+
+def test_nothing_there(tmp_path: Path) -> None:
+    """A folder that is no checkpoint is refused at once."""
+    with pytest.raises(CheckpointUnreadable):
+        Checkpoint(tmp_path)
