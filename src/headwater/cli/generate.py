@@ -43,7 +43,7 @@ def generate(
         None,
         "--start",
         metavar="TIME|now",
-        help="First event time, or 'now' for the clock's. By default 2024-10-06T10:00:00Z with --seed, else now.",
+        help="First event time, or 'now': the clock's. By default 2024-10-06T10:00:00Z with --count or --seed, else now.",
     ),
     per_file: int = typer.Option(1000, "--per-file", min=1, help="Most records in one file."),
     every: float = typer.Option(
@@ -53,9 +53,9 @@ def generate(
 ) -> None:
     """Send made-up records to a Kafka topic or into a folder.
 
-    With --seed everything can be repeated: event time starts at a fixed instant and advances by the shape's own step,
-    whatever the rate. Without it the data are live: event time is the clock's. --count is the number of records in
-    all, faulty ones included.
+    A fixed number of records, or a stream with a seed, can be repeated: its event time starts at a fixed instant and
+    advances by the shape's own step, whatever the rate. An endless stream is live: its event time is the clock's.
+    --count is the number of records in all, faulty ones included.
 
     Example: headwater generate visits --to kafka://127.0.0.1:9092/visits --rate 100 --late 5% --malformed 1%
 
@@ -76,7 +76,7 @@ def generate(
     if rate is not None and rate <= 0:
         raise UsageProblem("bad-rate", "a rate is above zero", remedy="--rate 100")
     uri = parse_uri(to)
-    start_ms = _start_ms(start, fixed=seed is not None)
+    start_ms = _start_ms(start, fixed=seed is not None or count is not None)
     seed = secrets.randbelow(1 << 32) if seed is None else seed
     format_name = _format(uri)
     stream = RecordStream(shape.value, seed=seed, shares=Shares(**shares), format=format_name)

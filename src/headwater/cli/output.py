@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -77,8 +78,13 @@ def progress_bar(what: str, total: int | None) -> Iterator[Callable[[int], None]
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-    rate = TextColumn("{task.speed:,.0f}/s", style="cyan") if total is None else TextColumn("{task.percentage:.0f}%")
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), rate, TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task(what, total=total)
-        yield lambda done: progress.update(task, completed=done)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[rate]}"))
+    began = time.monotonic()
+    with Progress(*columns, TimeElapsedColumn(), console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task(what, total=total, rate="")
+
+        def show(done: int) -> None:
+            seconds = max(0.001, time.monotonic() - began)
+            progress.update(task, completed=done, rate=f"{done / seconds:,.0f}/s")
+
+        yield show
