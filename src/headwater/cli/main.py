@@ -20,6 +20,8 @@ VERBS: tuple[str, ...] = (
     "rewind",
     "undo",
     "compact",
+    "fork",
+    "repartition",
     "jars",
     "broker",
     "topics",

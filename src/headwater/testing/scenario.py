@@ -9,14 +9,15 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from headwater.checkpoint.files import LocalFiles
 from headwater.core.times import iso_from_ms, ms_from_iso
 from headwater.jobs.job import Job
 from headwater.spark.decoding import decode_lines
 from headwater.spark.lateness import TAG, find_rule, late_records
+from headwater.statefiles.read import state_rows
 from headwater.testing.driver import Driver, UnexpectedEnd
 from headwater.testing.faults import Crash
 from headwater.testing.records import Fed, as_lines
-from headwater.testing.state import state_rows
 from headwater.testing.transcript import Row, StepRecord, as_text, difference, story
 
 TIME_OF_DAY = re.compile(r"\d{2}:\d{2}(:\d{2})?")
@@ -143,7 +144,7 @@ class Scenario:
     @property
     def state(self) -> list[dict[str, Any]]:
         """What is stored now: through the job's ``state_view`` if it has one, else the raw rows."""
-        rows = state_rows(self._spark, self._driver.checkpoint)
+        rows = state_rows(LocalFiles(self._driver.checkpoint))
         return rows if self.job.state_view is None else self.job.state_view(rows)
 
     def close(self) -> None:

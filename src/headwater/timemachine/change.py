@@ -15,6 +15,7 @@ from typing import Any, Literal, TypeAlias
 from headwater.checkpoint.layout import OURS
 
 Root: TypeAlias = Literal["checkpoint", "sink"]
+SCRATCH = f"{OURS}/scratch"
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,11 @@ class Move:
     root: Root
     source: str
     target: str
+
+    @property
+    def comes_from_scratch(self) -> bool:
+        """Whether the file is new to the checkpoint: worked out beside it, not moved out of Spark's sight."""
+        return self.source.startswith(f"{SCRATCH}/")
 
     def as_dict(self) -> dict[str, str]:
         return {"do": "move", "root": self.root, "source": self.source, "target": self.target}

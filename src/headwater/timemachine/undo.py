@@ -10,7 +10,7 @@ from headwater.checkpoint.files import Files
 from headwater.checkpoint.history import History
 from headwater.core.errors import ChangeRefused
 from headwater.timemachine.carry_out import carry_out
-from headwater.timemachine.change import Change, Move, MoveFence, Put, Step, new_change_id, set_aside
+from headwater.timemachine.change import Change, Move, MoveFence, Put, Root, Step, new_change_id, set_aside
 from headwater.timemachine.executor import FenceSetter, Progress, no_fence, no_progress
 from headwater.timemachine.fingerprint import fingerprint
 from headwater.timemachine.journal import Entry, is_emptied, last_to_undo
@@ -113,7 +113,7 @@ def _newer_batches(history: History, done: Change, next_batch: int) -> tuple[int
 def _steps(
     history: History, sink: Files | None, done: Change, next_batch: int | None, change_id: str
 ) -> Iterator[Step]:
-    cleared: set[tuple[str, str]] = set()
+    cleared: set[tuple[Root, str]] = set()
     if next_batch is not None:
         replan = bool(done.details.get("replan", done.verb == "repartition"))
         for step in cut_steps(history, sink, next_batch, change_id, replan=replan):
@@ -121,13 +121,19 @@ def _steps(
                 cleared.add((step.root, step.source))
                 yield step
     for step in done.steps:
-        if isinstance(step, Put) and (step.root, step.path) not in cleared:
-            yield set_aside(change_id, step.root, step.path)
+        landed = _landed_at(step)
+        if landed is not None and landed not in cleared:
+            yield set_aside(change_id, *landed)
     for step in reversed(done.steps):
         match step:
-            case Move():
+            case Move() if not step.comes_from_scratch:
                 yield Move(step.root, step.target, step.source)
             case MoveFence():
                 yield MoveFence(step.target, step.query_id, step.before, step.batch_id)
-            case Put():
-                pass
+
+
+def _landed_at(step: Step) -> tuple[Root, str] | None:
+    """Where a step put something that was not there before."""
+    if isinstance(step, Put):
+        return step.root, step.path
+    return (step.root, step.target) if isinstance(step, Move) and step.comes_from_scratch else None

@@ -1,0 +1,83 @@
+"""Another number of state partitions, through Spark's own offline facility, with our plan, journal and undo around it."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from headwater.checkpoint.files import LocalFiles
+from headwater.checkpoint.history import History
+from headwater.checkpoint.lease import held_by_us
+from headwater.core.errors import ChangeRefused
+from headwater.spark.failures import condition_of, root_cause
+from headwater.timemachine.adopt import plan_adoption
+from headwater.timemachine.carry_out import carry_out
+from headwater.timemachine.change import SCRATCH
+from headwater.timemachine.executor import refuse_if_pending
+from headwater.timemachine.fork import carry_out_fork, plan_fork
+from headwater.timemachine.journal import Entry
+
+
+def check_repartition(files: LocalFiles, partitions: int) -> int:
+    """The number of partitions now; refused where Spark's facility could not do it."""
+    refuse_if_pending(files)
+    history = History(files)
+    last = history.last_committed
+    if last is None or not history.logs.state.stores:
+        raise ChangeRefused(
+            "no-state", "this checkpoint has no state to repartition", evidence={"checkpoint": files.location}
+        )
+    if history.batch_ids[-1] > last:
+        raise ChangeRefused(
+            "uncommitted-batch",
+            f"batch {history.batch_ids[-1]} is planned and not committed",
+            evidence={"checkpoint": files.location},
+            remedy=f"let the job finish it, or headwater rewind {files.location} --to {last - 1} --replan",
+        )
+    entry = history.logs.offsets.get(last)
+    provider = (entry.conf if entry else {}).get("spark.sql.streaming.stateStore.providerClass", "")
+    if "RocksDB" not in provider:
+        raise ChangeRefused(
+            "state-store",
+            "Spark can repartition RocksDB state only",
+            evidence={"state store": provider.rpartition(".")[2] or "HDFSBackedStateStoreProvider"},
+            remedy="start the stream anew on RocksDB, Headwater's default",
+        )
+    now = (entry.shuffle_partitions if entry else None) or 0
+    if now == partitions:
+        raise ChangeRefused("nothing-to-do", f"the state has {partitions} partitions already")
+    return now
+
+
+def repartition(spark: SparkSession, files: LocalFiles, partitions: int) -> Entry:
+    """Work on a scratch fork inside the checkpoint, then take the result over in one change."""
+    before = check_repartition(files, partitions)
+    last = History(files).last_committed
+    scratch = files.path_of(f"{SCRATCH}/repartition")
+    with held_by_us(files, "headwater repartition", "cannot repartition"):
+        shutil.rmtree(scratch, ignore_errors=True)
+        twin = LocalFiles(scratch)
+        carry_out_fork(plan_fork(files, twin, at=last), twin)
+        _repartition_in_place(spark, scratch, partitions)
+    try:
+        about = f"have {partitions} state partitions instead of {before}"
+        change = plan_adoption(files, f"{SCRATCH}/repartition", twin, verb="repartition", about=about)
+        return carry_out(change, files)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _repartition_in_place(spark: SparkSession, checkpoint: Path, partitions: int) -> None:
+    assert spark.streams.active is not None  # the state store's coordinator starts with the first look at it
+    try:
+        spark._streamingCheckpointManager.repartition(str(checkpoint), partitions)
+    except (PySparkException, Py4JError) as error:
+        raise ChangeRefused(
+            "spark-refuses",
+            "Spark could not repartition the state",
+            evidence={condition_of(error) or "Spark says": root_cause(error)},
+        ) from error

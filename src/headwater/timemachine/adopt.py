@@ -1,0 +1,69 @@
+"""Take over what was worked out on a scratch fork of a checkpoint, as one change that can be undone.
+
+Somebody else (Spark's own offline tools) writes into the scratch; the checkpoint itself sees only the finished result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from headwater.checkpoint.files import Files, LocalFiles
+from headwater.checkpoint.history import History
+from headwater.checkpoint.layout import METADATA, OURS, STATE, join
+from headwater.core.errors import ChangeRefused
+from headwater.timemachine.change import Change, Move, Put, Step, new_change_id, set_aside
+from headwater.timemachine.fingerprint import fingerprint
+
+
+def plan_adoption(files: Files, scratch: str, scratch_files: Files, *, verb: str, about: str) -> Change:
+    """``scratch`` is the fork's folder within the checkpoint. What it has and the checkpoint has not moves over."""
+    history, result = History(files), History(scratch_files)
+    last = history.last_committed
+    added = [number for number in result.batch_ids if last is None or number > last]
+    if not added:
+        raise ChangeRefused("nothing-done", f"Spark's {verb} left no new batch behind", remedy="try again with --debug")
+    change_id = new_change_id(verb)
+    return Change(
+        change_id,
+        verb,
+        about,
+        tuple(_steps(files, scratch, scratch_files, change_id)),
+        fingerprint(files, None),
+        to=last,
+        details={"added": added, "replan": True},
+    )
+
+
+def _steps(files: Files, scratch: str, scratch_files: Files, change_id: str) -> Iterator[Step]:
+    old = dict.fromkeys(_paths(files), files.read)
+    for path in _paths(scratch_files):
+        data = _rehomed(files, scratch_files, path)
+        if path in old:
+            if data is None or data == files.read(path):
+                continue
+            yield set_aside(change_id, "checkpoint", path)
+        if data is None:
+            yield Move("checkpoint", f"{scratch}/{path}", path)
+        else:
+            yield Put("checkpoint", path, data)
+
+
+def _rehomed(files: Files, scratch_files: Files, path: str) -> bytes | None:
+    """Operator metadata names schema files by absolute paths; None for a file that is taken as it is."""
+    parts = path.split("/")
+    if len(parts) < 4 or parts[0] != STATE or parts[2] != "_metadata" or parts[-1].startswith("."):
+        return None
+    text = scratch_files.read(path).decode("utf-8")
+    return text.replace(_absolute(scratch_files), _absolute(files)).encode("utf-8")
+
+
+def _absolute(files: Files) -> str:
+    return str(files.root.absolute()) if isinstance(files, LocalFiles) else files.location.rstrip("/")
+
+
+def _paths(files: Files) -> list[str]:
+    found = []
+    for entry in files.entries(""):
+        if entry.is_folder and entry.name != OURS:
+            found += [join(folder, name) for folder, names in files.tree(entry.name).items() for name in names]
+    return sorted(path for path in found if path != METADATA)

@@ -1,0 +1,178 @@
+"""A second checkpoint that goes on from a batch of the first, with an identity of its own. The first is only read."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from headwater.checkpoint.compactible_log import LogNames
+from headwater.checkpoint.file_sink_log import log_with as sink_log_with
+from headwater.checkpoint.files import Files, LocalFiles
+from headwater.checkpoint.history import History
+from headwater.checkpoint.layout import METADATA, OURS, SINK_LOG, SOURCES, STATE, join
+from headwater.checkpoint.operator_metadata import parse_operator_metadata
+from headwater.core.errors import ChangeRefused
+from headwater.core.ids import BatchId
+from headwater.timemachine.cuts import cut_batch_logs, cut_sources, cut_state
+from headwater.timemachine.log_cut import LogCut, cut_log
+
+ORIGIN_FILE = f"{OURS}/forked_from.json"
+UNFINISHED = b"headwater: this fork is not finished; remove it and fork again\n"
+
+
+@dataclass(frozen=True)
+class ForkPlan:
+    """Paths to take over as they are, and files that are written anew. ``at`` None: an empty stream."""
+
+    origin: Files = field(repr=False)
+    at: int | None
+    shared: tuple[str, ...]
+    written: dict[str, bytes] = field(repr=False)
+    sink_log: dict[str, bytes] = field(repr=False)
+    warnings: tuple[str, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "at": self.at,
+            "shared": len(self.shared),
+            "written": sorted(self.written),
+            "sink_log": sorted(self.sink_log),
+            "warnings": list(self.warnings),
+        }
+
+
+def plan_fork(
+    files: Files, into: Files, *, at: int | None, keep_next: bool = False, new_sink: bool = False
+) -> ForkPlan:
+    """``keep_next`` takes the recorded offsets of the next batch along, so that it runs with them (a replay does that).
+
+    With ``new_sink`` the plan holds a log for an empty file sink: without one Spark stumbles over the batches before.
+    """
+    history = History(files)
+    if at is not None:
+        _refuse_unreachable(history, at)
+    next_batch = 0 if at is None else at + 1
+    replan = not keep_next
+    left_out = set(cut_batch_logs(files, next_batch, replan=replan)) | set(cut_state(history, next_batch))
+    written: dict[str, bytes] = {}
+    for name, cut in cut_sources(history, next_batch, replan=replan).items():
+        folder = f"{SOURCES}/{name}"
+        left_out |= {join(folder, held) for held in cut.aside} | {f"{folder}/.{held}.crc" for held in cut.aside}
+        written |= {join(folder, held): data for held, data in cut.written.items()}
+    shared = [path for path in _paths(files) if path not in left_out and path not in written]
+    moved = _operator_metadata_for(files, into, shared)
+    shared = [path for path in shared if path not in moved and not _is_crc_of(path, {*moved, *written})]
+    written |= moved
+    written[METADATA] = json.dumps({"id": str(uuid.uuid4())}).encode()
+    sink = history.logs.job.sink_folder
+    warnings = [] if new_sink or sink is None else [_sink_warning(sink)]
+    return ForkPlan(files, at, tuple(shared), written, _empty_sink_log(next_batch) if new_sink else {}, tuple(warnings))
+
+
+def carry_out_fork(plan: ForkPlan, into: Files, sink: Files | None = None) -> None:
+    """Write the fork. Until its last file is there, ``metadata`` holds a notice that Spark refuses to start on."""
+    if into.entries(""):
+        raise ChangeRefused(
+            "not-empty",
+            f"{into.location} is not empty: a fork needs a folder of its own",
+            remedy=f"name another folder, or remove {into.location} first",
+        )
+    if sink is not None and sink.entries(SINK_LOG):
+        raise ChangeRefused(
+            "not-empty",
+            f"{sink.location} is the output of another stream: a fork needs a sink of its own",
+            remedy="name another folder: --sink files:DIR",
+        )
+    into.write(METADATA, UNFINISHED)
+    for path in plan.shared:
+        _share(plan.origin, into, path)
+    for path, data in plan.written.items():
+        if path != METADATA:
+            into.write(path, data)
+    if sink is not None:
+        for name, data in plan.sink_log.items():
+            sink.write(f"{SINK_LOG}/{name}", data)
+    origin = {"checkpoint": plan.origin.location, "at": plan.at, "forked_at_ms": int(time.time() * 1000)}
+    into.write(ORIGIN_FILE, json.dumps(origin).encode())
+    into.write(METADATA, plan.written[METADATA])
+
+
+def _paths(files: Files) -> Iterator[str]:
+    """All that Spark put into the checkpoint, but for its identity. What is ours stays with the original."""
+    for entry in files.entries(""):
+        if not entry.is_folder or entry.name == OURS:
+            continue
+        for folder, names in files.tree(entry.name).items():
+            yield from (join(folder, name) for name in names)
+
+
+def _share(origin: Files, into: Files, path: str) -> None:
+    """Spark replaces files and never writes into them, so two checkpoints may share them: a link costs nothing."""
+    if isinstance(origin, LocalFiles) and isinstance(into, LocalFiles):
+        target = into.path_of(path)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            target.hardlink_to(origin.path_of(path))
+        except OSError:  # another file system, or one without links
+            shutil.copy2(origin.path_of(path), target)
+        return
+    into.write(path, origin.read(path))
+
+
+def _operator_metadata_for(files: Files, into: Files, paths: list[str]) -> dict[str, bytes]:
+    """Custom state names its schema files by absolute paths, which have to lead into the fork."""
+    found: dict[str, bytes] = {}
+    for path in paths:
+        parts = path.split("/")
+        if len(parts) < 4 or parts[0] != STATE or parts[2] != "_metadata" or parts[-1].startswith("."):
+            continue
+        data = files.read(path)
+        metadata = parse_operator_metadata(data, path)
+        text = data.decode("utf-8")
+        for old in {schema for store in metadata.stores for schema in store.schema_paths}:
+            inside = old[old.index(f"/{STATE}/{metadata.operator_id}/") + 1 :]
+            text = text.replace(json.dumps(old), json.dumps(_uri(into, inside)))
+        if text.encode("utf-8") != data:
+            found[path] = text.encode("utf-8")
+    return found
+
+
+def _uri(files: Files, path: str) -> str:
+    if isinstance(files, LocalFiles):
+        return f"file:{files.path_of(path).absolute()}"
+    return f"{files.location.rstrip('/')}/{path}"
+
+
+def _is_crc_of(path: str, changed: set[str]) -> bool:
+    folder, _, name = path.rpartition("/")
+    return name.startswith(".") and name.endswith(".crc") and join(folder, name[1:-4]) in changed
+
+
+def _empty_sink_log(next_batch: int) -> dict[str, bytes]:
+    cut: LogCut = cut_log(LogNames({}), next_batch - 1, lambda number, compact: sink_log_with(()))  # noqa: ARG005
+    return dict(cut.written)
+
+
+def _sink_warning(folder: str) -> str:
+    return (
+        f"the original writes files to {folder}: give the fork a sink of its own with --sink files:DIR, or its batches "
+        "collide there"
+    )
+
+
+def _refuse_unreachable(history: History, at: int) -> None:
+    if at in history.batch_ids and history.batch(BatchId(at)).can_rewind_to:
+        return
+    why = history.batch(BatchId(at)).why_not if at in history.batch_ids else "it is not in the logs"
+    reachable = [number for number in history.batch_ids if history.batch(number).can_rewind_to]
+    raise ChangeRefused(
+        "cannot-fork",
+        f"cannot fork at batch {at}",
+        evidence={"why": why or "", "checkpoint": history.files.location},
+        remedy=f"headwater fork {history.files.location} INTO --at {reachable[-1]}" if reachable else None,
+    )
