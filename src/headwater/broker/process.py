@@ -16,7 +16,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from headwater.broker import clients
@@ -70,23 +70,13 @@ class BrokerStatus:
 
 
 def status(data: Path = DEFAULT_DATA) -> BrokerStatus:
-    data = data.absolute()
-    record = _read_record(data)
-    pid = record.get("pid")
-    port = record.get("port") or DEFAULT_PORT
-    alive = pid if pid and _serves(pid, data) else None
-    return BrokerStatus(
-        data=data,
-        port=port,
-        pid=alive,
-        ready=alive is not None and _answers(port),
-        cluster_id=_cluster_id(data),
-    )
+    found = _found(data.resolve())
+    return replace(found, ready=found.running and _answers(found.port, found.cluster_id))
 
 
 def default_bootstrap(data: Path = DEFAULT_DATA) -> str:
     """The local broker's address if it runs, else Kafka's usual one."""
-    found = status(data)
+    found = _found(data.resolve())
     return found.bootstrap if found.running else f"{HOST}:{DEFAULT_PORT}"
 
 
@@ -97,10 +87,10 @@ def start(
 
     Without a port it listens where it listened last, at first on 9092.
     """
-    data = data.absolute()
+    data = data.resolve()
     _make_folder(data)
     with _lock(data):
-        now = status(data)
+        now = _found(data)
         if now.pid is not None:
             if port not in (None, now.port):
                 raise SetupProblem(
@@ -141,11 +131,11 @@ def start(
 
 def stop(data: Path = DEFAULT_DATA) -> int | None:
     """Stop the broker and wait until it is gone. The id of the process that was stopped, or None if none ran."""
-    data = data.absolute()
+    data = data.resolve()
     if not data.is_dir():
         return None
     with _lock(data):
-        now = status(data)
+        now = _found(data)
         if now.pid is None:
             return None
         os.kill(now.pid, signal.SIGTERM)
@@ -154,6 +144,19 @@ def stop(data: Path = DEFAULT_DATA) -> int | None:
             _wait_until_gone(now.pid, data)
         _write_record(data, pid=None, port=now.port)
         return now.pid
+
+
+def _found(data: Path) -> BrokerStatus:
+    """What the data folder and the process table tell, without asking the broker."""
+    record = _read_record(data)
+    pid = record.get("pid")
+    return BrokerStatus(
+        data=data,
+        port=record.get("port") or DEFAULT_PORT,
+        pid=pid if pid and _serves(pid, data) else None,
+        ready=False,
+        cluster_id=_cluster_id(data),
+    )
 
 
 def _mark(data: Path) -> str:
@@ -174,13 +177,14 @@ def _serves(pid: int, data: Path) -> bool:
     return f"{_mark(data)} " in listed.stdout
 
 
-def _answers(port: int) -> bool:
-    """A metadata request, not only an open port: the port opens before the broker can serve."""
+def _answers(port: int, cluster_id: str | None = None) -> bool:
+    """A metadata request, not only an open port: the port opens before the broker can serve, or may be another's."""
     bootstrap = f"{HOST}:{port}"
     try:
-        return bool(clients.cluster(clients.admin(bootstrap), bootstrap).brokers)
+        found = clients.cluster(clients.admin(bootstrap), bootstrap)
     except ServiceUnreachable:
         return False
+    return bool(found.brokers) and cluster_id in (None, found.cluster_id)
 
 
 def _wait_until_ready(pid: int, data: Path, port: int, process: subprocess.Popen[bytes] | None = None) -> None:
@@ -188,7 +192,7 @@ def _wait_until_ready(pid: int, data: Path, port: int, process: subprocess.Popen
     while time.monotonic() < deadline:
         if process.poll() is not None if process else not _serves(pid, data):
             raise _did_not_start(data, "the broker ended while it started")
-        if _answers(port):
+        if _answers(port, _cluster_id(data)):
             return
         time.sleep(POLL_SECONDS)
     raise _did_not_start(data, f"the broker did not answer within {READY_SECONDS:.0f} seconds")
