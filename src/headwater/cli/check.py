@@ -35,7 +35,7 @@ def check(
 
     from headwater.jobs.rules import check_job
     from headwater.spark.prepared import check_only
-    from headwater.spark.session import start_session
+    from headwater.spark.session import start_session, stop_session
 
     check_job(chosen)
     wanted = {**chosen.conf, **pairs(conf, "--conf")}
@@ -43,5 +43,5 @@ def check(
     try:
         check_only(spark, chosen)
     finally:
-        spark.stop()
+        stop_session(spark)
     say(f"{chosen.name}: ready to run in {chosen.mode} mode, {chosen.reads.kind} to {chosen.writes.kind}")

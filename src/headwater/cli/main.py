@@ -7,7 +7,7 @@ import sys
 
 from headwater.cli.app import app
 from headwater.cli.output import note, show_error
-from headwater.core.errors import HeadwaterError
+from headwater.core.errors import HeadwaterError, Surprise
 
 # In the order in which help shows them. Each file imports little at its top: all of them are loaded for --help.
 VERBS: tuple[str, ...] = (
@@ -51,3 +51,9 @@ def main() -> None:
     except BrokenPipeError:
         sys.stderr.close()
         sys.exit(0)
+    except Exception as error:
+        if debug:
+            raise
+        surprise = Surprise(error)
+        show_error(surprise, as_json="--json" in arguments)
+        sys.exit(surprise.exit_status)

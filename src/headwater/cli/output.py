@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -51,22 +53,32 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, title: st
 
 
 class LivingLine:
-    """The last line of a terminal, rewritten as things move on; plain lines when standard error is piped."""
+    """The last line of a terminal, rewritten as things move on; plain lines when standard error is piped.
 
-    def __init__(self) -> None:
-        self._alive = sys.stderr.isatty()
+    ``shared`` says that somebody else writes to standard output meanwhile: a half line must not get in his way.
+    """
+
+    def __init__(self, *, shared: bool = False) -> None:
+        self._terminal = sys.stderr.isatty()
+        self.is_alive = self._terminal and not (shared and sys.stdout.isatty())
+        self._lock = threading.Lock()
 
     def show(self, text: str) -> None:
         """Something that will be replaced. Not printed at all where lines cannot be rewritten."""
-        if self._alive:
-            print(f"\r\x1b[2K{text}", end="", file=sys.stderr, flush=True)
+        if self.is_alive:
+            width = shutil.get_terminal_size().columns - 1
+            self._print(f"\r\x1b[2K{text[:width]}", end="")
 
     def keep(self, text: str) -> None:
         """Something that stays."""
-        print(f"\r\x1b[2K{text}" if self._alive else text, file=sys.stderr, flush=True)
+        self._print(f"\r\x1b[2K{text}" if self._terminal else text, end="\n")
 
     def clear(self) -> None:
         self.show("")
+
+    def _print(self, text: str, *, end: str) -> None:
+        with self._lock:
+            print(text, end=end, file=sys.stderr, flush=True)
 
 
 @contextmanager

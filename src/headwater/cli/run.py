@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
@@ -26,6 +27,9 @@ from headwater.cli.output import LivingLine, note
 
 if TYPE_CHECKING:
     from types import FrameType
+
+    from headwater.spark.ownership import Run
+    from headwater.spark.progress import BatchProgress
 
 CHECKPOINTS = Path(".headwater/checkpoints")
 
@@ -52,49 +56,85 @@ def run(
     Example: headwater run browser-stats-stateful --source kafka://127.0.0.1:9092/visits --sink console:
     """
     chosen = chosen_job(job, source=source, sink=sink, mode=mode, trigger=trigger, settings=settings)
-    place = checkpoint or str(CHECKPOINTS / chosen.name)
-    if "://" not in place:
-        place = str(Path(place).absolute())
+    wanted = pairs(conf, "--conf")
+    place = _place(checkpoint, chosen.name)
 
     from headwater.jobs.rules import check_job
-    from headwater.spark import preflight
 
     check_job(chosen)
-    preflight.check_source(chosen.reads)
 
+    from headwater.spark.ownership import Run
+    from headwater.spark.preflight import check_services
+    from headwater.spark.runner import check_checkpoint
+
+    asked = Run(chosen, job, place)
+    check_checkpoint(asked)
+    check_services(chosen, master)
     stop = threading.Event()
     _stop_on_signals(stop)
-    line = LivingLine()
+    line = LivingLine(shared=chosen.writes.kind == "console")
     line.show(f"{chosen.name}: starting Spark")
-
-    from headwater.spark.runner import Run, run_job
-    from headwater.spark.session import start_session
-
-    spark = start_session(
-        chosen.name,
-        master=master,
-        conf={**chosen.conf, **pairs(conf, "--conf")},
-        jars=jars_for(chosen, place),
-        log=log_file(chosen),
-    )
-    _stop_on_signals(stop)  # Spark has put a handler of its own in place
     try:
-        line.show(f"{chosen.name}: waiting for the first batch")
-        run_job(spark, Run(chosen, job, place), stop=stop, on_batch=lambda batch: line.keep(batch.line()))
-        line.clear()
-        note(f"{chosen.name}: stopped" if stop.is_set() else f"{chosen.name}: nothing more to read")
-        if query:
-            spark.sql(query).show(n=2**31 - 1, truncate=False)
+        _run(asked, {**chosen.conf, **wanted}, master, stop, line, query)
     finally:
         line.clear()
-        spark.stop()
+
+
+def _run(
+    asked: Run, conf: dict[str, str], master: str, stop: threading.Event, line: LivingLine, query: str | None
+) -> None:
+    from headwater.spark.failures import explained
+    from headwater.spark.progress import Totals
+    from headwater.spark.runner import run_job
+    from headwater.spark.session import start_session, stop_session
+
+    job, totals = asked.job, Totals()
+
+    def show_batch(batch: BatchProgress) -> None:
+        totals.add(batch)
+        line.keep(batch.line())
+
+    def show_wait(doing: str) -> None:
+        line.show(f"{job.name}: {doing[:1].lower()}{doing[1:]}")
+
+    try:
+        spark = start_session(
+            job.name, master=master, conf=conf, jars=jars_for(job, asked.checkpoint), log=log_file(job)
+        )
+    except KeyboardInterrupt:  # PySpark's own handler stands for a moment
+        stop.set()
+        return
+    _stop_on_signals(stop)
+    try:
+        if not stop.is_set():
+            run_job(spark, asked, stop=stop, on_batch=show_batch, on_wait=show_wait if line.is_alive else None)
+        line.keep(f"{job.name}: {'stopped' if stop.is_set() else 'nothing more to read'}  {totals.line()}")
+        if query:
+            with explained("--query cannot be answered"):
+                spark.sql(query).show(n=2**31 - 1, truncate=False)
+    finally:
+        stop_session(spark)
+
+
+def _place(checkpoint: str | None, name: str) -> str:
+    place = (checkpoint or str(CHECKPOINTS / name)).removeprefix("file://")
+    return place if "://" in place else str(Path(place).absolute())
 
 
 def _stop_on_signals(stop: threading.Event) -> None:
     def ask_to_stop(number: int, frame: FrameType | None) -> None:  # noqa: ARG001  the signature is Python's
         if stop.is_set() and number == signal.SIGINT:
-            raise KeyboardInterrupt
+            _abandon()
         stop.set()
 
     signal.signal(signal.SIGINT, ask_to_stop)
     signal.signal(signal.SIGTERM, ask_to_stop)
+
+
+def _abandon() -> NoReturn:
+    """A second Ctrl-C: whoever asks twice does not want to wait for the batch."""
+    from headwater.spark.jvm import kill_jvm
+
+    kill_jvm()
+    note("stopped at once; the batch in hand will run again at the next start")
+    os._exit(130)

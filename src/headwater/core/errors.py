@@ -86,3 +86,18 @@ class JobFailed(HeadwaterError):
     """The job started and then broke."""
 
     exit_status = 16
+
+
+class Surprise(HeadwaterError):
+    """Something that nobody thought of: a mistake of ours, told without a traceback."""
+
+    exit_status = 17
+
+    def __init__(self, error: Exception) -> None:
+        told = str(error).strip().splitlines()
+        super().__init__(
+            "unexpected",
+            f"something went wrong that should not: {type(error).__name__}",
+            evidence={"it says": told[0]} if told else None,
+            remedy="run it again with --debug to see where, and report it",
+        )

@@ -45,6 +45,10 @@ class Kafka:
     def decoding(self) -> Decoding:
         return Decoding(self.schema, self.format, self.decode)
 
+    @property
+    def key_names(self) -> tuple[str, ...]:
+        return _names(self.key)
+
 
 @dataclass(frozen=True)
 class Files:
@@ -133,12 +137,22 @@ class Postgres:
     A struct column such as ``window`` becomes ``window_start`` and ``window_end``; naming ``window`` in ``key`` means both.
     """
 
-    url: str
+    url: str = field(repr=False)  # it may hold a password
     table: str
-    key: tuple[str, ...]
+    key: str | tuple[str, ...]
 
     kind: ClassVar[str] = "postgresql"
     options: ClassVar[Options] = {}
+
+    @property
+    def key_names(self) -> tuple[str, ...]:
+        return _names(self.key)
+
+
+def _names(key: str | tuple[str, ...] | None) -> tuple[str, ...]:
+    if key is None:
+        return ()
+    return tuple(part.strip() for part in key.split(",")) if isinstance(key, str) else tuple(key)
 
 
 Source: TypeAlias = Kafka | Files | Socket | Rate | Table
@@ -154,8 +168,7 @@ def decoded_like(source: Source, original: Source) -> Source:
         return source
     known = original.decoding
     inherited: dict[str, Any] = {"schema": source.schema or known.schema, "decode": {**known.options, **source.decode}}
-    if (isinstance(source, Kafka | Socket) and known.format in {"json", "csv", "text"}) or (
-        isinstance(source, Files) and source.format is None
-    ):
-        inherited["format"] = known.format
+    if not source.format:
+        rows_not_lines = isinstance(source, Kafka | Socket) and known.format not in {"json", "csv", "text"}
+        inherited["format"] = "json" if rows_not_lines else known.format
     return replace(source, **inherited)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
@@ -40,6 +41,10 @@ class Job:
     conf: Mapping[str, str] = field(default_factory=dict)
     state_view: StateView | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not re.fullmatch(r"\w[\w.-]*", self.name):
+            raise ValueError(f"a job's name becomes a folder: letters, digits, - _ and . only, not {self.name!r}")
 
     def __call__(self, frame: DataFrame) -> DataFrame:
         """Apply the function with the chosen settings; works on static DataFrames as well."""
@@ -81,10 +86,12 @@ def _as_type_of(default: Any, name: str, text: str) -> Any:
     if isinstance(default, bool):
         if text.lower() in {"true", "false"}:
             return text.lower() == "true"
-        raise UsageProblem("bad-setting", f"{name}={text!r}: true or false is wanted")
+        raise UsageProblem("bad-setting", f"{name}={text} is neither true nor false", remedy=f"--set {name}=true")
     if isinstance(default, int | float):
         try:
             return type(default)(text)
         except ValueError:
-            raise UsageProblem("bad-setting", f"{name}={text!r}: a number is wanted") from None
+            raise UsageProblem(
+                "bad-setting", f"{name}={text} is not a number", remedy=f"--set {name}={default}"
+            ) from None
     return text

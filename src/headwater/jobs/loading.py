@@ -5,8 +5,11 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import pkgutil
+import re
 import sys
+import traceback
 from collections.abc import Callable
+from difflib import get_close_matches
 from pathlib import Path
 from types import ModuleType
 
@@ -35,11 +38,17 @@ def load_job(reference: str) -> Job:
         return next(iter(jobs.values()))
     if name in jobs:
         return jobs[name]
+    if jobs:
+        raise UsageProblem(
+            "unknown-job",
+            f"{place} has no job {name!r}" if name else f"{place} has {len(jobs)} jobs: say which",
+            evidence={"jobs there": ", ".join(sorted(jobs))},
+            remedy=f"{place}:{get_close_matches(name, jobs, n=1, cutoff=0)[0]}",
+        )
     raise UsageProblem(
         "unknown-job",
-        f"{place} has no job {name!r}" if name else f"{place} has {len(jobs)} jobs: say which",
-        evidence={"jobs there": ", ".join(sorted(jobs)) or "none"},
-        remedy=f"headwater check {place}:{min(jobs)}" if jobs else "define one: NAME = Job(...)",
+        f"{place} has no job in it",
+        remedy="define one there: NAME = Job(...), with `from headwater import Job`",
     )
 
 
@@ -50,55 +59,75 @@ def _jobs_in(module: ModuleType) -> dict[str, Job]:
 def _load_module(dotted: str, reference: str) -> ModuleType:
     if dotted in sys.modules:
         return sys.modules[dotted]
-    if str(Path.cwd()) not in sys.path:
-        sys.path.insert(0, str(Path.cwd()))
+    folder = Path.cwd()
+    _importable_from(folder)
     try:
         found = importlib.util.find_spec(dotted)
     except (ImportError, ValueError):
         found = None
     if found is None:
+        close = get_close_matches(dotted, gallery_names(), n=1)
         raise UsageProblem(
             "unknown-job",
             f"there is no job {reference!r}",
             evidence={"gallery": ", ".join(gallery_names())},
-            remedy="headwater jobs   (or name your own: path/to/file.py:NAME)",
+            remedy=close[0] if close else "headwater jobs   (or name your own: path/to/file.py:NAME)",
         )
-    return _sent_by_value(_run(dotted, lambda: importlib.import_module(dotted)))
+    return _run(dotted, folder, lambda: importlib.import_module(dotted))
 
 
 def _load_file(path: Path) -> ModuleType:
     if not path.is_file():
-        raise UsageProblem("unknown-job", f"there is no file {path}", remedy="headwater jobs   (lists the gallery)")
-    spec = importlib.util.spec_from_file_location(path.stem, path)
+        raise UsageProblem(
+            "unknown-job", f"there is no file {path}", remedy="headwater jobs   (lists what comes with Headwater)"
+        )
+    folder = path.parent.resolve()
+    # A name of our own: the file may be called json.py.
+    name = "job_file_" + re.sub(r"\W", "_", path.stem)
+    spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    loader = spec.loader
-    sys.modules[path.stem] = module
-    if str(path.parent.resolve()) not in sys.path:
-        sys.path.insert(0, str(path.parent.resolve()))
+    module, loader = importlib.util.module_from_spec(spec), spec.loader
+    sys.modules[name] = module
+    _importable_from(folder)
 
     def execute() -> ModuleType:
         loader.exec_module(module)
         return module
 
-    return _sent_by_value(_run(str(path), execute))
+    return _run(str(path), folder, execute)
 
 
-def _run(place: str, load: Callable[[], ModuleType]) -> ModuleType:
+def _importable_from(folder: Path) -> None:
+    if str(folder) not in sys.path:
+        sys.path.insert(0, str(folder))
+
+
+def _run(place: str, folder: Path, load: Callable[[], ModuleType]) -> ModuleType:
+    before = set(sys.modules)
     try:
-        return load()
+        module = load()
     except Exception as error:
         raise UsageProblem(
             "broken-job-file",
             f"{place} cannot be loaded",
-            evidence={type(error).__name__: error},
-            remedy=f"python {place}   (or add --debug to see where)",
+            evidence={type(error).__name__: error, **_place_of(error, folder)},
+            remedy="mend it, or add --debug to see the whole traceback",
         ) from error
+    for name in {module.__name__, *set(sys.modules) - before}:
+        _send_by_value(name, folder)
+    return module
 
 
-def _sent_by_value(module: ModuleType) -> ModuleType:
-    """Workers get the user's code with the task: they need not be able to import his file."""
+def _place_of(error: Exception, folder: Path) -> dict[str, str]:
+    own = [frame for frame in traceback.extract_tb(error.__traceback__) if Path(frame.filename).is_relative_to(folder)]
+    return {"in": f"{own[-1].filename}:{own[-1].lineno}"} if own else {}
+
+
+def _send_by_value(name: str, folder: Path) -> None:
+    """Workers get the user's own code with the task: they need not be able to import his files."""
     from pyspark import cloudpickle  # noqa: PLC0415  naming a job must not load Spark before it is found
 
-    cloudpickle.register_pickle_by_value(module)
-    return module
+    module = sys.modules[name]
+    file = Path(getattr(module, "__file__", None) or "/")
+    if file.is_relative_to(folder) and "site-packages" not in file.parts:
+        cloudpickle.register_pickle_by_value(module)

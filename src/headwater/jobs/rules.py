@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headwater.core.errors import JobRefused
-from headwater.jobs.endpoints import Files, Memory, Rate, Socket, Table
+from headwater.jobs.endpoints import Console, Files, Kafka, Memory, Rate, Socket, Table
 from headwater.jobs.job import MODES, Job
 from headwater.jobs.triggers import parse_trigger
 
@@ -39,21 +39,30 @@ def _check_trigger(job: Job) -> None:
             f"a {job.reads.kind} source has no end, so --trigger {trigger.kind} cannot drain it",
             remedy='leave --trigger out, or --trigger "10 seconds"',
         )
-    if trigger.kind == "real-time" and (job.per_batch or job.mode != "update"):
+    if trigger.kind != "real-time":
+        return
+    if job.per_batch or job.mode != "update":
         raise JobRefused(
             "trigger",
             "the real-time trigger takes stateless jobs in update mode only",
-            evidence={"mode": job.mode, "per batch": job.per_batch},
+            evidence={"mode": job.mode, "per batch": str(job.per_batch).lower()},
             remedy='--mode update, or --trigger "1 second"',
+        )
+    if not isinstance(job.reads, Kafka) or not isinstance(job.writes, Kafka | Console):
+        raise JobRefused(
+            "trigger",
+            "the real-time trigger reads from Kafka and writes to Kafka or the console only",
+            evidence={"source": job.reads.kind, "sink": job.writes.kind},
+            remedy='--trigger "1 second"',
         )
 
 
-def check_restart(job: Job, *, has_history: bool, checkpoint: str) -> None:
-    """A memory table dies with its process: Spark takes up such a checkpoint again in complete mode only."""
-    if has_history and isinstance(job.writes, Memory) and job.mode != "complete":
+def check_restart(job: Job, *, checkpoint: str) -> None:
+    """For a checkpoint with history: a memory table died with its process, and only complete mode fills it anew."""
+    if isinstance(job.writes, Memory) and job.mode != "complete":
         raise JobRefused(
             "mode",
             f"{job.name} cannot go on in {job.mode} mode: its memory table died with the process that filled it",
             evidence={"checkpoint": checkpoint},
-            remedy="--mode complete, another sink, or a new --checkpoint",
+            remedy=("" if job.per_batch else "--mode complete, ") + "another sink, or a new --checkpoint",
         )

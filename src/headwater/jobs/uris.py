@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from urllib.parse import quote
 
 from headwater.core.errors import UsageProblem
@@ -24,6 +25,46 @@ from headwater.jobs.endpoints import (
 SOURCES = ("kafka", "files", "socket", "rate", "table")
 SINKS = ("console", "memory", "files", "kafka", "table", "postgresql")
 FILE_FORMATS = ("csv", "text", "json", "orc", "parquet")
+LINE_FORMATS = ("csv", "text", "json")
+# Parameters that say how a record reads, whatever holds it: Spark's names for its JSON and CSV parsers, in lower case.
+DECODE_OPTIONS = {
+    "allowbackslashescapinganycharacter",
+    "allowcomments",
+    "allownonnumericnumbers",
+    "allownumericleadingzeros",
+    "allowsinglequotes",
+    "allowunquotedcontrolchars",
+    "allowunquotedfieldnames",
+    "chartoescapequoteescaping",
+    "comment",
+    "dateformat",
+    "delimiter",
+    "emptyvalue",
+    "enabledatetimeparsingfallback",
+    "encoding",
+    "enforceschema",
+    "escape",
+    "header",
+    "ignoreleadingwhitespace",
+    "ignoretrailingwhitespace",
+    "linesep",
+    "locale",
+    "maxcharspercolumn",
+    "maxcolumns",
+    "multiline",
+    "nanvalue",
+    "negativeinf",
+    "nullvalue",
+    "positiveinf",
+    "prefersdecimal",
+    "primitivesasstring",
+    "quote",
+    "sep",
+    "timestampformat",
+    "timestampntzformat",
+    "timezone",
+    "unescapedquotehandling",
+}
 
 
 def source_from_uri(text: str, original: Source) -> Source:
@@ -31,11 +72,13 @@ def source_from_uri(text: str, original: Source) -> Source:
     uri = parse_uri(text)
     match uri.scheme:
         case "kafka":
-            source: Source = Kafka(uri.path, servers=uri.address, options=uri.options)
+            form, rest, decode = _line_options(uri)
+            source: Source = Kafka(uri.path, servers=uri.address, format=form, options=rest, decode=decode)
         case "files":
-            source = _files(uri)
+            source = replace(_files(uri), decode=_decode_options(uri.options))
         case "socket":
-            source = Socket(uri.host or "", uri.port or 0, options=uri.options)
+            form, rest, decode = _line_options(uri)
+            source = Socket(uri.host or "", uri.port or 0, format=form, options=rest, decode=decode)
         case "rate":
             rest = dict(uri.options)
             source = Rate(_whole_number(uri, rest.pop("rowsPerSecond", "1")), options=rest)
@@ -54,9 +97,7 @@ def sink_from_uri(text: str, original: Sink) -> Sink:
             rest = dict(uri.options)
             named = rest.pop("key", None)
             inherited = original.key if isinstance(original, Kafka) else None
-            return Kafka(
-                uri.path, servers=uri.address, key=tuple(named.split(",")) if named else inherited, options=rest
-            )
+            return Kafka(uri.path, servers=uri.address, key=named or inherited, options=rest)
         case "files":
             return _files(uri)
         case "table":
@@ -75,14 +116,15 @@ def uri_of(endpoint: Source | Sink) -> str:
     """The URI of a source or sink, without secrets: for records, messages and lists."""
     match endpoint:
         case Kafka():
-            return redact(f"kafka://{endpoint.servers}/{endpoint.topic}" + _query(endpoint.options))
+            key = {"key": ",".join(endpoint.key_names)} if endpoint.key else {}
+            return redact(f"kafka://{endpoint.servers}/{endpoint.topic}" + _query({**key, **endpoint.options}))
         case Files():
             chosen = {"format": endpoint.format} if endpoint.format else {}
             return redact(f"files:{endpoint.path}" + _query({**chosen, **endpoint.options}))
         case Socket():
             return f"socket://{endpoint.host}:{endpoint.port}"
         case Rate():
-            return f"rate:?rowsPerSecond={endpoint.rows_per_second}"
+            return "rate:" + _query({"rowsPerSecond": str(endpoint.rows_per_second), **endpoint.options})
         case Table():
             return f"table:{endpoint.name}"
         case Console():
@@ -90,7 +132,7 @@ def uri_of(endpoint: Source | Sink) -> str:
         case Memory():
             return f"memory:{endpoint.name}"
         case Postgres():
-            own = _query({"table": endpoint.table, "key": ",".join(endpoint.key)})
+            own = _query({"table": endpoint.table, "key": ",".join(endpoint.key_names)})
             return redact(endpoint.url.partition("?")[0] + own)
 
 
@@ -100,15 +142,29 @@ def _query(options: Options) -> str:
 
 def _files(uri: Uri) -> Files:
     rest = dict(uri.options)
-    format_name = rest.pop("format", None)
-    if format_name is not None and format_name not in FILE_FORMATS:
-        raise UsageProblem(
-            "bad-uri",
-            f"{format_name!r} is not a file format",
-            evidence={"found": uri.redacted(), "known": ", ".join(FILE_FORMATS)},
-            remedy=f"write it like {FORMS['files']}",
-        )
-    return Files(uri.path, format=format_name, options=rest)
+    return Files(uri.path, format=_format(uri, rest.pop("format", None), FILE_FORMATS), options=rest)
+
+
+def _line_options(uri: Uri) -> tuple[str, Options, Options]:
+    """Format (nothing where the URI does not say), options of the source, options of the records' parser."""
+    decode = _decode_options(uri.options)
+    rest = {name: value for name, value in uri.options.items() if name not in decode}
+    return _format(uri, rest.pop("format", None), LINE_FORMATS) or "", rest, decode
+
+
+def _decode_options(options: Options) -> Options:
+    return {name: value for name, value in options.items() if name.lower() in DECODE_OPTIONS}
+
+
+def _format(uri: Uri, name: str | None, known: tuple[str, ...]) -> str | None:
+    if name is None or name in known:
+        return name
+    raise UsageProblem(
+        "bad-uri",
+        f"{name!r} is not a format that {uri.scheme} can have",
+        evidence={"found": uri.redacted(), "known": ", ".join(known)},
+        remedy=f"write it like {FORMS[uri.scheme]}",
+    )
 
 
 def _table(uri: Uri) -> Table:
@@ -128,13 +184,18 @@ def _postgres(uri: Uri) -> Postgres:
         )
     login = quote(uri.user or "", safe="") + (f":{quote(uri.password, safe='')}" if uri.password else "")
     address = f"{login}@{uri.address}" if login else uri.address
-    return Postgres(f"postgresql://{address}/{quote(uri.path)}{_query(rest)}", table, tuple(key.split(",")))
+    return Postgres(f"postgresql://{address}/{quote(uri.path)}{_query(rest)}", table, key)
 
 
 def _whole_number(uri: Uri, text: str) -> int:
     if text.isdigit():
         return int(text)
-    raise UsageProblem("bad-uri", f"{text!r} is not a number of rows", remedy=f"write it like {FORMS[uri.scheme]}")
+    raise UsageProblem(
+        "bad-uri",
+        f"{text!r} is not a number of rows",
+        evidence={"found": uri.redacted()},
+        remedy=f"write it like {FORMS[uri.scheme]}",
+    )
 
 
 def _wrong_role(uri: Uri, role: str, known: tuple[str, ...]) -> UsageProblem:

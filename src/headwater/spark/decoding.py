@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import StringType, StructType
+from pyspark.sql.streaming import DataStreamReader
+from pyspark.sql.types import StringType, StructField, StructType
 
 from headwater.core.errors import JobRefused
 from headwater.jobs.endpoints import Decoding
+from headwater.spark.failures import explained
 
 CORRUPT = "_headwater_corrupt_record"
 METRIC = "headwater_source"
 DECODED_FORMATS = ("json", "csv", "text")
 
 
-def parse_schema(spark: SparkSession, decoding: Decoding) -> StructType:
+def parse_schema(spark: SparkSession, decoding: Decoding) -> StructType:  # noqa: ARG001  DDL is read by the session's JVM
     """The schema as a ``StructType``; a DDL string with a mistake is refused with Spark's own words."""
     schema = decoding.schema
     if schema is None:
@@ -27,45 +29,79 @@ def parse_schema(spark: SparkSession, decoding: Decoding) -> StructType:
         )
     if isinstance(schema, StructType):
         return schema
-    from headwater.spark.failures import explained  # noqa: PLC0415  failures also explains what decoding refuses
-
-    with explained("the schema cannot be read"):
-        parsed = (
-            StructType.fromDDL(schema) if hasattr(StructType, "fromDDL") else spark.createDataFrame([], schema).schema
-        )
+    with explained(f"the schema {schema!r} cannot be read"):
+        parsed: StructType = StructType.fromDDL(schema)
     return parsed
 
 
 def decode_lines(spark: SparkSession, raw: DataFrame, decoding: Decoding, *, keep: Sequence[str] = ()) -> DataFrame:
     """A frame with a string (or binary) column ``value`` becomes the columns of the schema, and those of ``keep``."""
-    if decoding.format == "text":
-        return _counted_text(spark, raw, decoding, keep)
-    schema = parse_schema(spark, decoding).add(CORRUPT, StringType())
-    parse = {"json": F.from_json, "csv": F.from_csv}[decoding.format or "json"]
-    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT, **decoding.options}
     text = F.col("value").cast("string")
-    wanted = schema if decoding.format == "json" else _ddl(schema)
-    parsed = raw.select(*keep, parse(text, wanted, options).alias("record"))
-    malformed = F.col("record").isNull() | F.col(f"record.{CORRUPT}").isNotNull()
+    match decoding.format:
+        case "text":
+            lines = raw.select(text.alias("value"), *keep)
+            unreadable = F.col("value").isNull() | ~F.is_valid_utf8("value")
+            return _counted(lines, unreadable).withColumnRenamed("value", _text_column(spark, decoding))
+        case "json" | None:
+            record = F.from_json(text, _marked(parse_schema(spark, decoding)), _parser_options(decoding.options))
+            spoilt = _more_than_one_json_value(text, decoding.options)
+        case "csv":
+            record = F.from_csv(text, _ddl(_marked(parse_schema(spark, decoding))), _parser_options(decoding.options))
+            spoilt = F.trim(text) == ""
+        case _:
+            raise JobRefused(
+                "record-format",
+                f"records cannot be decoded as {decoding.format!r}",
+                evidence={"known": ", ".join(DECODED_FORMATS)},
+                remedy='format="json"',
+            )
+    spoilt = spoilt | ~F.is_valid_utf8(text)
+    parsed = raw.select(*keep, record.alias("record"), spoilt.alias("spoilt"))
+    malformed = F.col("record").isNull() | F.col(f"record.{CORRUPT}").isNotNull() | F.col("spoilt")
     return _counted(parsed, malformed).select("record.*", *keep).drop(CORRUPT)
 
 
-def keep_well_formed(frame: DataFrame, witness: str) -> DataFrame:
-    """For readers that mark bad records themselves. ``witness`` is any real column: Spark will not read the mark alone."""
-    return _counted(frame, F.col(CORRUPT).isNotNull(), witness).drop(CORRUPT)
+def read_marked(reader: DataStreamReader, path: str, schema: StructType, options: Mapping[str, str]) -> DataFrame:
+    """Files whose records Spark's own reader has to find, because they are not lines: it marks the bad ones."""
+    marked = reader.schema(_marked(schema)).options(**_parser_options(options)).load(path)
+    # Spark refuses to read the mark alone, so one real column is looked at as well.
+    witness = F.count(F.col(f"`{schema.fieldNames()[0]}`")).alias("first_column")
+    return _counted(marked, F.col(CORRUPT).isNotNull(), witness).drop(CORRUPT)
 
 
-def _counted(frame: DataFrame, malformed: Column, witness: str | None = None) -> DataFrame:
-    counts = [F.count(F.lit(1)).alias("records"), F.count_if(malformed).alias("malformed")]
-    if witness:
-        counts.append(F.count(F.col(witness)).alias("witness"))
-    return frame.observe(METRIC, *counts).where(~malformed)
+def count_all(frame: DataFrame) -> DataFrame:
+    """For sources whose records cannot be malformed."""
+    return _counted(frame, F.lit(False))
 
 
-def _counted_text(spark: SparkSession, raw: DataFrame, decoding: Decoding, keep: Sequence[str]) -> DataFrame:
-    text = _counted(raw.select(F.col("value").cast("string").alias("value"), *keep), F.col("value").isNull())
+def _counted(frame: DataFrame, malformed: Column, *more: Column) -> DataFrame:
+    records, bad = F.count(F.lit(1)).alias("records"), F.count_if(malformed).alias("malformed")
+    return frame.observe(METRIC, records, bad, *more).where(~malformed)
+
+
+def _marked(schema: StructType) -> StructType:
+    return StructType([*schema.fields, StructField(CORRUPT, StringType())])
+
+
+def _parser_options(chosen: Mapping[str, str]) -> dict[str, str]:
+    """Whatever a job chooses, a bad record is marked, and which columns are used later does not change what is bad."""
+    return {**chosen, "mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT, "columnPruning": "false"}
+
+
+def _more_than_one_json_value(text: Column, options: Mapping[str, str]) -> Column:
+    """Spark reads the first value of a record and says nothing of what follows it.
+
+    A record whose first closing brace is its last character has nothing behind it, which is quick to see; the others are
+    read once more, as the only element of an array.
+    """
+    suspicious = F.instr(text, "}") != F.length(text)
+    elements = F.from_json(F.concat(F.lit("["), text, F.lit("]")), "array<string>", dict(options))
+    return suspicious & (F.coalesce(F.size(elements), F.lit(0)) != 1)
+
+
+def _text_column(spark: SparkSession, decoding: Decoding) -> str:
     if decoding.schema is None:
-        return text
+        return "value"
     fields = parse_schema(spark, decoding).fields
     if len(fields) != 1 or not isinstance(fields[0].dataType, StringType):
         raise JobRefused(
@@ -74,7 +110,7 @@ def _counted_text(spark: SparkSession, raw: DataFrame, decoding: Decoding, keep:
             evidence={"schema": decoding.schema},
             remedy='schema="line STRING", or format="json" or "csv"',
         )
-    return text.withColumnRenamed("value", fields[0].name)
+    return str(fields[0].name)
 
 
 def _ddl(schema: StructType) -> str:

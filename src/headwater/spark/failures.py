@@ -7,11 +7,12 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from py4j.protocol import Py4JJavaError
+from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import AnalysisException, PySparkException, StreamingQueryException
 
 from headwater.core.errors import HeadwaterError, JobFailed, JobRefused
 
+SPARK_ERRORS = (PySparkException, Py4JError)
 CONDITION = re.compile(r"^\[(?P<name>[A-Z0-9_.]+)\]\s*")
 TRAILING_STATE = re.compile(r"\s*SQLSTATE: \w+.*", re.DOTALL)
 
@@ -23,7 +24,7 @@ def explained(problem: str) -> Iterator[None]:
         yield
     except HeadwaterError:
         raise
-    except (PySparkException, Py4JJavaError) as error:
+    except SPARK_ERRORS as error:
         raise refusal(problem, error) from error
 
 

@@ -13,20 +13,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from headwater.jobs.job import Job
-from headwater.spark.plan_checks import nodes
+from headwater.spark.plan_checks import STATEFUL_NODES, nodes
 from headwater.spark.prepared import apply_function
 
 TAG = "_headwater_tag"
 WATERMARK_KEY = "spark.watermarkDelayMs"
-STATEFUL_NODES = (
-    "Aggregate",
-    "Deduplicate",
-    "DeduplicateWithinWatermark",
-    "FlatMapGroupsWithState",
-    "FlatMapGroupsInPandasWithState",
-    "TransformWithState",
-    "TransformWithStateInPySpark",
-)
 LOGICAL = "org.apache.spark.sql.catalyst.plans.logical"
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import socket
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 
+from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 from headwater.checkpoint.files import Files, LocalFiles
@@ -18,10 +21,8 @@ GRACE_SECONDS = 10.0
 
 @contextmanager
 def running_on(spark: SparkSession, files: Files, job: str) -> Iterator[None]:
-    """Hold the lease while the block runs. A predecessor that was just killed gets a moment to go away."""
-    wish = f"cannot run {job}"
-    _wait_for_predecessor(files)
-    refuse_if_held(files, wish)
+    """Hold the lease while the block runs."""
+    check_free(files, job)
     lease = Lease.of_this_process(job)
     if not isinstance(files, LocalFiles):
         with _heartbeat(files, lease):
@@ -33,11 +34,22 @@ def running_on(spark: SparkSession, files: Files, job: str) -> Iterator[None]:
     handle = spark._jvm.java.io.RandomAccessFile(str(path), "rw")
     try:
         if handle.getChannel().tryLock() is None:
-            refuse_if_held(files, wish)
+            refuse_if_held(files, _wish(job))
         files.write(RECORD, lease.to_bytes())
         yield
     finally:
-        handle.close()
+        with suppress(Py4JError, ConnectionError):  # a JVM that died has let go of the lock
+            handle.close()
+
+
+def check_free(files: Files, job: str) -> None:
+    """Refuse when somebody works on the checkpoint. A predecessor that was just killed gets a moment to go away."""
+    _wait_for_predecessor(files)
+    refuse_if_held(files, _wish(job))
+
+
+def _wish(job: str) -> str:
+    return f"cannot run {job}"
 
 
 def _wait_for_predecessor(files: Files) -> None:
@@ -50,9 +62,6 @@ def _wait_for_predecessor(files: Files) -> None:
 
 
 def _is_alive(lease: Lease) -> bool:
-    import os  # noqa: PLC0415
-    import socket  # noqa: PLC0415
-
     if lease.host != socket.gethostname():
         return True
     try:

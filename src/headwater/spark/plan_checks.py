@@ -12,9 +12,19 @@ from pyspark.sql import DataFrame, SparkSession
 
 from headwater.core.errors import JobRefused
 from headwater.jobs.job import Job
+from headwater.jobs.triggers import parse_trigger
 from headwater.spark.failures import refusal
 
 PROVIDER = "spark.sql.streaming.stateStore.providerClass"
+STATEFUL_NODES = (
+    "Aggregate",
+    "Deduplicate",
+    "DeduplicateWithinWatermark",
+    "FlatMapGroupsWithState",
+    "FlatMapGroupsInPandasWithState",
+    "TransformWithState",
+    "TransformWithStateInPySpark",
+)
 CUSTOM_STATE_NODES = ("TransformWithState", "TransformWithStateInPySpark")
 
 
@@ -22,6 +32,7 @@ def check_plan(spark: SparkSession, job: Job, result: DataFrame) -> None:
     """Raise ``JobRefused`` where Spark would throw at the start of the query."""
     plan = result._jdf.queryExecution().analyzed()
     _check_custom_state(spark, job, plan)
+    _check_real_time(job, plan)
     jvm: Any = spark._jvm
     mode = getattr(jvm.org.apache.spark.sql.streaming.OutputMode, job.mode.capitalize())()
     try:
@@ -40,6 +51,11 @@ def nodes(plan: Any) -> Iterator[Any]:
         yield from nodes(children.apply(index))
 
 
+def leaves(plan: Any) -> int:
+    """How many times a JVM plan reads something."""
+    return sum(node.children().isEmpty() for node in nodes(plan))
+
+
 def _check_custom_state(spark: SparkSession, job: Job, plan: Any) -> None:
     provider = spark.conf.get(PROVIDER) or ""
     if "RocksDB" in provider or not any(node.nodeName() in CUSTOM_STATE_NODES for node in nodes(plan)):
@@ -50,6 +66,17 @@ def _check_custom_state(spark: SparkSession, job: Job, plan: Any) -> None:
         evidence={"state store": provider.rpartition(".")[2], "needs": "RocksDBStateStoreProvider"},
         remedy=f"headwater run {job.name}   (without --conf {PROVIDER}=…)",
     )
+
+
+def _check_real_time(job: Job, plan: Any) -> None:
+    stateful = [node.nodeName() for node in nodes(plan) if node.nodeName() in STATEFUL_NODES]
+    if stateful and parse_trigger(job.trigger).kind == "real-time":
+        raise JobRefused(
+            "trigger",
+            f"{job.name} keeps state, and Spark's real-time trigger takes stateless jobs only",
+            evidence={"keeps state": ", ".join(stateful)},
+            remedy='--trigger "1 second"',
+        )
 
 
 def _explain_mode(job: Job, error: Exception) -> JobRefused:

@@ -15,7 +15,7 @@ from headwater.core.errors import JobRefused, ServiceUnreachable
 from headwater.core.uris import redact
 from headwater.jobs.endpoints import Postgres
 
-FENCE = "headwater_batches"
+FENCE = sql.Identifier("headwater_batches")
 QUERY_ID_PROPERTY = "sql.streaming.queryId"
 COLUMN_TYPES = {
     "boolean": "boolean",
@@ -43,8 +43,10 @@ class TableColumn:
     as_json: bool = False
 
     def expression(self) -> Column:
-        column = F.col(self.path)
-        return (F.to_json(column) if self.as_json else column).alias(self.name)
+        column = F.to_json(self.path) if self.as_json else F.col(self.path)
+        # The one character that PostgreSQL cannot store must not stop the stream.
+        storable = F.replace(column, F.lit("\0"), F.lit("")) if self.type == "text" else column
+        return storable.alias(self.name)
 
 
 def table_columns(schema: StructType, prefix: str = "", path: str = "") -> list[TableColumn]:
@@ -70,8 +72,9 @@ def key_columns(sink: Postgres, columns: Sequence[TableColumn]) -> list[str]:
     """The key's columns; naming a struct means all of its parts."""
     names = [column.name for column in columns]
     chosen: list[str] = []
-    for part in sink.key:
-        found = [part] if part in names else [name for name in names if name.startswith(f"{part}_")]
+    for part in sink.key_names:
+        inside = [column.name for column in columns if column.path.startswith(f"`{part}`.")]
+        found = [part] if part in names else inside
         if not found:
             raise JobRefused(
                 "unknown-column",
@@ -114,36 +117,49 @@ def prepare(sink: Postgres, schema: StructType) -> None:
         connection.execute(
             sql.SQL(
                 "CREATE TABLE IF NOT EXISTS {} (query_id text, target text, batch_id bigint NOT NULL, "
-                "applied_at timestamptz NOT NULL DEFAULT now(), PRIMARY KEY (query_id, target))"
-            ).format(sql.Identifier(FENCE))
+                "generation bigint NOT NULL, applied_at timestamptz NOT NULL DEFAULT now(), "
+                "PRIMARY KEY (query_id, target))"
+            ).format(FENCE)
         )
+        _check_table(connection, sink, [column.name for column in columns], key)
 
 
-def upsert_batch(sink: Postgres, frame: DataFrame, batch_id: int) -> None:
-    """Apply one micro-batch, unless it was applied before: then it only runs, so that its state is written."""
+def _check_table(connection: psycopg.Connection, sink: Postgres, names: Sequence[str], key: Sequence[str]) -> None:
+    """A table that was there before may have other columns, or no unique index on the key."""
+    trial = sql.SQL("EXPLAIN INSERT INTO {0} ({1}) SELECT {1} FROM {0} ON CONFLICT ({2}) DO NOTHING")
+    try:
+        connection.execute(trial.format(_identifier(sink.table), _names(names), _names(key)))
+    except psycopg.ProgrammingError as error:
+        raise JobRefused(
+            "table-does-not-fit",
+            f"the table {sink.table} cannot take this job's rows",
+            evidence={"PostgreSQL says": error.diag.message_primary, "columns": ", ".join(names)},
+            remedy=f"CREATE UNIQUE INDEX ON {sink.table} ({', '.join(key)});   or name another table",
+        ) from error
+
+
+def upsert_batch(sink: Postgres, frame: DataFrame, batch_id: int, generation: int = 0) -> None:
+    """Apply one micro-batch, unless it was applied before: then it only runs, so that its state is written.
+
+    ``generation`` counts the changes that were made to the checkpoint: a batch that was rewound is applied again.
+    """
     query_id = frame.sparkSession.sparkContext.getLocalProperty(QUERY_ID_PROPERTY)
     if query_id is None:
         raise ValueError("upsert_batch works inside a streaming query only")
     columns = table_columns(frame.schema)
     flat = frame.select(*[column.expression() for column in columns])
+    last = sql.SQL("SELECT batch_id, generation FROM {} WHERE query_id = %s AND target = %s FOR UPDATE").format(FENCE)
+    remember = sql.SQL(
+        "INSERT INTO {} (query_id, target, batch_id, generation) VALUES (%s, %s, %s, %s) "
+        "ON CONFLICT (query_id, target) DO UPDATE "
+        "SET batch_id = EXCLUDED.batch_id, generation = EXCLUDED.generation, applied_at = now()"
+    ).format(FENCE)
     with connect(sink) as connection:
-        found = connection.execute(
-            sql.SQL("SELECT batch_id FROM {} WHERE query_id = %s AND target = %s FOR UPDATE").format(
-                sql.Identifier(FENCE)
-            ),
-            (query_id, sink.table),
-        ).fetchone()
-        if found is not None and found[0] >= batch_id:
+        if connection.execute(last, (query_id, sink.table)).fetchone() == (batch_id, generation):
             flat.write.format("noop").mode("overwrite").save()
             return
         _copy_and_merge(connection, sink, columns, flat)
-        connection.execute(
-            sql.SQL(
-                "INSERT INTO {} (query_id, target, batch_id) VALUES (%s, %s, %s) ON CONFLICT (query_id, target) "
-                "DO UPDATE SET batch_id = EXCLUDED.batch_id, applied_at = now()"
-            ).format(sql.Identifier(FENCE)),
-            (query_id, sink.table, batch_id),
-        )
+        connection.execute(remember, (query_id, sink.table, batch_id, generation))
 
 
 def _copy_and_merge(

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import logging
 import re
+import socket
 import time
 from pathlib import Path
 from typing import Any
 
 from headwater.core.errors import JobRefused, ServiceUnreachable
-from headwater.jobs.endpoints import Files, Kafka, Sink, Source
+from headwater.jobs.endpoints import Files, Kafka, Postgres
+from headwater.jobs.job import Job
+from headwater.spark import postgres
 
 PATIENCE_SECONDS = 5.0
 SILENT = logging.getLogger("headwater.kafka")
@@ -17,16 +20,38 @@ SILENT.addHandler(logging.NullHandler())
 SILENT.propagate = False
 
 
-def check_source(source: Source) -> None:
-    if isinstance(source, Kafka):
-        _check_topics_to_read(source)
-    if isinstance(source, Files):
-        _check_folder(source)
+def check_services(job: Job, master: str = "local[*]") -> None:
+    """Ask all that the job will need. A socket is not asked: whoever serves it may take one caller only."""
+    _check_master(master)
+    match job.reads:
+        case Kafka():
+            _check_topics_to_read(job.reads)
+        case Files():
+            _check_folder(job.reads)
+    match job.writes:
+        case Kafka():
+            _check_topic_to_write(job.writes)
+        case Postgres():
+            postgres.connect(job.writes).close()
 
 
-def check_sink(sink: Sink) -> None:
-    if isinstance(sink, Kafka):
-        _check_topic_to_write(sink)
+def _check_master(master: str) -> None:
+    """Spark tries an absent master for a minute."""
+    addresses = re.findall(r"([^:,/]+):(\d+)", master.removeprefix("spark://")) if master.startswith("spark://") else []
+    for host, port in addresses:
+        try:
+            socket.create_connection((host, int(port)), timeout=PATIENCE_SECONDS).close()
+        except OSError as error:
+            problem = error
+        else:
+            return
+    if addresses:
+        raise ServiceUnreachable(
+            "no-master",
+            f"no Spark master answers at {master}",
+            evidence={"reason": problem.strerror or problem},
+            remedy="start one, or run on this machine: leave --master out",
+        )
 
 
 def _check_topics_to_read(source: Kafka) -> None:

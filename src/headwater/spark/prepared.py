@@ -19,7 +19,7 @@ from headwater.jobs.rules import check_job
 from headwater.jobs.triggers import parse_trigger
 from headwater.spark import postgres
 from headwater.spark.failures import explained, first_sentence, user_code_place
-from headwater.spark.plan_checks import check_plan
+from headwater.spark.plan_checks import check_plan, leaves
 from headwater.spark.reading import read_stream, require_columns
 from headwater.spark.writing import BatchWriter, batch_writer, encode_for, start_stream
 
@@ -33,8 +33,8 @@ class PreparedJob:
     frame: DataFrame
     schema: StructType
 
-    def start(self, checkpoint: str, query_name: str | None = None) -> StreamingQuery:
-        """Start the query into the job's own sink."""
+    def start(self, checkpoint: str, query_name: str | None = None, generation: int = 0) -> StreamingQuery:
+        """Start the query into the job's own sink. ``generation`` counts the changes made to the checkpoint so far."""
         job = self.job
         rows = self.frame if job.per_batch else encode_for(job.writes, self.frame)
         writer = rows.writeStream.outputMode(job.mode).option("checkpointLocation", checkpoint)
@@ -44,8 +44,9 @@ class PreparedJob:
         if query_name:
             writer = writer.queryName(query_name)
         if job.per_batch:
-            return writer.foreachBatch(_on_each_batch(job, batch_writer(self.spark, job.writes, self.schema))).start()
-        return start_stream(self.spark, writer, job.writes, self.schema)
+            write = batch_writer(self.spark, job.writes, self.schema, generation)
+            return writer.foreachBatch(_on_each_batch(job, write)).start()
+        return start_stream(self.spark, writer, job.writes, self.schema, generation)
 
 
 def prepare_job(spark: SparkSession, job: Job, *, source: DataFrame | None = None) -> PreparedJob:
@@ -101,7 +102,16 @@ def apply_function(job: Job, frame: DataFrame) -> DataFrame:
 
 def _on_each_batch(job: Job, write: BatchWriter) -> Callable[[DataFrame, int], None]:
     def run_batch(batch: DataFrame, batch_id: int) -> None:
-        write(job(batch), batch_id)
+        result = job(batch)
+        # A function that uses its batch twice must not have the source read, and its records counted, twice.
+        shared = leaves(result._jdf.queryExecution().logical()) > 1
+        if shared:
+            batch.persist()
+        try:
+            write(result, batch_id)
+        finally:
+            if shared:
+                batch.unpersist()
 
     return run_batch
 
@@ -109,7 +119,6 @@ def _on_each_batch(job: Job, write: BatchWriter) -> Callable[[DataFrame, int], N
 def _check_sink_columns(job: Job, result: DataFrame) -> None:
     sink = job.writes
     if isinstance(sink, Kafka) and sink.key is not None:
-        names = (sink.key,) if isinstance(sink.key, str) else sink.key
-        require_columns(result, tuple(name.partition(".")[0] for name in names), "the Kafka key")
+        require_columns(result, tuple(name.partition(".")[0] for name in sink.key_names), "the Kafka key")
     if isinstance(sink, Postgres):
         postgres.key_columns(sink, postgres.table_columns(result.schema))

@@ -60,7 +60,7 @@ class BatchProgress:
         parts = [
             f"batch {self.batch_id}",
             f"{self.input_rows} rows",
-            f"{self.rows_per_second:,.0f} rows/s",
+            f"{self.rows_per_second:,.{0 if self.rows_per_second >= 10 else 1}f} rows/s",
             f"{self.duration_ms} ms",
         ]
         if self.watermark:
@@ -70,6 +70,26 @@ class BatchProgress:
         parts.append(f"dropped {self.dropped}")
         parts.append(f"malformed {self.malformed}")
         return "  ".join(parts)
+
+
+@dataclass
+class Totals:
+    """What a whole run did."""
+
+    batches: int = 0
+    rows: int = 0
+    dropped: int = 0
+    malformed: int = 0
+
+    def add(self, batch: BatchProgress) -> None:
+        self.batches += 1
+        self.rows += batch.input_rows
+        self.dropped += batch.dropped
+        self.malformed += batch.malformed
+
+    def line(self) -> str:
+        counted = f"{self.batches} batch{'' if self.batches == 1 else 'es'}  {self.rows} rows"
+        return f"{counted}  dropped {self.dropped}  malformed {self.malformed}"
 
 
 class ProgressListener(StreamingQueryListener):

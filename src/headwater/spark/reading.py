@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
-from pyspark.sql.types import StringType
 
 from headwater.core.errors import JobRefused, ServiceUnreachable
 from headwater.jobs.endpoints import Decoding, Files, Kafka, Rate, Socket, Source, Table
-from headwater.spark.decoding import CORRUPT, METRIC, decode_lines, keep_well_formed, parse_schema
+from headwater.spark.decoding import count_all, decode_lines, parse_schema, read_marked
 from headwater.spark.failures import explained
 from headwater.spark.tables import register_table
 
@@ -40,28 +38,23 @@ def _kafka(spark: SparkSession, source: Kafka) -> DataFrame:
 def _files(spark: SparkSession, source: Files) -> DataFrame:
     format_name = source.format or "json"
     reader = spark.readStream.options(**source.options)
-    match format_name:
-        case "json" | "text":
-            # Read as lines, so that a record is the same thing here as in Kafka and can be found again by its line.
-            return decode_lines(
-                spark, reader.format("text").load(source.path), Decoding(source.schema, format_name, source.decode)
-            )
-        case "csv":
-            schema = parse_schema(spark, Decoding(source.schema, "csv"))
-            marked = (
-                reader.format("csv")
-                .schema(schema.add(CORRUPT, StringType()))
-                .options(mode="PERMISSIVE", columnNameOfCorruptRecord=CORRUPT, **source.decode)
-                .load(source.path)
-            )
-            return keep_well_formed(marked, witness=schema.fieldNames()[0])
-        case _:
-            schema = (
-                spark.read.format(format_name).load(source.path).schema
-                if source.schema is None
-                else parse_schema(spark, Decoding(source.schema, format_name))
-            )
-            return _count_all(reader.format(format_name).schema(schema).load(source.path))
+    decoding = Decoding(source.schema, format_name, source.decode)
+    if format_name == "csv" or (format_name == "json" and _is_multiline(source)):
+        return read_marked(reader.format(format_name), source.path, parse_schema(spark, decoding), source.decode)
+    if format_name in {"json", "text"}:
+        # Read as lines, so that a record is the same thing here as in Kafka and can be found again by its line.
+        return decode_lines(spark, reader.format("text").load(source.path), decoding)
+    schema = (
+        spark.read.format(format_name).load(source.path).schema
+        if source.schema is None
+        else parse_schema(spark, decoding)
+    )
+    return count_all(reader.format(format_name).schema(schema).load(source.path))
+
+
+def _is_multiline(source: Files) -> bool:
+    chosen = {name.lower(): value.lower() for name, value in {**source.options, **source.decode}.items()}
+    return chosen.get("multiline") == "true"
 
 
 def _socket(spark: SparkSession, source: Socket) -> DataFrame:
@@ -71,7 +64,7 @@ def _socket(spark: SparkSession, source: Socket) -> DataFrame:
 
 def _rate(spark: SparkSession, source: Rate) -> DataFrame:
     options = {"rowsPerSecond": str(source.rows_per_second), **source.options}
-    return _count_all(spark.readStream.format("rate").options(**options).load())
+    return count_all(spark.readStream.format("rate").options(**options).load())
 
 
 def _table(spark: SparkSession, source: Table) -> DataFrame:
@@ -83,11 +76,7 @@ def _table(spark: SparkSession, source: Table) -> DataFrame:
             evidence={"warehouse": spark.conf.get("spark.sql.warehouse.dir")},
             remedy=f"headwater run JOB --sink table:{source.name}   (fills one)",
         )
-    return _count_all(spark.readStream.options(**source.options).table(source.name))
-
-
-def _count_all(frame: DataFrame) -> DataFrame:
-    return frame.observe(METRIC, F.count(F.lit(1)).alias("records"), F.lit(0).cast("bigint").alias("malformed"))
+    return count_all(spark.readStream.options(**source.options).table(source.name))
 
 
 def require_columns(frame: DataFrame, names: tuple[str, ...], purpose: str) -> None:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
 from py4j.protocol import Py4JError
 from pyspark.errors import StreamingQueryException
@@ -14,60 +13,57 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from headwater.checkpoint.files import Files, LocalFiles
-from headwater.checkpoint.job_record import JobRecord, read_job_record
 from headwater.checkpoint.layout import JOB_FILE
-from headwater.core.errors import JobRefused, ServiceUnreachable
-from headwater.jobs.endpoints import Files as FilesEndpoint
+from headwater.core.errors import ServiceUnreachable
 from headwater.jobs.endpoints import Postgres, Socket
 from headwater.jobs.job import Job
-from headwater.jobs.rules import check_restart
-from headwater.jobs.uris import uri_of
-from headwater.spark import postgres, preflight
+from headwater.spark import postgres
 from headwater.spark.failures import explained, failure, root_cause
 from headwater.spark.hadoop_files import HadoopFiles
-from headwater.spark.lease import running_on
+from headwater.spark.lease import check_free, running_on
+from headwater.spark.ownership import Run, check_ownership, record_of
 from headwater.spark.prepared import prepare_job
 from headwater.spark.progress import BatchProgress, ProgressListener
-from headwater.timemachine.executor import refuse_if_pending
+from headwater.timemachine.journal import read_entries
 
 POLL_SECONDS = 0.2
 
 
-@dataclass(frozen=True)
-class Run:
-    """What to run and where. ``reference`` is how the user named the job."""
-
-    job: Job
-    reference: str
-    checkpoint: str
+def check_checkpoint(run: Run) -> None:
+    """What can be refused about a checkpoint on this machine without Spark. ``run_job`` asks again, under its lease."""
+    if "://" not in run.checkpoint:
+        files = LocalFiles(Path(run.checkpoint))
+        check_free(files, run.job.name)
+        check_ownership(files, run)
 
 
 def run_job(
-    spark: SparkSession, run: Run, *, stop: threading.Event, on_batch: Callable[[BatchProgress], None] = lambda _: None
+    spark: SparkSession,
+    run: Run,
+    *,
+    stop: threading.Event,
+    on_batch: Callable[[BatchProgress], None] = lambda _: None,
+    on_wait: Callable[[str], None] | None = None,
 ) -> None:
-    """Runs until the trigger has drained the source, or until ``stop`` is set: then the batch in hand is ended first."""
+    """Runs until the trigger has drained the source, or until ``stop`` is set: then the batch in hand is ended first.
+
+    ``on_batch`` is called from another thread after every batch; ``on_wait``, several times a second, with what Spark
+    says that it is doing. Services are not asked here: see ``preflight.check_services``.
+    """
     job = run.job
-    preflight.check_source(job.reads)
-    preflight.check_sink(job.writes)
     prepared = prepare_job(spark, job)
-    if isinstance(job.writes, Postgres):
-        postgres.prepare(job.writes, prepared.schema)
     files = _files_at(spark, run.checkpoint)
-    refuse_if_pending(files)
     with running_on(spark, files, job.name):
         check_ownership(files, run)
-        check_restart(job, has_history=bool(files.entries("offsets")), checkpoint=files.location)
-        files.write(JOB_FILE, _record(run).to_bytes())
-        listener = ProgressListener(on_batch)
-        spark.streams.addListener(listener)
-        try:
+        if isinstance(job.writes, Postgres):
+            postgres.prepare(job.writes, prepared.schema)
+        generation = max((entry.number for entry in read_entries(files)), default=0)
+        files.write(JOB_FILE, record_of(run).to_bytes())
+        with _watched(spark, on_batch):
             with explained(f"Spark does not start {job.name}"):
-                query = prepared.start(run.checkpoint)
-            _wait(query, stop)
+                query = prepared.start(run.checkpoint, generation=generation)
+            _wait(query, stop, on_wait)
             _raise_if_failed(query, job)
-        finally:
-            _drain_listeners(spark)
-            spark.streams.removeListener(listener)
 
 
 def ask_to_end(query: StreamingQuery) -> None:
@@ -86,61 +82,32 @@ def stop_after_batch(query: StreamingQuery) -> None:
             query.stop()
 
 
-def check_ownership(files: Files, run: Run) -> None:
-    """A checkpoint belongs to one job, reads from one kind of source and, for files, fills one folder."""
-    known, wanted = read_job_record(files), _record(run)
-    if known.job is None:
-        return
-    if known.job != wanted.job:
-        raise JobRefused(
-            "other-job",
-            f"this checkpoint belongs to {known.job}, not to {wanted.job}",
-            evidence={"checkpoint": files.location},
-            remedy=f"headwater run {run.reference} --checkpoint .headwater/checkpoints/{wanted.job}",
-        )
-    if not files.entries("offsets"):
-        return
-    if known.source_kind != wanted.source_kind:
-        raise JobRefused(
-            "other-source",
-            f"this checkpoint counts {known.source_kind} offsets, which a {wanted.source_kind} source cannot go on from",
-            evidence={"so far": known.source, "now": wanted.source},
-            remedy="use a new --checkpoint, or the source of before",
-        )
-    if known.sink_folder and wanted.sink_folder and known.sink_folder != wanted.sink_folder:
-        raise JobRefused(
-            "other-sink",
-            "a file sink cannot move in the middle of a checkpoint: Spark finds its log of batches incomplete",
-            evidence={"so far": known.sink_folder, "now": wanted.sink_folder},
-            remedy="use a new --checkpoint, or the folder of before",
-        )
-
-
-def _record(run: Run) -> JobRecord:
-    job = run.job
-    return JobRecord(job.name, _full(job.reads), _full(job.writes), job.mode, run.reference, dict(job.settings))
-
-
-def _full(endpoint: Any) -> str:
-    """Folders are recorded with their whole path: a reader may stand elsewhere."""
-    uri = uri_of(endpoint)
-    if isinstance(endpoint, FilesEndpoint) and "://" not in endpoint.path:
-        return uri.replace(endpoint.path, str(Path(endpoint.path).absolute()), 1)
-    return uri
-
-
 def _files_at(spark: SparkSession, checkpoint: str) -> Files:
     if "://" not in checkpoint:
         return LocalFiles(Path(checkpoint))
     return HadoopFiles(spark, checkpoint)
 
 
-def _wait(query: StreamingQuery, stop: threading.Event) -> None:
+@contextmanager
+def _watched(spark: SparkSession, on_batch: Callable[[BatchProgress], None]) -> Iterator[None]:
+    listener = ProgressListener(on_batch)
+    spark.streams.addListener(listener)
+    try:
+        yield
+    finally:
+        with suppress(Py4JError, ConnectionError):  # Spark may be gone
+            spark._jsc.sc().listenerBus().waitUntilEmpty(5000)
+            spark.streams.removeListener(listener)
+
+
+def _wait(query: StreamingQuery, stop: threading.Event, on_wait: Callable[[str], None] | None) -> None:
     try:
         while not query.awaitTermination(POLL_SECONDS):
             if stop.is_set():
                 stop_after_batch(query)
                 return
+            if on_wait:
+                on_wait(query.status["message"])
     except StreamingQueryException:
         return
 
@@ -156,10 +123,3 @@ def _raise_if_failed(query: StreamingQuery, job: Job) -> None:
             remedy=f"nc -lk {job.reads.port}   (in another terminal), then type lines",
         )
     raise failure(job.name, error) from error
-
-
-def _drain_listeners(spark: SparkSession) -> None:
-    try:
-        spark._jsc.sc().listenerBus().waitUntilEmpty(5000)
-    except Py4JError:
-        return

@@ -7,13 +7,15 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from headwater.core.errors import SetupProblem
 from headwater.jars.java import require_java
 from headwater.jars.resolve import jar_paths
+from headwater.spark.jvm import starting_jvm
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -34,8 +36,6 @@ def default_conf(master: str) -> dict[str, str]:
         # Spark's default manager starts a shell command for each permission change on a local disk; our lease does
         # what its stricter rename would do against a second writer.
         "spark.sql.streaming.checkpointFileManagerClass": f"{CHECKPOINTING}.FileSystemBasedCheckpointFileManager",
-        # A malformed CSV record must not depend on which columns the job happens to use.
-        "spark.sql.csv.parser.columnPruning.enabled": "false",
         "spark.sql.adaptive.enabled": "false",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
@@ -66,28 +66,63 @@ def start_session(
     jars: Sequence[str] = ("spark",),
     log: Path | None = None,
 ) -> SparkSession:
-    """Start Spark (or join the session of a surrounding spark-submit). ``jars`` names configurations of ``ivy.xml``."""
+    """Start Spark, or join the JVM of a surrounding spark-submit. ``jars`` names configurations of ``ivy.xml``."""
     require_java()
     paths = [str(path) for configuration in jars for path in jar_paths(configuration)]
     log = (log or Path(tempfile.gettempdir()) / f"headwater-{os.getpid()}.log").absolute()
     log.parent.mkdir(parents=True, exist_ok=True)
-    settings = {**default_conf(master), **(conf or {})}
-    settings[DRIVER_OPTIONS] = " ".join([*_driver_options(log), settings.get(DRIVER_OPTIONS, "")]).strip()
-    if paths:
-        where = "spark.driver.extraClassPath" if master.startswith("local") else "spark.jars"
-        separator = os.pathsep if master.startswith("local") else ","
-        settings[where] = separator.join([*paths, *filter(None, [settings.get(where)])])
     _same_python_and_clock_for_workers()
     from pyspark.sql import SparkSession  # noqa: PLC0415  the JVM's environment has to be set first
 
+    submitted = _conf_of_spark_submit()
+    master = submitted.get("spark.master", master)
+    settings = {**default_conf(master), **submitted, "spark.master": master, **(conf or {})}
+    if not submitted:
+        settings[DRIVER_OPTIONS] = " ".join([*_driver_options(log), settings.get(DRIVER_OPTIONS, "")]).strip()
+        _add_jars(settings, paths)
     builder = SparkSession.builder.appName(name)
-    if not _inside_spark_submit():
-        builder = builder.master(master)
     for key, value in settings.items():
         builder = builder.config(key, value)
-    with _stderr_into(log):
+    with _explained_start(log), starting_jvm(log):
         session = builder.getOrCreate()
+    if submitted:
+        for path in paths:
+            session.sql(f"ADD JAR '{path}'")
     return session
+
+
+@contextmanager
+def _explained_start(log: Path) -> Iterator[None]:
+    from headwater.spark.failures import SPARK_ERRORS, root_cause  # noqa: PLC0415  imports pyspark
+
+    length = log.stat().st_size if log.exists() else 0
+    try:
+        yield
+    except SPARK_ERRORS as error:
+        complaints = [line for line in log.read_text(errors="replace")[length:].splitlines() if "rror" in line]
+        raise SetupProblem(
+            "spark-start",
+            "Spark does not start",
+            evidence={"cause": complaints[0].strip() if complaints else root_cause(error), "log": log},
+            remedy="check --master and --conf; the log has the whole story",
+        ) from error
+
+
+def _add_jars(settings: dict[str, str], paths: Sequence[str]) -> None:
+    local = settings["spark.master"].startswith("local")
+    where, separator = ("spark.driver.extraClassPath", os.pathsep) if local else ("spark.jars", ",")
+    if paths:
+        settings[where] = separator.join([*paths, *filter(None, [settings.get(where)])])
+
+
+def _conf_of_spark_submit() -> dict[str, str]:
+    """What spark-submit was told, if we run inside it: its JVM is there already, with its master and its settings."""
+    if "PYSPARK_GATEWAY_PORT" not in os.environ:
+        return {}
+    from pyspark import SparkConf, SparkContext  # noqa: PLC0415
+
+    SparkContext._ensure_initialized()
+    return dict(SparkConf().getAll())
 
 
 def _driver_options(log: Path) -> list[str]:
@@ -99,10 +134,6 @@ def _driver_options(log: Path) -> list[str]:
     ]
 
 
-def _inside_spark_submit() -> bool:
-    return "PYSPARK_GATEWAY_PORT" in os.environ
-
-
 def _same_python_and_clock_for_workers() -> None:
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
@@ -110,20 +141,9 @@ def _same_python_and_clock_for_workers() -> None:
     time.tzset()
 
 
-@contextmanager
-def _stderr_into(log: Path) -> Iterator[None]:
-    """A JVM that starts inside this block writes its standard error to the log for the rest of its life."""
-    from pyspark import SparkContext  # noqa: PLC0415
+def stop_session(session: SparkSession) -> None:
+    """Stop Spark; one that has died already is no problem any more."""
+    from headwater.spark.failures import SPARK_ERRORS  # noqa: PLC0415
 
-    if SparkContext._gateway is not None:
-        yield
-        return
-    sys.stderr.flush()
-    kept = os.dup(2)
-    with log.open("ab") as out:
-        os.dup2(out.fileno(), 2)
-        try:
-            yield
-        finally:
-            os.dup2(kept, 2)
-            os.close(kept)
+    with suppress(*SPARK_ERRORS, ConnectionError):
+        session.stop()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import TypeAlias
 
 from pyspark.sql import DataFrame, SparkSession
@@ -22,7 +21,9 @@ ALL_ROWS = str(2**31 - 1)
 CONSOLE = {"truncate": "false", "numRows": ALL_ROWS}
 
 
-def start_stream(spark: SparkSession, writer: DataStreamWriter, sink: Sink, schema: StructType) -> StreamingQuery:
+def start_stream(
+    spark: SparkSession, writer: DataStreamWriter, sink: Sink, schema: StructType, generation: int = 0
+) -> StreamingQuery:
     """Start a query whose rows go to the sink as Spark itself writes them."""
     match sink:
         case Console():
@@ -38,7 +39,7 @@ def start_stream(spark: SparkSession, writer: DataStreamWriter, sink: Sink, sche
             prepare_table(spark, sink, schema)
             return writer.options(**sink.options).toTable(sink.name)
         case Postgres():
-            return writer.foreachBatch(lambda frame, batch_id: upsert_batch(sink, frame, batch_id)).start()
+            return writer.foreachBatch(batch_writer(spark, sink, schema, generation)).start()
 
 
 def encode_for(sink: Sink, frame: DataFrame) -> DataFrame:
@@ -46,7 +47,7 @@ def encode_for(sink: Sink, frame: DataFrame) -> DataFrame:
     return _as_kafka_records(frame, sink) if isinstance(sink, Kafka) else frame
 
 
-def batch_writer(spark: SparkSession, sink: Sink, schema: StructType) -> BatchWriter:
+def batch_writer(spark: SparkSession, sink: Sink, schema: StructType, generation: int = 0) -> BatchWriter:
     """How a per-batch job's static rows reach the sink. A batch that runs again writes again, but for PostgreSQL."""
     match sink:
         case Console():
@@ -54,8 +55,8 @@ def batch_writer(spark: SparkSession, sink: Sink, schema: StructType) -> BatchWr
         case Memory():
             return _memory_writer(spark, sink, schema)
         case Files():
-            path, form = str(Path(sink.path)) if "://" not in sink.path else sink.path, sink.format or "parquet"
-            return lambda frame, _: frame.write.mode("append").format(form).options(**sink.options).save(path)
+            form = sink.format or "parquet"
+            return lambda frame, _: frame.write.mode("append").format(form).options(**sink.options).save(sink.path)
         case Kafka():
             options = _kafka_options(sink)
             return lambda frame, _: encode_for(sink, frame).write.format("kafka").options(**options).save()
@@ -63,7 +64,7 @@ def batch_writer(spark: SparkSession, sink: Sink, schema: StructType) -> BatchWr
             prepare_table(spark, sink, schema)
             return lambda frame, _: frame.write.insertInto(sink.name)
         case Postgres():
-            return lambda frame, batch_id: upsert_batch(sink, frame, batch_id)
+            return lambda frame, batch_id: upsert_batch(sink, frame, batch_id, generation)
 
 
 def _kafka_options(sink: Kafka) -> dict[str, str]:
@@ -76,8 +77,7 @@ def _as_kafka_records(frame: DataFrame, sink: Kafka) -> DataFrame:
     value = F.to_json(F.struct(*[F.col(f"`{name}`") for name in frame.columns])).alias("value")
     if sink.key is None:
         return frame.select(value)
-    names = (sink.key,) if isinstance(sink.key, str) else sink.key
-    columns = [F.col(name) for name in names]
+    columns = [F.col(name) for name in sink.key_names]
     key = columns[0].cast("string") if len(columns) == 1 else F.to_json(F.struct(*columns))
     return frame.select(key.alias("key"), value)
 
