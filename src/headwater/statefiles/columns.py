@@ -12,7 +12,7 @@ from headwater.statefiles.keys import decode_keys
 from headwater.statefiles.records import Records
 from headwater.statefiles.rowcodec import AvroRows, RowCodec, UnsafeRows
 from headwater.statefiles.schemafile import KeyEncoding
-from headwater.statefiles.sqltypes import Atomic, Field, Struct
+from headwater.statefiles.sqltypes import Array, Atomic, Field, Struct
 from headwater.statefiles.stores import StateTarget
 from headwater.statefiles.values import list_elements
 
@@ -35,11 +35,36 @@ def present(
         rows, partitions = rows.take(owner), partitions[owner]
     else:
         start, length = rows.value_start, rows.value_length
-    key_rows: RowCodec = AvroRows() if avro else UnsafeRows(version_byte=not hdfs)
-    encoding = KeyEncoding("whole") if hdfs else target.schema.encoding
-    keys = decode_keys(target.schema.key, encoding, key_rows, rows.keys, rows.key_start, rows.key_length)
+    keys = decode_all_keys(target, rows, settings, hdfs=hdfs)
     columns = _named(target, keys, lambda: _values(target, rows, start, length, avro=avro, hdfs=hdfs))
     return pa.table({**columns, "partition_id": pa.array(partitions)})
+
+
+def decode_all_keys(target: StateTarget, rows: Records, settings: StoreSettings, *, hdfs: bool) -> pa.StructArray:
+    """The keys as they are stored; those of maps and timers are structs of several parts."""
+    avro = settings.avro and target.family is not None
+    codec: RowCodec = AvroRows() if avro else UnsafeRows(version_byte=not hdfs)
+    encoding = KeyEncoding("whole") if hdfs else target.schema.encoding
+    return decode_keys(target.schema.key, encoding, codec, rows.keys, rows.key_start, rows.key_length)
+
+
+def lists_as_values(
+    target: StateTarget, rows: Records, partitions: np.ndarray, settings: StoreSettings, *, hdfs: bool
+) -> tuple[Struct, pa.Table]:
+    """A row for each key, its elements as one list."""
+    flat = present(target, rows, partitions, settings, hdfs=hdfs).combine_chunks()
+    owner, _, _ = list_elements(rows.values, rows.value_start, rows.value_length, between=0, before=0)
+    offsets = np.zeros(len(rows) + 1, np.int32)
+    np.cumsum(np.bincount(owner, minlength=len(rows)), out=offsets[1:])
+    element = flat.column_names[1]
+    elements = flat[element].chunk(0) if flat.num_rows else flat[element].combine_chunks()
+    keys = decode_all_keys(target, rows, settings, hdfs=hdfs)
+    values = pa.ListArray.from_arrays(pa.array(offsets), elements)
+    types = column_types(target)
+    listed = Struct(
+        (types.fields[0], Field("list_value", Array(types.fields[1].type)), Field("partition_id", Atomic("integer")))
+    )
+    return listed, pa.table({"key": keys, "list_value": values, "partition_id": pa.array(partitions)})
 
 
 def column_types(target: StateTarget) -> Struct:

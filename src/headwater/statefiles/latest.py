@@ -44,29 +44,45 @@ def surviving(records: Records) -> Records:
 def hash_keys(space: ByteSpace, start: Ints, length: Ints) -> npt.NDArray[np.uint64]:
     """A hash of each key's bytes; equal keys have equal hashes, and callers check those that meet."""
     hashes = length.astype(np.uint64) * _MIX
-    longest = int(length.max(initial=0))
-    shortest = int(length.min(initial=0))
+    if not len(length):
+        return hashes
+    shortest, longest = int(length.min()), int(length.max())
     for at in range(0, longest, 8):
         if at + 8 <= shortest:
-            word = space.gather("<u8", start + at)
-        else:
-            left = np.clip(length - at, 0, 8)
-            word = space.gather("<u8", np.where(left > 0, start + at, 0)) & _TAIL_MASKS[left]
-        hashes ^= word
-        hashes *= _MIX
-        hashes ^= hashes >> _FOLD
+            _mix_in(hashes, space.gather("<u8", start + at))
+            continue
+        # A key that has ended must not be mixed any further: its hash would depend on its neighbours' lengths.
+        inside = np.flatnonzero(length > at)
+        some = hashes[inside]
+        _mix_in(some, space.gather("<u8", start[inside] + at) & _TAIL_MASKS[np.minimum(length[inside] - at, 8)])
+        hashes[inside] = some
     return hashes
+
+
+def _mix_in(hashes: npt.NDArray[np.uint64], word: npt.NDArray[np.uint64]) -> None:
+    hashes ^= word
+    hashes *= _MIX
+    hashes ^= hashes >> _FOLD
 
 
 def same_keys(records: Records, left: Ints, right: Ints) -> Mask:
     """Whether pairs of records have the very same key."""
-    same: Mask = records.key_length[left] == records.key_length[right]
-    for at in range(0, int(records.key_length[left].max(initial=0)), 8):
-        remaining = np.clip(records.key_length[left] - at, 0, 8)
+    return _same_bytes(records.keys, records.key_start, records.key_length, left, right)
+
+
+def same_values(records: Records, left: Ints, right: Ints) -> Mask:
+    """Whether pairs of records have the very same value."""
+    return _same_bytes(records.values, records.value_start, records.value_length, left, right)
+
+
+def _same_bytes(space: ByteSpace, start: Ints, length: Ints, left: Ints, right: Ints) -> Mask:
+    same: Mask = length[left] == length[right]
+    for at in range(0, int(length[left].max(initial=0)), 8):
+        remaining = np.clip(length[left] - at, 0, 8)
         inside = same & (remaining > 0)
         mask = _TAIL_MASKS[remaining]
-        first = records.keys.gather("<u8", np.where(inside, records.key_start[left] + at, 0))
-        second = records.keys.gather("<u8", np.where(inside, records.key_start[right] + at, 0))
+        first = space.gather("<u8", np.where(inside, start[left] + at, 0))
+        second = space.gather("<u8", np.where(inside, start[right] + at, 0))
         same &= ~inside | ((first & mask) == (second & mask))
     return same
 

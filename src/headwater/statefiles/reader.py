@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -12,21 +12,15 @@ import pyarrow as pa
 from headwater.checkpoint.files import Files
 from headwater.checkpoint.logs import CheckpointLogs
 from headwater.checkpoint.state_versions import Recipe
-from headwater.core.errors import CheckpointUnreadable, UsageProblem
+from headwater.core.errors import UsageProblem
 from headwater.core.ids import BatchId, StoreKey, version_written_by
 from headwater.statefiles.answer import StateAnswer
-from headwater.statefiles.codecs import decompress
-from headwater.statefiles.columns import column_types, present
-from headwater.statefiles.latest import surviving
+from headwater.statefiles.columns import column_types, lists_as_values, present
 from headwater.statefiles.lineage import recipe_for
-from headwater.statefiles.records import (
-    Records,
-    one_after_another,
-    parse_changelog,
-    parse_plain,
-    without_row_checksums,
-)
-from headwater.statefiles.refusals import FormatUnknown, broken_state, unknown_format, version_missing
+from headwater.statefiles.lists import whole_lists
+from headwater.statefiles.partition import TargetStore
+from headwater.statefiles.records import Records, one_after_another
+from headwater.statefiles.refusals import unknown_format, version_missing
 from headwater.statefiles.stores import StateTarget, targets
 
 _CONF = "spark.sql.streaming.stateStore."
@@ -48,6 +42,7 @@ class StateReader:
     def __init__(self, files: Files) -> None:
         self.files = files
         self.logs = CheckpointLogs(files)
+        self.families: dict[str, Mapping[str, int]] = {}
         self._settings: dict[int, StoreSettings] = {}
 
     @cached_property
@@ -106,7 +101,7 @@ class StateReader:
     def _missing_file(self, key: StoreKey, version: int) -> str:
         lacking = self.logs.state.store(key).what_lacks(version) or version
         names = self.logs.state.names.get(key.folder, [])
-        whole, changes = ("snapshot", "delta") if _is_hdfs(names) else ("zip", "changelog")
+        whole, changes = ("snapshot", "delta") if is_hdfs_backed(names) else ("zip", "changelog")
         return f"{key.folder}/{lacking}.{changes} (or {lacking}.{whole})"
 
     def table(self, target: StateTarget, batch: int) -> pa.Table:
@@ -114,7 +109,7 @@ class StateReader:
         self._known(batch)
         parts, partitions = [], []
         for key in self.stores(target, batch):
-            found = self.rows_of(target, key, batch)
+            found = self.store(target, key).rows(batch)
             parts.append(found)
             partitions.append(np.full(len(found), key.partition_id, np.int32))
         whole = one_after_another(parts)
@@ -139,79 +134,29 @@ class StateReader:
             folder = StoreKey(target.operator_id, 0, target.folder_store).folder
             raise unknown_format(folder, f"holds rows that do not fit {target.schema.path}: {error}") from None
 
+    def whole_values(self, target: StateTarget, rows: Records, batch: int) -> Records:
+        """Rows with one value for each key: lists in one piece."""
+        if not target.is_list:
+            return rows
+        settings = self.settings(batch)
+        return whole_lists(rows, between=settings.list_joint, before=8 if settings.row_checksums else 0)
+
+    def whole_answer(self, target: StateTarget, rows: Records, partitions: np.ndarray, batch: int) -> StateAnswer:
+        """Decoded rows of ``whole_values``: a list is one column, ``list_value``, as in Spark's unflattened view."""
+        if not target.is_list:
+            table = self.decoded(target, rows, partitions, batch)
+            return StateAnswer(target.operator_id, target.store, target.var, column_types(target), table)
+        settings = replace(self.settings(batch), list_joint=0, row_checksums=False)
+        types, table = lists_as_values(target, rows, partitions, settings, hdfs=self.is_hdfs(target))
+        return StateAnswer(target.operator_id, target.store, target.var, types, table)
+
     def is_hdfs(self, target: StateTarget) -> bool:
         key = StoreKey(target.operator_id, 0, target.folder_store)
-        return _is_hdfs(self.logs.state.names.get(key.folder, []))
+        return is_hdfs_backed(self.logs.state.names.get(key.folder, []))
 
-    def rows_of(self, target: StateTarget, key: StoreKey, batch: int) -> Records:
-        """The undecoded rows of a target in one partition as of a batch."""
-        recipe = self.recipe(key, batch)
-        whole = self.store_rows(key, recipe, batch, checksums_in_values=target.is_list)
-        return whole if target.family is None else in_family(whole, self.family_id(target, key, recipe))
-
-    def store_rows(self, key: StoreKey, recipe: Recipe, batch: int, *, checksums_in_values: bool = False) -> Records:
-        """Everything in one store after a recipe's files, all column families of it."""
-        parts = list(self._parts(key, recipe, batch, checksums_in_values=checksums_in_values))
-        return surviving(one_after_another(parts))
-
-    def _parts(self, key: StoreKey, recipe: Recipe, batch: int, *, checksums_in_values: bool) -> Iterator[Records]:
-        settings = self.settings(batch)
-        for name in (recipe.snapshot, *recipe.changes):
-            if name is None:
-                continue
-            path = f"{key.folder}/{name}"
-            records = self.file_records(path)
-            if settings.row_checksums:
-                hdfs = name.endswith((".delta", ".snapshot"))
-                records = without_row_checksums(
-                    records, hdfs=hdfs, multi_valued=checksums_in_values, deletes_too=not name.endswith(".zip")
-                )
-            yield records
-
-    def file_records(self, path: str) -> Records:
-        """What one state file says."""
-        try:
-            if path.endswith(".zip"):
-                from headwater.statefiles.rocksdb_snapshot import read_snapshot  # noqa: PLC0415  not all stores have one
-
-                return read_snapshot(self.files, path)
-            space = decompress(self.files.read(path), path)
-            return parse_changelog(space, path) if path.endswith(".changelog") else parse_plain(space, path)
-        except FileNotFoundError:
-            raise broken_state(path, "is not there any more; a running query may have removed it") from None
-        except (FormatUnknown, CheckpointUnreadable):
-            raise
-        except (ValueError, IndexError) as error:
-            raise broken_state(path, f"cannot be read: {error}") from None
-
-    def family_id(self, target: StateTarget, key: StoreKey, recipe: Recipe) -> int:
-        """The number before the keys of a column family. Snapshots say it; Spark writes one whenever a family is new."""
-        from headwater.statefiles.rocksdb_snapshot import snapshot_families  # noqa: PLC0415  few stores have families
-
-        store = self.logs.state.store(key)
-        others = [held.name for version in sorted(store.snapshots, reverse=True) for held in store.snapshots[version]]
-        for name in [recipe.snapshot, *others]:
-            if name is not None:
-                families = snapshot_families(self.files, f"{key.folder}/{name}")
-                if target.family is not None and target.family in families:
-                    return families[target.family]
-        raise unknown_format(key.folder, f"has no snapshot that names the column family {target.family!r}")
+    def store(self, target: StateTarget, key: StoreKey) -> TargetStore:
+        return TargetStore(self, target, key)
 
 
-def in_family(records: Records, number: int) -> Records:
-    """A column family's records, without the number (int16 little-endian) before their keys."""
-    chosen = records.take(records.keys.gather("<i2", records.key_start) == number)
-    return Records(
-        chosen.keys,
-        chosen.values,
-        chosen.operation,
-        chosen.key_start + 2,
-        chosen.key_length - 2,
-        chosen.value_start,
-        chosen.value_length,
-        chosen.rank,
-    )
-
-
-def _is_hdfs(names: list[str]) -> bool:
+def is_hdfs_backed(names: list[str]) -> bool:
     return any(name.endswith((".delta", ".snapshot")) for name in names)

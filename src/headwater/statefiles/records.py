@@ -18,9 +18,9 @@ import numpy.typing as npt
 
 from headwater.statefiles.bytespace import ByteSpace, Ints, Mask, joined
 from headwater.statefiles.refusals import broken_state, unknown_format
+from headwater.statefiles.scan import record_starts
 
 PUT, DELETE, MERGE, DELETE_RANGE = 0x01, 0x10, 0x11, 0x20
-_END_OF_FILE = 0x00
 _NEWEST_CHANGELOG = 4
 _VERSION_TEXT = re.compile(rb"\x00\x02v([0-9])")
 
@@ -40,6 +40,10 @@ class Records:
 
     def __len__(self) -> int:
         return len(self.key_start)
+
+    @property
+    def has_ranges(self) -> bool:
+        return bool((self.operation == DELETE_RANGE).any())
 
     def take(self, chosen: Ints | Mask) -> Records:
         return replace(
@@ -131,7 +135,7 @@ def parse_changelog(space: ByteSpace, path: str) -> Records:
 
 def parse_plain(space: ByteSpace, path: str, begins_at: int = 0) -> Records:
     """Records without a type: deltas, HDFS-backed snapshots, changelogs of version 1 and 3."""
-    at = np.array(_scan(space, begins_at, path, typed=False), np.int64)
+    at = record_starts(space, begins_at, path, typed=False)
     key_length = space.gather(">i4", at).astype(np.int64)
     after_key = at + 4 + key_length
     value_length = space.gather(">i4", after_key).astype(np.int64)
@@ -141,7 +145,7 @@ def parse_plain(space: ByteSpace, path: str, begins_at: int = 0) -> Records:
 
 
 def _parse_typed(space: ByteSpace, path: str, begins_at: int) -> Records:
-    at = np.array(_scan(space, begins_at, path, typed=True), np.int64)
+    at = record_starts(space, begins_at, path, typed=True)
     operation = space.gather("u1", at)
     unknown = set(np.unique(operation).tolist()) - {PUT, DELETE, MERGE, DELETE_RANGE}
     if unknown:
@@ -153,30 +157,6 @@ def _parse_typed(space: ByteSpace, path: str, begins_at: int) -> Records:
     return Records(space, space, operation, at + 5, key_length, after_key + 4, np.maximum(value_length, 0), rank)
 
 
-def _scan(space: ByteSpace, begins_at: int, path: str, *, typed: bool) -> list[int]:
-    """Where each record begins. A record's length stands inside it, so they can only be followed one by one."""
-    data, at, head = memoryview(space.data), begins_at, 1 if typed else 0  # type: ignore[arg-type]
-    found: list[int] = []
-    length_at, append, end = struct.Struct(">i").unpack_from, found.append, space.size
-    try:
-        while at < end:
-            if typed and data[at] == _END_OF_FILE:
-                return found
-            (key,) = length_at(data, at + head)
-            if key < 0:
-                break
-            (value,) = length_at(data, at + head + 4 + key)
-            append(at)
-            at += head + 8 + key + (value if value > 0 else 0)
-    except struct.error:
-        raise broken_state(path, "ends in the middle of a record") from None
-    if at >= end:
-        raise broken_state(path, "ends without its end mark")
-    if key != -1 or typed:
-        raise broken_state(path, f"has a record with a key of {key} bytes")
-    return found
-
-
 def without_row_checksums(records: Records, *, hdfs: bool, multi_valued: bool, deletes_too: bool) -> Records:
     """Rows as they are where the store adds a checksum to each: before the value, or before the key that is deleted.
 
@@ -185,7 +165,8 @@ def without_row_checksums(records: Records, *, hdfs: bool, multi_valued: bool, d
     deleted = records.operation == DELETE
     key_header = np.where(deleted, 4 if deletes_too else 0, 0)
     header = 4 if hdfs else 8
-    skipped = np.where(deleted, 0, 0 if multi_valued else header)
+    in_value = 0 if multi_valued else header
+    skipped = np.where(deleted, 0, np.where(records.operation == DELETE_RANGE, header, in_value))
     return replace(
         records,
         key_start=records.key_start + key_header,

@@ -6,7 +6,7 @@ import io
 import json
 import tempfile
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -57,15 +57,28 @@ def snapshot_families(files: Files, path: str) -> Mapping[str, int]:
     return open_snapshot(files, path)[0].families
 
 
-def read_snapshot(files: Files, path: str) -> Records:
-    """Every key and value of a snapshot."""
+def snapshot_tables(files: Files, path: str) -> frozenset[str]:
+    """The paths of a snapshot's table files. They are never written again, and snapshots share them."""
+    snapshot, _ = open_snapshot(files, path)
+    return frozenset(snapshot.table_path(name) for name in snapshot.tables)
+
+
+def read_table_files(files: Files, paths: Sequence[str]) -> Records:
+    """What some tables say; keys that other tables override, and deletions, included."""
+    from headwater.statefiles.sst import read_tables  # noqa: PLC0415
+
+    return read_tables(files, paths) if paths else no_records()
+
+
+def read_snapshot(files: Files, path: str, only: Sequence[bytes] | None = None) -> Records:
+    """Every key and value of a snapshot; with ``only``, at least those of these keys, which are sorted."""
     snapshot, packed = open_snapshot(files, path)
     if not snapshot.tables:
         return no_records()
     from headwater.statefiles.sst import read_tables  # noqa: PLC0415
 
     try:
-        return read_tables(files, [snapshot.table_path(name) for name in snapshot.tables])
+        return read_tables(files, [snapshot.table_path(name) for name in snapshot.tables], only)
     except FormatUnknown:
         return read_through_rocksdb(files, snapshot, packed)
 

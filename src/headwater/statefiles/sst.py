@@ -10,6 +10,7 @@ A key ends with eight bytes: its sequence number and what was done to it.
 from __future__ import annotations
 
 import struct
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -40,9 +41,12 @@ class _Handle:
     size: int
 
 
-def read_tables(files: Files, paths: Sequence[str]) -> Records:
-    """Every operation in some tables of one database, ranked by sequence number."""
-    parts = [_read_table(_bytes(files, path), path) for path in paths]
+def read_tables(files: Files, paths: Sequence[str], only: Sequence[bytes] | None = None) -> Records:
+    """Every operation in some tables of one database, ranked by sequence number.
+
+    With ``only``, sorted keys, just the blocks in which those can be; other keys of these blocks come along.
+    """
+    parts = [_read_table(_bytes(files, path), path, only) for path in paths]
     whole = one_after_another(parts)
     return Records(
         whole.keys,
@@ -63,7 +67,7 @@ def _bytes(files: Files, path: str) -> bytes:
         raise broken_state(path, "is not there, and a snapshot needs it") from None
 
 
-def _read_table(data: bytes, path: str) -> Records:
+def _read_table(data: bytes, path: str, only: Sequence[bytes] | None) -> Records:
     checksum_kind, meta, index = _footer(data, path)
     block = _BlockReader(data, path, checksum_kind)
     properties = _properties(block, meta)
@@ -74,8 +78,10 @@ def _read_table(data: bytes, path: str) -> Records:
     if any(properties.get("num.range-deletions", b"").strip(b"\0")) or "external_sst_file.version" in properties:
         raise unknown_format(path, "has range deletions or was ingested")
     delta_encoded = properties.get("index.value.is.delta.encoded", b"\0") != b"\0"
-    handles = _index(ByteSpace(block.read(index)), path, delta_encoded=delta_encoded)
-    space, starts, ends = block.read_all(*handles)
+    user_keys = properties.get("index.key.is.user.key", b"\0") != b"\0"
+    found = _index(ByteSpace(block.read(index)), path, delta_encoded=delta_encoded)
+    chosen = found if only is None else found.holding(only, 0 if user_keys else _SEQUENCE_BYTES)
+    space, starts, ends = block.read_all(chosen.offsets, chosen.sizes)
     return _entries(space, starts, ends, path)
 
 
@@ -214,7 +220,36 @@ def _restarts(space: ByteSpace, starts: Ints, ends: Ints, path: str) -> tuple[In
     return begins, run_ends
 
 
-def _index(space: ByteSpace, path: str, *, delta_encoded: bool) -> tuple[Ints, Ints]:
+@dataclass(frozen=True)
+class _Index:
+    """The data blocks, and a key for each that is not before any key in it and before all keys of the next one."""
+
+    space: ByteSpace
+    key_start: Ints
+    key_length: Ints
+    offsets: Ints
+    sizes: Ints
+
+    def holding(self, keys: Sequence[bytes], trailer: int) -> _Index:
+        """The blocks that would hold these keys."""
+        pairs = zip(self.key_start.tolist(), (self.key_length - trailer).tolist(), strict=True)
+        separators = [self.space.text(start, length) for start, length in pairs]
+        blocks = {bisect_left(separators, key) for key in keys}
+        # A key may have several entries, and those may begin in one block and go on in the next.
+        chosen = np.array(
+            sorted(block for held in blocks for block in (held, held + 1) if block < len(separators)), int
+        )
+        chosen = np.unique(chosen).astype(np.int64)
+        return _Index(
+            self.space,
+            self.key_start[chosen],
+            self.key_length[chosen],
+            self.offsets[chosen],
+            self.sizes[chosen],
+        )
+
+
+def _index(space: ByteSpace, path: str, *, delta_encoded: bool) -> _Index:
     """Where the data blocks are. Every index entry is a restart, so nothing in one depends on the one before."""
     at, ends = _restarts(space, np.array([0]), np.array([space.size]), path)
     shared, size = varints(space, at)
@@ -223,13 +258,14 @@ def _index(space: ByteSpace, path: str, *, delta_encoded: bool) -> tuple[Ints, I
     at = at + size
     if not delta_encoded:
         at = at + varints(space, at)[1]
+    key_start = at
     at = at + unshared
     offsets, size = varints(space, at)
     at = at + size
     sizes, size = varints(space, at)
     if shared.any() or (at + size != ends).any():
         raise unknown_format(path, "has an index whose entries depend on each other")
-    return offsets, sizes
+    return _Index(space, key_start, unshared, offsets, sizes)
 
 
 def _entries(space: ByteSpace, starts: Ints, ends: Ints, path: str) -> Records:

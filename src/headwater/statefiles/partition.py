@@ -1,0 +1,135 @@
+"""One store or variable in one partition: its files' records, and the rows that they make."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from headwater.core.ids import BatchId, StoreKey, version_written_by
+from headwater.statefiles.codecs import decompress
+from headwater.statefiles.keyfilter import KeyFilter
+from headwater.statefiles.latest import surviving
+from headwater.statefiles.records import (
+    DELETE_RANGE,
+    Records,
+    one_after_another,
+    parse_changelog,
+    parse_plain,
+    without_row_checksums,
+)
+from headwater.statefiles.refusals import broken_state, unknown_format
+from headwater.statefiles.stores import StateTarget
+
+if TYPE_CHECKING:
+    from headwater.statefiles.reader import StateReader
+
+
+class TargetStore:
+    """Undecoded records and rows. Keys are without the column family's number."""
+
+    def __init__(self, reader: StateReader, target: StateTarget, key: StoreKey) -> None:
+        self.reader, self.target, self.key = reader, target, key
+
+    def rows(self, batch: int, keys: KeyFilter | None = None) -> Records:
+        """What stands as of a batch, of all keys or of some."""
+        recipe = self.reader.recipe(self.key, batch)
+        names = [name for name in (recipe.snapshot, *recipe.changes) if name is not None]
+        return surviving(one_after_another([self.file_records(name, batch, keys) for name in names]))
+
+    def changes(self, batch: int, keys: KeyFilter | None = None) -> Records | None:
+        """What a batch's own file of changes says; None where the store has no such file for it."""
+        version = version_written_by(BatchId(batch))
+        held = self.reader.logs.state.store(self.key).changes_at(version)
+        return None if held is None else self.file_records(held.name, batch, keys)
+
+    def tables(self, batch: int) -> frozenset[str] | None:
+        """The paths of the tables that make a batch's version; None unless it is a RocksDB snapshot and no more."""
+        from headwater.statefiles.rocksdb_snapshot import snapshot_tables  # noqa: PLC0415  not all stores have one
+
+        recipe = self.reader.recipe(self.key, batch)
+        if recipe.changes or recipe.snapshot is None or not recipe.snapshot.endswith(".zip"):
+            return None
+        return snapshot_tables(self.reader.files, f"{self.key.folder}/{recipe.snapshot}")
+
+    def table_records(self, paths: Sequence[str], batch: int) -> Records:
+        """What some tables say about this target."""
+        from headwater.statefiles.rocksdb_snapshot import read_table_files  # noqa: PLC0415  not all stores have one
+
+        return self._about_target(read_table_files(self.reader.files, paths), "tables.zip", batch)
+
+    def file_records(self, name: str, batch: int, keys: KeyFilter | None = None) -> Records:
+        """One file's records about this target, as of a batch's settings."""
+        exact = keys.exact if keys else None
+        records = self._about_target(self._parsed(f"{self.key.folder}/{name}", batch, exact), name, batch)
+        return keys.pick(records) if keys else records
+
+    def _about_target(self, records: Records, name: str, batch: int) -> Records:
+        if self.reader.settings(batch).row_checksums:
+            records = without_row_checksums(
+                records,
+                hdfs=name.endswith((".delta", ".snapshot")),
+                multi_valued=self.target.is_list,
+                deletes_too=not name.endswith(".zip"),
+            )
+        if self.target.family is not None:
+            records = in_family(records, self.family_id(batch))
+        return records
+
+    def _parsed(self, path: str, batch: int, exact: Sequence[bytes] | None) -> Records:
+        files = self.reader.files
+        try:
+            if path.endswith(".zip"):
+                from headwater.statefiles.rocksdb_snapshot import read_snapshot  # noqa: PLC0415  not all have one
+
+                only = None if exact is None else [self._prefix(batch) + key for key in exact]
+                return read_snapshot(files, path, only)
+            space = decompress(files.read(path), path)
+            return parse_changelog(space, path) if path.endswith(".changelog") else parse_plain(space, path)
+        except FileNotFoundError:
+            raise broken_state(path, "is not there any more; a running query may have removed it") from None
+        except (ValueError, IndexError) as error:
+            raise broken_state(path, f"cannot be read: {error}") from None
+
+    def _prefix(self, batch: int) -> bytes:
+        return b"" if self.target.family is None else self.family_id(batch).to_bytes(2, "little", signed=True)
+
+    def family_id(self, batch: int) -> int:
+        """The number before the keys of a column family. Snapshots say it; Spark writes one when a family is new."""
+        snapshots, version = self._snapshots, version_written_by(BatchId(batch))
+        nearest = sorted(snapshots, key=lambda held: (held > version, abs(held - version)))
+        for held in nearest:
+            for name in snapshots[held]:
+                number = self._families(name).get(self.target.family or "")
+                if number is not None:
+                    return number
+        raise unknown_format(self.key.folder, f"has no snapshot that names the column family {self.target.family!r}")
+
+    @cached_property
+    def _snapshots(self) -> dict[int, list[str]]:
+        found = self.reader.logs.state.store(self.key).snapshots
+        return {version: [held.name for held in files] for version, files in found.items()}
+
+    def _families(self, name: str) -> Mapping[str, int]:
+        from headwater.statefiles.rocksdb_snapshot import snapshot_families  # noqa: PLC0415  few stores have families
+
+        path = f"{self.key.folder}/{name}"
+        if path not in self.reader.families:
+            self.reader.families[path] = snapshot_families(self.reader.files, path)
+        return self.reader.families[path]
+
+
+def in_family(records: Records, number: int) -> Records:
+    """A column family's records, without the number (int16 little-endian) before their keys."""
+    chosen = records.take(records.keys.gather("<i2", records.key_start) == number)
+    in_end_key = np.where(chosen.operation == DELETE_RANGE, 2, 0)
+    return replace(
+        chosen,
+        key_start=chosen.key_start + 2,
+        key_length=chosen.key_length - 2,
+        value_start=chosen.value_start + in_end_key,
+        value_length=chosen.value_length - in_end_key,
+    )

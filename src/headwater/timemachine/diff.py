@@ -1,0 +1,159 @@
+"""What changed in a state between two batches.
+
+Where a store has a file of changes for each batch between, only the keys in those files are looked at; where it has only
+snapshots, those in the tables that the two do not share; else both states are read whole.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from headwater.core.ids import StoreKey
+from headwater.statefiles.answer import StateAnswer
+from headwater.statefiles.keyfilter import KeyFilter, TheseKeys
+from headwater.statefiles.latest import hash_keys, same_keys, same_values
+from headwater.statefiles.partition import TargetStore
+from headwater.statefiles.reader import StateReader
+from headwater.statefiles.records import Records, one_after_another
+from headwater.statefiles.stores import StateTarget
+
+ADDED, REMOVED, CHANGED = "added", "removed", "changed"
+
+
+@dataclass(frozen=True)
+class StateDiff:
+    """The keys that differ. ``before`` and ``after`` have a row for each of ``change``, null where there was none."""
+
+    answer: StateAnswer
+    change: pa.Array
+    key: pa.Array
+    before: pa.Array
+    after: pa.Array
+    partition_id: pa.Array
+
+    def __len__(self) -> int:
+        return len(self.change)
+
+
+def diff(reader: StateReader, target: StateTarget, a: int, b: int) -> StateDiff:
+    """What a target has at batch ``b`` that it did not have at batch ``a``, key by key."""
+    older, newer = reader.stores(target, a), reader.stores(target, b)
+    # After a repartition a key may be in another partition, so all of the state is compared with all of it.
+    groups = [(older, newer)] if older != newer else [([key], [key]) for key in older]
+    sides: list[_Side] = []
+    others: list[_Side] = []
+    for number, (held, holding) in enumerate(groups):
+        keys = _touched(TargetStore(reader, target, held[0]), min(a, b), max(a, b)) if held == holding else None
+        before, after = _side(reader, target, held, a, keys, number), _side(reader, target, holding, b, keys, number)
+        unlike = _unequal(before.rows, after.rows)
+        sides.append(before.take(unlike[0]))
+        others.append(after.take(unlike[1]))
+    return _paired(reader, target, _joined(sides), _joined(others), b)
+
+
+@dataclass(frozen=True)
+class _Side:
+    """Rows at one of the two batches; ``group`` says within what a key is looked for on the other side."""
+
+    rows: Records
+    partition: np.ndarray
+    group: np.ndarray
+
+    def take(self, chosen: np.ndarray) -> _Side:
+        return _Side(self.rows.take(chosen), self.partition[chosen], self.group[chosen])
+
+
+def _side(
+    reader: StateReader, target: StateTarget, stores: list[StoreKey], batch: int, keys: KeyFilter | None, group: int
+) -> _Side:
+    parts = [reader.whole_values(target, TargetStore(reader, target, key).rows(batch, keys), batch) for key in stores]
+    numbers = [np.full(len(part), key.partition_id, np.int32) for part, key in zip(parts, stores, strict=True)]
+    rows = one_after_another(parts)
+    return _Side(rows, np.concatenate([*numbers, np.zeros(0, np.int32)]), np.full(len(rows), group))
+
+
+def _joined(sides: list[_Side]) -> _Side:
+    nothing = np.zeros(0, np.int32)
+    return _Side(
+        one_after_another([side.rows for side in sides]),
+        np.concatenate([*(side.partition for side in sides), nothing]),
+        np.concatenate([*(side.group for side in sides), nothing.astype(np.int64)]),
+    )
+
+
+def _touched(store: TargetStore, older: int, newer: int) -> KeyFilter | None:
+    """The keys that the batches after ``older`` and up to ``newer`` wrote; None when that cannot be told."""
+    found = []
+    for batch in range(older + 1, newer + 1):
+        changes = store.changes(batch)
+        if changes is None:
+            return _in_tables_of_one(store, older, newer)
+        found.append(changes)
+    whole = one_after_another(found)
+    return None if whole.has_ranges else TheseKeys(whole)
+
+
+def _in_tables_of_one(store: TargetStore, older: int, newer: int) -> KeyFilter | None:
+    tables = [store.tables(batch) for batch in (older, newer)]
+    if tables[0] is None or tables[1] is None:
+        return None
+    apart = sorted(tables[0] ^ tables[1])
+    return TheseKeys(store.table_records(apart, newer))
+
+
+def _unequal(before: Records, after: Records) -> tuple[np.ndarray, np.ndarray]:
+    """Which rows of each side are not the same on the other."""
+    both = one_after_another([before, after])
+    kept = np.ones(len(both), bool)
+    if len(before) and len(after):
+        hashes = hash_keys(both.keys, both.key_start, both.key_length)
+        order = np.lexsort((np.arange(len(both)), hashes))
+        first, second = order[:-1], order[1:]
+        pairs = (hashes[first] == hashes[second]) & (first < len(before)) & (second >= len(before))
+        first, second = first[pairs], second[pairs]
+        equal = same_keys(both, first, second) & same_values(both, first, second)
+        kept[first[equal]] = kept[second[equal]] = False
+    return kept[: len(before)], kept[len(before) :]
+
+
+def _paired(reader: StateReader, target: StateTarget, before: _Side, after: _Side, batch: int) -> StateDiff:
+    old = reader.whole_answer(target, before.rows, before.partition, batch)
+    new = reader.whole_answer(target, after.rows, after.partition, batch)
+    rows = _matched(before, after)
+    old_keyed, new_keyed = old.keyed(), new.keyed()
+    change = np.where(rows[:, 1] < 0, REMOVED, np.where(rows[:, 0] < 0, ADDED, CHANGED))
+    return StateDiff(
+        new,
+        pa.array(change, pa.string()),
+        _first_of(new_keyed["key"], old_keyed["key"], rows),
+        _only(old_keyed["value"]).take(_indices(rows[:, 0])),
+        _only(new_keyed["value"]).take(_indices(rows[:, 1])),
+        _first_of(new_keyed["partition_id"], old_keyed["partition_id"], rows),
+    )
+
+
+def _matched(before: _Side, after: _Side) -> np.ndarray:
+    """Pairs of row numbers, -1 for none: the changed and added in their order, then the removed."""
+    older = {(group, before.rows.key(number)): number for number, group in enumerate(before.group.tolist())}
+    pairs = [
+        (older.pop((group, after.rows.key(number)), -1), number) for number, group in enumerate(after.group.tolist())
+    ]
+    pairs += [(number, -1) for number in older.values()]
+    return np.array(pairs, np.int64).reshape(-1, 2)
+
+
+def _indices(numbers: np.ndarray) -> pa.Array:
+    return pa.array(numbers, mask=numbers < 0)
+
+
+def _only(column: pa.ChunkedArray) -> pa.Array:
+    return column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
+
+
+def _first_of(newer: pa.ChunkedArray, older: pa.ChunkedArray, rows: np.ndarray) -> pa.Array:
+    """The newer side's value, or the older side's where the newer has none."""
+    both = pa.concat_arrays([_only(newer), _only(older)])
+    return both.take(pa.array(np.where(rows[:, 1] >= 0, rows[:, 1], rows[:, 0] + len(newer))))
