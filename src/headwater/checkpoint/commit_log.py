@@ -61,7 +61,8 @@ def parse_commit(data: bytes, path: str) -> CommitEntry:
     """Read one file of ``commits/``; Spark before 2.4 wrote ``{}`` or nothing after the version."""
     text = LogText.from_bytes(data, path)
     version = text.version(path, newest=NEWEST_VERSION)
-    metadata = json_object(text.body[0], path) if text.body and text.body[0].strip() else {}
+    about = text.body[:1]
+    metadata = json_object(about[0], path) if about and about[0].strip() else {}
     known = "nextBatchWatermarkMs" in metadata
     return CommitEntry(
         text,

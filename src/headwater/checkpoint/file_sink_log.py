@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from headwater.checkpoint.compactible_log import LogNames
 from headwater.checkpoint.files import Files
 from headwater.checkpoint.layout import SINK_LOG
-from headwater.checkpoint.logtext import LogText, json_object, read_bytes, string, whole_number
+from headwater.checkpoint.logtext import LogText, entries_of, json_object, read_bytes, string, whole_number
 
 NEWEST_VERSION = 1
 VERSION_LINE = "v1"
@@ -56,7 +56,7 @@ class FileSinkLog:
 
     def __init__(self, files: Files) -> None:
         self.files = files
-        self.names = LogNames.of(entry.name for entry in files.entries(SINK_LOG) if not entry.is_folder)
+        self.names = LogNames.of(entry.name for entry in entries_of(files, SINK_LOG) if not entry.is_folder)
 
     def path_of(self, number: int) -> str:
         return f"{SINK_LOG}/{self.names.by_id[number]}"

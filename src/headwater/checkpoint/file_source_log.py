@@ -8,7 +8,7 @@ from functools import lru_cache
 
 from headwater.checkpoint.compactible_log import LogNames
 from headwater.checkpoint.files import Files
-from headwater.checkpoint.logtext import LogText, json_object, read_bytes, string, whole_number
+from headwater.checkpoint.logtext import LogText, entries_of, json_object, read_bytes, string, whole_number
 
 NEWEST_VERSION = 1
 VERSION_LINE = "v1"
@@ -62,12 +62,15 @@ class FileSourceLog:
     def __init__(self, files: Files, folder: str) -> None:
         self.files = files
         self.folder = folder
-        self.names = LogNames.of(entry.name for entry in files.entries(folder) if not entry.is_folder)
+        self.names = LogNames.of(entry.name for entry in entries_of(files, folder) if not entry.is_folder)
         self._read = lru_cache(maxsize=64)(self._read_file)
+        self._bytes = lru_cache(maxsize=1)(self._read_bytes)
+
+    def _read_bytes(self, name: str) -> bytes:
+        return read_bytes(self.files, f"{self.folder}/{name}")
 
     def _read_file(self, name: str) -> FileSourceEntries:
-        path = f"{self.folder}/{name}"
-        return parse_file_source_log(read_bytes(self.files, path), path)
+        return parse_file_source_log(self._bytes(name), f"{self.folder}/{name}")
 
     def entries_at(self, number: int) -> tuple[FileEntry, ...] | None:
         """The input files of one log offset, None when no file of the log has them any more."""
@@ -90,6 +93,19 @@ class FileSourceLog:
                 return None
             found += entries
         return tuple(found)
+
+    def count_between(self, after: int, upto: int) -> int | None:
+        """How many input files the log offsets in (after, upto] have, without taking large compact files apart."""
+        if upto - after > MOST_OFFSETS_IN_A_BATCH:
+            return None
+        total = 0
+        for number in range(after + 1, upto + 1):
+            name = self.names.holder_of(number)
+            if name is None:
+                return None
+            own = name == str(number)
+            total += len(self._read(name).entries) if own else self._bytes(name).count(b'"batchId":%d}' % number)
+        return total
 
     def everything_upto(self, number: int) -> tuple[FileEntry, ...] | None:
         """All input files seen up to a log offset, oldest first, None when the log no longer tells."""

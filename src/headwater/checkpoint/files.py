@@ -115,11 +115,21 @@ class LocalFiles:
         return sorted((entry for entry in listed if entry), key=lambda entry: entry.name)
 
     def tree(self, folder: str) -> dict[str, list[str]]:
-        root = str(self.path_of(folder))
-        found = {}
-        for place, _, held in os.walk(root):
-            below = place[len(root) :].strip("/").replace(os.sep, "/")
-            found["/".join(part for part in (folder, below) if part)] = held
+        found: dict[str, list[str]] = {}
+        waiting = [folder]
+        while waiting:
+            place = waiting.pop()
+            names: list[str] = []
+            try:
+                with os.scandir(self.path_of(place)) as held:
+                    for item in held:
+                        if item.is_dir():
+                            waiting.append(f"{place}/{item.name}" if place else item.name)
+                        else:
+                            names.append(item.name)
+            except (FileNotFoundError, NotADirectoryError):
+                continue
+            found[place] = names
         return found
 
     def write(self, path: str, data: bytes) -> None:

@@ -12,7 +12,7 @@ from headwater.checkpoint.layout import SOURCES
 from headwater.checkpoint.logs import CheckpointLogs
 from headwater.checkpoint.offset_log import OffsetEntry
 from headwater.checkpoint.rewindable import missing_logs, missing_state, state_obstacle
-from headwater.checkpoint.source_offsets import SourceRange, log_offset, source_range
+from headwater.checkpoint.source_offsets import SourceRange, log_offset, offset_value, source_range
 from headwater.core.errors import CheckpointUnreadable
 from headwater.core.ids import BatchId, StateVersion, version_written_by
 
@@ -164,7 +164,7 @@ class History:
                 earlier.get(source.name),
                 source.text,
                 start_known=start_known,
-                hint=self.logs.hint(source.name),
+                hint=self.logs.hint(source.name, offset_value(source.text)),
                 provider=source.provider,
             )
             counts_files = reads.kind in ("files", "table") and start_known
@@ -177,10 +177,9 @@ class History:
         if not reads.moved or end is None or start is None:
             return replace(reads, files=0 if not reads.moved else None)
         try:
-            entries = self.source_log(reads.name).entries_between(start, end)
+            return replace(reads, files=self.source_log(reads.name).count_between(start, end))
         except CheckpointUnreadable:
-            entries = None
-        return replace(reads, files=None if entries is None else len(entries))
+            return reads
 
     def source_log(self, name: str) -> FileSourceLog:
         """A file source's log."""

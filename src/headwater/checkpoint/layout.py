@@ -15,6 +15,10 @@ SINK_LOG = "_spark_metadata"
 SST_FOLDER, LOG_FOLDER = "SSTs", "logs"
 COMPACT = ".compact"
 
+SNAPSHOT_SUFFIXES = (".zip", ".snapshot")
+CHANGES_SUFFIXES = (".changelog", ".delta")
+Kind = Literal["snapshot", "changes"]
+
 _STATE_FILE = re.compile(r"([0-9]{1,18})(?:_([^./]+))?\.(zip|snapshot|changelog|delta)")
 _LOG_NAME = re.compile(r"[0-9]{1,18}")
 _TEMPORARY = re.compile(r"\..+\.tmp(\.crc)?|_temporary|.*\.headwater\.tmp")
@@ -26,7 +30,7 @@ class StateFile:
 
     name: str
     version: int
-    kind: Literal["snapshot", "changes"]
+    kind: Kind
     unique_id: str | None = None
 
 
@@ -35,7 +39,7 @@ def state_file(name: str) -> StateFile | None:
     matched = _STATE_FILE.fullmatch(name)
     if not matched:
         return None
-    kind: Literal["snapshot", "changes"] = "snapshot" if matched[3] in ("zip", "snapshot") else "changes"
+    kind: Kind = "snapshot" if f".{matched[3]}" in SNAPSHOT_SUFFIXES else "changes"
     return StateFile(name, int(matched[1]), kind, matched[2])
 
 

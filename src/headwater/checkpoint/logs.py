@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from headwater.checkpoint.commit_log import CommitEntry, parse_commit
 from headwater.checkpoint.files import Entry, Files
 from headwater.checkpoint.job_record import JobRecord, read_job_record
 from headwater.checkpoint.layout import COMMITS, METADATA, OFFSETS, SOURCES, STATE, batch_id, log_id
-from headwater.checkpoint.logtext import broken, read_bytes
+from headwater.checkpoint.logtext import broken, entries_of, read_bytes, tree_of
 from headwater.checkpoint.offset_log import OffsetEntry, parse_offsets
 from headwater.checkpoint.operator_metadata import (
     OperatorMetadata,
@@ -20,7 +20,7 @@ from headwater.checkpoint.operator_metadata import (
     version_2_folder,
 )
 from headwater.checkpoint.query_metadata import QueryMetadata, parse_query_metadata
-from headwater.checkpoint.source_offsets import NO_HINT, SourceHint, hint_from_source_log
+from headwater.checkpoint.source_offsets import NO_HINT, SourceHint, hint_from_source_log, kind_by_shape
 from headwater.checkpoint.state_tree import StateTree
 from headwater.core.errors import CheckpointUnreadable
 from headwater.core.ids import StateVersion, StoreKey, batch_that_wrote
@@ -49,7 +49,7 @@ class BatchLog(Generic[Parsed]):
     def entries(self) -> dict[int, Entry]:
         """The files by batch; Spark takes ``07`` for 7 as well, the shortest name wins here."""
         found: dict[int, Entry] = {}
-        for entry in sorted(self._files.entries(self.folder), key=lambda entry: -len(entry.name)):
+        for entry in sorted(entries_of(self._files, self.folder), key=lambda entry: -len(entry.name)):
             number = batch_id(entry.name)
             if number is not None and not entry.is_folder:
                 found[number] = entry
@@ -99,7 +99,7 @@ class CheckpointLogs:
         self.files = files
         self.offsets: BatchLog[OffsetEntry] = BatchLog(files, OFFSETS, parse_offsets)
         self.commits: BatchLog[CommitEntry] = BatchLog(files, COMMITS, parse_commit)
-        self._hints: dict[str, SourceHint] = {}
+        self._hints: dict[tuple[str, bool], SourceHint] = {}
 
     @cached_property
     def batch_ids(self) -> tuple[int, ...]:
@@ -119,7 +119,7 @@ class CheckpointLogs:
     @cached_property
     def state(self) -> StateTree:
         """All stores, from one listing. The ids in format 2's file names come from the commits, when asked for."""
-        return StateTree(self.files.tree(STATE), self._unique_id)
+        return StateTree(tree_of(self.files, STATE), self._unique_id)
 
     def _unique_id(self, store: StoreKey, version: int) -> str | None:
         commit = self.commits.get(batch_that_wrote(StateVersion(version)))
@@ -134,11 +134,13 @@ class CheckpointLogs:
         except CheckpointUnreadable:
             return None
 
-    def hint(self, source: str) -> SourceHint:
-        """What a source's own log, or the job's record, says about it."""
-        if source not in self._hints:
-            self._hints[source] = self._with_record(self._hint_from_log(source), only=self._one_source)
-        return self._hints[source]
+    def hint(self, source: str, value: Any = None) -> SourceHint:
+        """What is known of a source besides its offset ``value``. Its own log is read only if the offset leaves doubt."""
+        certain = kind_by_shape(value) not in (None, "kafka")
+        if (source, certain) not in self._hints:
+            found = NO_HINT if certain else self._hint_from_log(source)
+            self._hints[source, certain] = self._with_record(found, only=self._one_source)
+        return self._hints[source, certain]
 
     @cached_property
     def _one_source(self) -> bool:
@@ -147,7 +149,7 @@ class CheckpointLogs:
 
     def _hint_from_log(self, source: str) -> SourceHint:
         folder = f"{SOURCES}/{source}"
-        first = _first_log_name(entry.name for entry in self.files.entries(folder) if not entry.is_folder)
+        first = _first_log_name(entry.name for entry in entries_of(self.files, folder) if not entry.is_folder)
         if first is None:
             return NO_HINT
         try:

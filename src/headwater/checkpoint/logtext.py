@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from headwater.checkpoint.files import Files
+from headwater.checkpoint.files import Entry, Files
 from headwater.core.errors import CheckpointUnreadable
 
 _VERSION = re.compile(r"v([0-9]{1,9})")
@@ -71,6 +71,23 @@ def read_bytes(files: Files, path: str) -> bytes:
         raise broken("missing-file", path, "is not there") from None
     except OSError as error:
         raise broken("unreadable-file", path, f"cannot be read: {error.strerror or error}") from None
+
+
+def entries_of(files: Files, folder: str) -> list[Entry]:
+    """A folder's entries; one that may not be looked into is a refusal."""
+    try:
+        return files.entries(folder)
+    except OSError as error:
+        raise broken("unreadable-file", folder or ".", f"cannot be listed: {error.strerror or error}") from None
+
+
+def tree_of(files: Files, folder: str) -> dict[str, list[str]]:
+    """The names in every folder below one; what may not be looked into is a refusal."""
+    try:
+        return files.tree(folder)
+    except OSError as error:
+        where = error.filename or folder or "."
+        raise broken("unreadable-file", str(where), f"cannot be listed: {error.strerror or error}") from None
 
 
 def json_value(text: str, path: str) -> Any:

@@ -46,9 +46,10 @@ def parse_offsets(data: bytes, path: str) -> OffsetEntry:
     """Read one file of ``offsets/``; raises ``CheckpointUnreadable`` with a code that says what is wrong with it."""
     text = LogText.from_bytes(data, path)
     version = text.version(path, newest=NEWEST_VERSION)
-    if not text.body:
+    body = text.body
+    if not body:
         raise broken("torn-file", path, "ends after its version line")
-    about, *lines = text.body
+    about, *lines = body
     metadata = json_object(about, path) if about.strip() else {}
     if version == 2 and not metadata:
         raise broken("bad-json", path, "is of version 2 and lacks its metadata line")

@@ -60,7 +60,7 @@ def offset_value(text: str | None) -> Any:
 
 def kind_of(value: Any, hint: SourceHint = NO_HINT, provider: str | None = None) -> str:
     """The source's kind, by its offset's shape, then by what is known from elsewhere."""
-    by_shape = _kind_by_shape(value)
+    by_shape = kind_by_shape(value)
     if by_shape == "files" and hint.kind == "table":
         return "table"
     if by_shape:
@@ -72,7 +72,7 @@ def kind_of(value: Any, hint: SourceHint = NO_HINT, provider: str | None = None)
     return provider or "unknown"
 
 
-def _kind_by_shape(value: Any) -> str | None:
+def kind_by_shape(value: Any) -> str | None:
     if not isinstance(value, dict) or not value:
         return None
     if _is_number(value.get("logOffset")):

@@ -8,9 +8,10 @@ file of that version is taken.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 
-from headwater.checkpoint.layout import StateFile, state_file
+from headwater.checkpoint.layout import CHANGES_SUFFIXES, SNAPSHOT_SUFFIXES, Kind, StateFile, state_file
 
 UniqueIdOf = Callable[[int], str | None]
 
@@ -27,61 +28,70 @@ class Recipe:
     changes: tuple[str, ...]
 
 
-@dataclass
 class StoreFiles:
-    """A store's files by version. Ask it what it can build, and from what."""
+    """A store's files. Ask it what it can build, and from what.
 
-    snapshots: dict[int, list[StateFile]] = field(default_factory=dict)
-    changes: dict[int, list[StateFile]] = field(default_factory=dict)
-    unique_id_of: UniqueIdOf = no_unique_ids
-    _known: dict[int, bool] = field(default_factory=dict)
+    Names are looked up as long as that is enough, and taken apart only when it is not: folders can be large.
+    """
+
+    def __init__(self, names: Iterable[str] = (), unique_id_of: UniqueIdOf = no_unique_ids) -> None:
+        self._names = frozenset(names)
+        self._known: dict[int, bool] = {}
+        self.unique_id_of = unique_id_of
 
     @classmethod
     def of(cls, names: Iterable[str], unique_id_of: UniqueIdOf = no_unique_ids) -> StoreFiles:
-        found = cls(unique_id_of=unique_id_of)
-        for name in names:
-            if name[:1] == "." or name[-4:] == ".crc":
-                continue
+        return cls(names, unique_id_of)
+
+    @cached_property
+    def _by_kind(self) -> dict[str, dict[int, list[StateFile]]]:
+        found: dict[str, dict[int, list[StateFile]]] = {"snapshot": {}, "changes": {}}
+        for name in sorted(self._names):
             held = state_file(name)
             if held is not None:
-                by_version = found.snapshots if held.kind == "snapshot" else found.changes
-                by_version.setdefault(held.version, []).append(held)
+                found[held.kind].setdefault(held.version, []).append(held)
         return found
 
     @property
+    def snapshots(self) -> dict[int, list[StateFile]]:
+        """Every snapshot by version; several for one version only in format 2."""
+        return self._by_kind["snapshot"]
+
+    @property
+    def changes(self) -> dict[int, list[StateFile]]:
+        """Every file of changes by version."""
+        return self._by_kind["changes"]
+
+    @cached_property
     def versions(self) -> list[int]:
         """Every version of which there is a file, whether it can be built or not."""
         return sorted(self.snapshots.keys() | self.changes.keys())
 
     @property
     def newest(self) -> int | None:
-        return max(self.snapshots.keys() | self.changes.keys(), default=None)
+        return self.versions[-1] if self.versions else None
 
-    @property
+    @cached_property
     def has_unique_ids(self) -> bool:
         """Whether this store was written in checkpoint format 2."""
-        return any(
-            held.unique_id is not None
-            for by_version in (self.snapshots, self.changes)
-            for versions in by_version.values()
-            for held in versions
-        )
+        return any("_" in name and (held := state_file(name)) and held.unique_id for name in self._names)
 
     def snapshot_at(self, version: int) -> StateFile | None:
-        return self._true_one(self.snapshots.get(version), version)
+        return self._true_one(version, SNAPSHOT_SUFFIXES, "snapshot")
 
     def changes_at(self, version: int) -> StateFile | None:
-        return self._true_one(self.changes.get(version), version)
+        return self._true_one(version, CHANGES_SUFFIXES, "changes")
 
-    def _true_one(self, candidates: list[StateFile] | None, version: int) -> StateFile | None:
-        if not candidates:
-            return None
-        if len(candidates) == 1 and candidates[0].unique_id is None:
-            return candidates[0]
-        wanted = self.unique_id_of(version)
-        if wanted is None:
-            return candidates[0]
-        return next((held for held in candidates if held.unique_id == wanted), None)
+    def _true_one(self, version: int, suffixes: tuple[str, str], kind: Kind) -> StateFile | None:
+        wanted = self.unique_id_of(version) if self.has_unique_ids else None
+        if self.has_unique_ids and wanted is None:
+            candidates = self._by_kind[kind].get(version)
+            return candidates[0] if candidates else None
+        stem = str(version) if wanted is None else f"{version}_{wanted}"
+        for suffix in suffixes:
+            if stem + suffix in self._names:
+                return StateFile(stem + suffix, version, kind, wanted)
+        return None
 
     def can_build(self, version: int) -> bool:
         """Version 0 is the empty store, which is always to be had."""

@@ -45,7 +45,8 @@ def _source_logs(scene: Scene) -> Iterator[Finding]:
     latest = scene.last_planned
     entry = None if latest is None else scene.logs.offsets.get(latest)
     for source in entry.sources if entry else ():
-        kind = kind_of(offset_value(source.text), scene.logs.hint(source.name))
+        value = offset_value(source.text)
+        kind = kind_of(value, scene.logs.hint(source.name, value))
         parse = {"files": parse_file_source_log, "kafka": _first_offset, "rate": _first_offset}.get(kind)
         folder = f"{SOURCES}/{source.name}"
         for name in scene.tree.get(folder, ()) if parse else ():

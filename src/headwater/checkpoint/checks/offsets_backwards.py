@@ -32,7 +32,7 @@ def _steps(scene: Scene, before: OffsetEntry, after: OffsetEntry, path: str) -> 
             yield Finding("error", "offsets-backwards", path, message)
             continue
         value = offset_value(source.text)
-        step, what = step_between(kind_of(value, scene.logs.hint(source.name)), offset_value(first), value)
+        step, what = step_between(kind_of(value, scene.logs.hint(source.name, value)), offset_value(first), value)
         if step == "backward":
             message = f"goes back in source {source.name}: {what}; rows would be read twice"
             yield Finding("error", "offsets-backwards", path, message)

@@ -10,6 +10,7 @@ from headwater.checkpoint.files import Entry, Files
 from headwater.checkpoint.history import History
 from headwater.checkpoint.layout import OURS, is_temporary, join
 from headwater.checkpoint.logs import CheckpointLogs
+from headwater.checkpoint.logtext import entries_of, tree_of
 from headwater.core.ids import StoreKey
 
 
@@ -33,7 +34,7 @@ class Scene:
     @cached_property
     def tree(self) -> dict[str, list[str]]:
         """Every folder of Spark's with the names of its files; our own folder is left out."""
-        found = self.files.tree("")
+        found = tree_of(self.files, "")
         return {folder: sorted(names) for folder, names in sorted(found.items()) if folder.split("/")[0] != OURS}
 
     def paths(self) -> Iterator[str]:
@@ -56,7 +57,7 @@ class Scene:
         """A file's size and time; its folder is looked at once."""
         folder, _, name = path.rpartition("/")
         if folder not in self._entries:
-            self._entries[folder] = {entry.name: entry for entry in self.files.entries(folder)}
+            self._entries[folder] = {entry.name: entry for entry in entries_of(self.files, folder)}
         return self._entries[folder].get(name)
 
     @property

@@ -17,7 +17,7 @@ def check(scene: Scene) -> Iterator[Finding]:
     for source in entry.sources if entry else ():
         value = offset_value(source.text)
         position = log_offset(value)
-        if position is not None and kind_of(value, scene.logs.hint(source.name)) in ("files", "table"):
+        if position is not None and kind_of(value, scene.logs.hint(source.name, value)) in ("files", "table"):
             folder = f"{SOURCES}/{source.name}"
             names = LogNames.of(scene.tree.get(folder, ()))
             yield from _compared(names, position, folder, scene.logs.offsets.path(latest or 0))
