@@ -7,6 +7,7 @@ import os
 import signal
 import socket
 import subprocess
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -59,8 +60,10 @@ def test_running_broker_does_not_change_its_port(broker: Broker) -> None:
 def test_broker_is_bound_to_loopback(broker: Broker) -> None:
     """Its two listeners, for clients and for the controller, are closed to other machines."""
     loopback = {"0100007F", "0000000000000000FFFF00000100007F"}
-    handles = Path(f"/proc/{status(broker.data)['pid']}/fd").iterdir()
-    ours = {os.readlink(handle).removeprefix("socket:[").removesuffix("]") for handle in handles}
+    ours = set()
+    for handle in Path(f"/proc/{status(broker.data)['pid']}/fd").iterdir():
+        with suppress(FileNotFoundError):
+            ours.add(str(handle.readlink()).removeprefix("socket:[").removesuffix("]"))
     tables = [Path("/proc/net/tcp").read_text(), Path("/proc/net/tcp6").read_text()]
     sockets = [line.split() for table in tables for line in table.splitlines()[1:]]
     listening = [fields[1].split(":")[0] for fields in sockets if fields[3] == "0A" and fields[9] in ours]
