@@ -53,8 +53,7 @@ def everything_said(contents: Contents) -> Iterator[str]:
 def originals() -> list[Contents]:
     """Small checkpoints more often than large ones: it is the shapes that matter."""
     found = [as_memory_files(name).contents for name in corpus_names()]
-    small = [contents for contents in found if len(contents) <= 200]
-    return found + small * 3
+    return found + sorted(found, key=len)[: len(found) // 2] * 6
 
 
 @pytest.mark.parametrize("turn", range(ROUNDS))
