@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 from pyspark.sql.streaming import StreamingQuery
 
 from headwater.checkpoint.commit_log import parse_commit
@@ -19,6 +17,7 @@ from headwater.checkpoint.offset_log import parse_offsets
 from headwater.jobs.endpoints import Decoding, Rate, Table
 from headwater.jobs.job import Job
 from headwater.jobs.rules import check_job
+from headwater.spark.capture import captured_rows
 from headwater.spark.decoding import decode_lines, parse_schema
 from headwater.spark.failures import root_cause
 from headwater.spark.prepared import prepare_job
@@ -111,10 +110,8 @@ class Driver:
     def _on_batch(self, batch: DataFrame, batch_id: int) -> None:
         if self._crash is Crash.BEFORE_BATCH:
             raise RuntimeError(PLANNED_CRASH)
-        rows = self.job(batch) if self.job.per_batch else batch
-        columns = [F.col(f"`{name}`") for name in rows.columns]
-        texts = rows.select(F.to_json(F.struct(*columns), {"ignoreNullFields": "false"})).collect()
-        self._runs.append(BatchRun(batch_id, [json.loads(text[0]) for text in texts]))
+        rows = captured_rows(self.job(batch) if self.job.per_batch else batch)
+        self._runs.append(BatchRun(batch_id, rows))
         if self._crash is Crash.AFTER_OUTPUT:
             raise RuntimeError(PLANNED_CRASH)
         if self._crash is Crash.AFTER_COMMIT:
