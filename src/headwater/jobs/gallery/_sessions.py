@@ -1,32 +1,30 @@
 """What a session is, for the two forms of user-sessions that keep them in custom state.
 
 These are the rules of Spark's ``session_window``: events at most ``gap`` apart belong together, and a session is closed
-when the watermark reaches its last event + ``gap``.
+when the watermark reaches its last event + ``gap``. Times are microseconds, as Spark itself counts them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import datetime, timedelta
 from typing import NamedTuple
 
-ONE_MS = timedelta(milliseconds=1)
-EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001  Spark hands timestamps to Python without a zone, in UTC
+MICROS_PER_MS = 1000
 
 
 class Session(NamedTuple):
     """Its first event, its last event and how many there are."""
 
-    start: datetime
-    end: datetime
+    start: int
+    end: int
     events: int
 
-    def closes_at_ms(self, gap: timedelta) -> int:
-        """The first watermark that closes the session."""
-        return -((EPOCH - self.end - gap) // ONE_MS)
+    def closes_at_ms(self, gap: int) -> int:
+        """The first watermark that closes the session: watermarks are whole milliseconds, so this rounds up."""
+        return -(-(self.end + gap) // MICROS_PER_MS)
 
 
-def merged(sessions: Iterable[Session], gap: timedelta) -> list[Session]:
+def merged(sessions: Iterable[Session], gap: int) -> list[Session]:
     """Sessions that an event brought together become one; a user can have several that are still open."""
     found: list[Session] = []
     for one in sorted(sessions):

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias
 
 import pandas as pd
 from pyspark.sql.streaming.state import GroupState
 
-from headwater.jobs.gallery._durations import duration
-from headwater.jobs.gallery._sessions import ONE_MS, Session, merged
+from headwater.jobs.gallery._durations import microseconds, milliseconds
+from headwater.jobs.gallery._sessions import Session, merged
 
-STATE = "sessions ARRAY<STRUCT<start: TIMESTAMP, end: TIMESTAMP, events: BIGINT>>"
+# An array of structs would be the natural type; PySpark 4.2.0 cannot pass the schema of an array to its workers.
+STATE = "sessions STRING"
 
 PerUser: TypeAlias = Callable[[Any, Iterator[pd.DataFrame], GroupState], Iterator[pd.DataFrame]]
 
@@ -22,12 +24,11 @@ def sessions_per_user(gap: str, timeout: str, mode: str) -> PerUser:
     With timeout="event" the watermark closes a session. With timeout="processing" the clock does: everything from a
     user is one session until nothing has come for as long as the gap.
     """
-    silence, by_watermark, gives_changes = duration(gap), timeout == "event", mode == "update"
+    silence, by_watermark, gives_changes = microseconds(gap), timeout == "event", mode == "update"
 
     def sessions_of(key: Any, frames: Iterator[pd.DataFrame], state: GroupState) -> Iterator[pd.DataFrame]:
-        before = [Session(*one) for one in state.get[0]] if state.exists else []
-        events = [] if state.hasTimedOut else [at.to_pydatetime() for frame in frames for at in frame["event_time"]]
-        new = [Session(at, at, 1) for at in events]
+        before = [Session(*one) for one in json.loads(state.get[0])] if state.exists else []
+        new = [] if state.hasTimedOut else [Session(at, at, 1) for frame in frames for at in frame["at"].tolist()]
         if by_watermark:
             after = merged([*before, *new], silence)
             watermark_ms = state.getCurrentWatermarkMs()
@@ -43,12 +44,12 @@ def sessions_per_user(gap: str, timeout: str, mode: str) -> PerUser:
         if not sessions:
             state.remove()
             return
-        state.update(([tuple(one) for one in sessions],))
+        state.update((json.dumps(sessions),))
         if by_watermark:
             # Spark's time-out comes when the watermark is past this time, ours when it has reached it.
             state.setTimeoutTimestamp(min(one.closes_at_ms(silence) for one in sessions) - 1)
         else:
-            state.setTimeoutDuration(silence // ONE_MS)
+            state.setTimeoutDuration(milliseconds(gap))
 
     return sessions_of
 
@@ -56,8 +57,5 @@ def sessions_per_user(gap: str, timeout: str, mode: str) -> PerUser:
 def _all_in_one(sessions: list[Session]) -> list[Session]:
     if not sessions:
         return []
-    return [
-        Session(
-            min(one.start for one in sessions), max(one.end for one in sessions), sum(one.events for one in sessions)
-        )
-    ]
+    starts, ends, events = zip(*sessions, strict=True)
+    return [Session(min(starts), max(ends), sum(events))]

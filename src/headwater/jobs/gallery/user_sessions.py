@@ -16,7 +16,7 @@ from headwater import Files, Job
 from headwater.jobs.gallery._sessions_in_pandas import STATE, sessions_per_user
 from headwater.jobs.gallery._sessions_with_timers import OpenSessions
 
-SESSION = "user STRING, start TIMESTAMP, end TIMESTAMP, events BIGINT"
+MICROS = "user STRING, start BIGINT, end BIGINT, events BIGINT"
 
 
 def user_sessions(
@@ -39,19 +39,25 @@ def user_sessions(
             F.min("event_time").alias("start"), F.max("event_time").alias("end"), F.count("*").alias("events")
         )
         return sessions.drop("session_window")
-    closing = F.col("event_time") + F.expr(f"INTERVAL '{gap}'")
     users = (
         events.where("event_time IS NOT NULL")
-        .withColumn("closing", closing)
+        .select(
+            "user", F.unix_micros("event_time").alias("at"), (F.expr(f"event_time + INTERVAL '{gap}'")).alias("closing")
+        )
         .withWatermark("closing", f"{watermark} {gap}")
         .groupBy("user")
     )
     if form == "transform_with_state":
-        return users.transformWithState(OpenSessions(gap, mode), SESSION, mode, "EventTime")
+        return _as_times(users.transformWithState(OpenSessions(gap, mode), MICROS, mode, "EventTime"))
     if form == "pandas":
         clock = {"event": "EventTimeTimeout", "processing": "ProcessingTimeTimeout"}[timeout]
-        return users.applyInPandasWithState(sessions_per_user(gap, timeout, mode), SESSION, STATE, mode, clock)
+        per_user = sessions_per_user(gap, timeout, mode)
+        return _as_times(users.applyInPandasWithState(per_user, MICROS, STATE, mode, clock))
     raise ValueError(f"form={form!r}: session_window, transform_with_state or pandas is wanted")
+
+
+def _as_times(sessions: DataFrame) -> DataFrame:
+    return sessions.select("user", *(F.timestamp_micros(name).alias(name) for name in ("start", "end")), "events")
 
 
 USER_SESSIONS = Job(
