@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
 
 from cli.running import Command
 from corpus_support import load
+from headwater.timemachine.executor import Executor
 
 
 @pytest.fixture
@@ -76,3 +78,59 @@ def test_changes_nothing(command: Command, path: Path) -> None:
     before = {file: (file.read_bytes(), file.stat().st_mtime_ns) for file in path.rglob("*") if file.is_file()}
     command("fsck", path)
     assert {file: (file.read_bytes(), file.stat().st_mtime_ns) for file in path.rglob("*") if file.is_file()} == before
+
+
+def contents(path: Path) -> dict[str, bytes]:
+    """Spark's own files."""
+    every = {str(file.relative_to(path)): file.read_bytes() for file in path.rglob("*") if file.is_file()}
+    return {name: data for name, data in every.items() if not name.startswith("_headwater/")}
+
+
+def test_repair_sets_leftovers_aside_and_undo_puts_them_back(command: Command, path: Path) -> None:
+    """Leftover checksums and old temporary files go into the quarantine; undo restores every byte."""
+    (path / "commits/.44.crc").write_bytes(b"crc\0")
+    (path / "offsets/.10.0a1b.tmp").write_bytes(b"v1")
+    os.utime(path / "offsets/.10.0a1b.tmp", (1, 1))
+    before = contents(path)
+    ran = command("fsck", path, "--repair", "--yes")
+    assert ran.status == 0
+    assert ran.err.splitlines()[-1] == "repaired; left: 1 note"
+    assert before.keys() - contents(path).keys() == {"commits/.44.crc", "offsets/.10.0a1b.tmp"}
+    assert command("undo", path, "--yes").status == 0
+    assert contents(path) == before
+
+
+def test_repair_asks_first(command: Command, path: Path) -> None:
+    """Without a terminal and without --yes the plan is shown and nothing is changed."""
+    (path / "commits/.44.crc").write_bytes(b"crc\0")
+    before = contents(path)
+    ran = command("fsck", path, "--repair")
+    assert ran.status == 2
+    assert "repair: set aside commits/.44.crc" in ran.err
+    assert contents(path) == before
+
+
+def test_repair_leaves_alone_what_it_cannot_prove(command: Command, path: Path) -> None:
+    """A torn file is told and not touched."""
+    (path / "offsets/4").write_bytes(b"v1\n{")
+    before = contents(path)
+    ran = command("fsck", path, "--repair", "--yes")
+    assert ran.status == 1
+    assert "nothing that could be repaired with proof" in ran.err
+    assert contents(path) == before
+
+
+def test_repair_ends_a_change_that_was_cut_short(command: Command, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rewind that died on its way is finished, and the checkpoint is sound again."""
+
+    def dies(self: Executor, step: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as broken:
+        broken.setattr(Executor, "_sync", dies)
+        assert command("rewind", path, "--to", "6", "--allow-missing-input", "--yes").status == 130
+    assert "interrupted-operation" in command("fsck", path).out
+    ran = command("fsck", path, "--repair", "--yes")
+    assert ran.status == 0
+    assert json.loads(command("log", path, "-n", "1", "--json").out)["status"] == "planned"
+    assert command("fsck", path).status == 0

@@ -7,7 +7,16 @@ from collections.abc import Callable, Iterator
 from headwater.checkpoint.checks.scene import Scene
 from headwater.checkpoint.file_source_log import parse_file_source_log
 from headwater.checkpoint.job_record import parse_job_record
-from headwater.checkpoint.layout import JOB_FILE, METADATA, SOURCES, STATE, log_id, parent_and_name, state_file
+from headwater.checkpoint.layout import (
+    JOB_FILE,
+    METADATA,
+    PENDING_FILE,
+    SOURCES,
+    STATE,
+    log_id,
+    parent_and_name,
+    state_file,
+)
 from headwater.checkpoint.logtext import LogText, broken, json_value, read_bytes
 from headwater.checkpoint.operator_metadata import parse_operator_metadata
 from headwater.checkpoint.query_metadata import parse_query_metadata
@@ -34,6 +43,8 @@ def _batch_logs(scene: Scene) -> Iterator[Finding]:
 
 
 def _query_metadata(scene: Scene) -> Iterator[Finding]:
+    if scene.files.exists(PENDING_FILE):
+        return  # while a change of ours is under way a notice stands here
     if scene.has(METADATA):
         yield from _tried(scene, METADATA, parse_query_metadata)
     elif scene.logs.batch_ids:
