@@ -14,6 +14,7 @@ from pyspark.sql.streaming import StreamingQuery
 
 from headwater.checkpoint.files import Files, LocalFiles
 from headwater.checkpoint.layout import JOB_FILE
+from headwater.checkpoint.progress_log import ProgressWriter
 from headwater.core.errors import ServiceUnreachable
 from headwater.jobs.endpoints import Postgres, Socket
 from headwater.jobs.job import Job
@@ -24,6 +25,7 @@ from headwater.spark.lease import check_free, running_on
 from headwater.spark.ownership import Run, check_ownership, record_of
 from headwater.spark.prepared import prepare_job
 from headwater.spark.progress import BatchProgress, ProgressListener
+from headwater.spark.recording import record_of_batch
 from headwater.timemachine.journal import read_entries
 
 POLL_SECONDS = 0.2
@@ -59,7 +61,7 @@ def run_job(
             postgres.prepare(job.writes, prepared.schema)
         generation = max((entry.number for entry in read_entries(files)), default=0)
         files.write(JOB_FILE, record_of(run).to_bytes())
-        with _watched(spark, on_batch):
+        with _watched(spark, _recording(files, on_batch)):
             with explained(f"Spark does not start {job.name}"):
                 query = prepared.start(run.checkpoint, generation=generation)
             _wait(query, stop, on_wait)
@@ -86,6 +88,17 @@ def _files_at(spark: SparkSession, checkpoint: str) -> Files:
     if "://" not in checkpoint:
         return LocalFiles(Path(checkpoint))
     return HadoopFiles(spark, checkpoint)
+
+
+def _recording(files: Files, on_batch: Callable[[BatchProgress], None]) -> Callable[[BatchProgress], None]:
+    """Each batch is written down beside the checkpoint's logs before anybody is told of it."""
+    writer = ProgressWriter(files)
+
+    def heard(batch: BatchProgress) -> None:
+        writer.add(record_of_batch(batch))
+        on_batch(batch)
+
+    return heard
 
 
 @contextmanager

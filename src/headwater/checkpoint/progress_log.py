@@ -1,0 +1,106 @@
+"""``_headwater/progress.jsonl``: what Spark alone knows of each batch, written down as ``headwater run`` hears of it.
+
+Nothing depends on it. A batch that ran again has a later line, which counts; lines of batches that were rewound stay
+until the file is replaced, and readers leave out what the logs do not have.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, fields
+
+from headwater.checkpoint.files import Files, LocalFiles
+from headwater.checkpoint.layout import OURS
+
+PROGRESS_FILE = f"{OURS}/progress.jsonl"
+OLDER_FILE = f"{OURS}/progress.older.jsonl"
+MOST_LINES = 10_000
+REMOTE_LINES, REMOTE_SECONDS = 500, 5.0
+
+
+@dataclass(frozen=True)
+class ProgressRecord:
+    """One batch as Spark reported it. Times are epoch milliseconds, rates are rows a second."""
+
+    batch_id: int
+    at_ms: int
+    input_rows: int = 0
+    input_rate: float = 0.0
+    processed_rate: float = 0.0
+    duration_ms: int = 0
+    watermark_ms: int | None = None
+    event_time_min_ms: int | None = None
+    event_time_max_ms: int | None = None
+    state_rows: int | None = None
+    state_bytes: int | None = None
+    dropped: int = 0
+    malformed: int = 0
+    lag_rows: int | None = None
+    durations_ms: dict[str, int] = field(default_factory=dict)
+
+    def to_line(self) -> str:
+        return json.dumps(asdict(self), separators=(",", ":")) + "\n"
+
+
+_NAMES = {one.name for one in fields(ProgressRecord)}
+
+
+def parse_line(line: str) -> ProgressRecord | None:
+    """None for a line that was cut short or that another version wrote."""
+    try:
+        held = json.loads(line)
+        return ProgressRecord(**{name: value for name, value in held.items() if name in _NAMES})
+    except (ValueError, TypeError, AttributeError):
+        return None
+
+
+def read_progress(files: Files) -> dict[int, ProgressRecord]:
+    """The newest record of each batch; empty where the query never ran under ``headwater run``."""
+    found: dict[int, ProgressRecord] = {}
+    for path in (OLDER_FILE, PROGRESS_FILE):
+        with suppress(OSError):
+            records = map(parse_line, files.read(path).decode("utf-8", "replace").splitlines())
+            found |= {record.batch_id: record for record in records if record}
+    return found
+
+
+class ProgressWriter:
+    """Adds lines, and starts a new file when there are ``MOST_LINES``. A line that cannot be written is given up."""
+
+    def __init__(self, files: Files) -> None:
+        self._files = files
+        self._lines = self._present()
+        self._kept: list[str] = []
+        self._written_at = 0.0
+
+    def add(self, record: ProgressRecord) -> None:
+        with suppress(Exception):  # a full disk or a lost bucket must not stop the stream
+            if isinstance(self._files, LocalFiles):
+                self._append(self._files, record.to_line())
+            else:
+                self._replace(record.to_line())
+
+    def _append(self, files: LocalFiles, line: str) -> None:
+        path = files.path_of(PROGRESS_FILE)
+        if self._lines >= MOST_LINES:
+            path.replace(files.path_of(OLDER_FILE))
+            self._lines = 0
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("a", encoding="utf-8") as out:
+            out.write(line)
+        self._lines += 1
+
+    def _replace(self, line: str) -> None:
+        """Objects cannot grow: the last few hundred lines are written whole, every few seconds."""
+        self._kept = [*self._kept, line][-REMOTE_LINES:]
+        if time.monotonic() - self._written_at >= REMOTE_SECONDS:
+            self._files.write(PROGRESS_FILE, "".join(self._kept).encode())
+            self._written_at = time.monotonic()
+
+    def _present(self) -> int:
+        if isinstance(self._files, LocalFiles):
+            with suppress(OSError):
+                return self._files.read(PROGRESS_FILE).count(b"\n")
+        return 0
