@@ -27,6 +27,8 @@ class JobRecord:
     reference: str | None = None
     """How the job was named on the command line: a gallery name, ``module:NAME`` or ``file.py:NAME``."""
     settings: Mapping[str, Any] = field(default_factory=dict)
+    table_folder: str | None = None
+    """Where the files of a table sink are: its name does not say."""
 
     def to_bytes(self) -> bytes:
         return json.dumps(asdict(self), indent=1, default=str).encode()
@@ -47,8 +49,8 @@ class JobRecord:
 
     @property
     def sink_folder(self) -> str | None:
-        """Where a file sink writes."""
-        return folder_of(self.sink) if self.sink and self.sink.startswith(FILES) else None
+        """Where a file sink, or a table's, writes."""
+        return folder_of(self.sink) if self.sink and self.sink.startswith(FILES) else self.table_folder
 
 
 def folder_of(uri: str) -> str:
@@ -67,11 +69,11 @@ def read_job_record(files: Files) -> JobRecord:
 
 def parse_job_record(data: bytes) -> JobRecord:
     value = json_object(data.decode("utf-8", "replace"), JOB_FILE)
-    job, source, sink, mode, reference = (
-        _text(value.get(name)) for name in ("job", "source", "sink", "mode", "reference")
+    job, source, sink, mode, reference, folder = (
+        _text(value.get(name)) for name in ("job", "source", "sink", "mode", "reference", "table_folder")
     )
     settings = value.get("settings")
-    return JobRecord(job, source, sink, mode, reference, settings if isinstance(settings, dict) else {})
+    return JobRecord(job, source, sink, mode, reference, settings if isinstance(settings, dict) else {}, folder)
 
 
 def _text(value: Any) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
@@ -20,9 +21,12 @@ def sink_of(files: Files, given: str | None) -> Files | None:
     from headwater.checkpoint.job_record import FILES, folder_of, read_job_record
 
     if given is None:
-        recorded = read_job_record(files).sink_folder
-        return open_files(recorded) if recorded else None
-    return open_files(folder_of(given)) if given.startswith(FILES) else None
+        folder = read_job_record(files).sink_folder
+    else:
+        folder = folder_of(given) if given.startswith(FILES) or ":" not in given else None
+    if folder is None:
+        return None
+    return open_files(folder if "://" in folder else str(Path(folder.removeprefix("file:")).absolute()))
 
 
 def confirmed(question: str, *, yes: bool) -> bool:

@@ -9,7 +9,7 @@ import typer
 from headwater.cli.app import CHANGE, app
 from headwater.cli.changing import StepProgress, confirmed, sink_of
 from headwater.cli.output import json_line, note, say
-from headwater.core.errors import ChangeRefused, UsageProblem
+from headwater.core.errors import UsageProblem
 
 if TYPE_CHECKING:
     from headwater.checkpoint.files import Files
@@ -26,6 +26,10 @@ def rewind(
         bool, typer.Option("--replan", help="Plan the next batch from what the source has then.")
     ] = False,
     sink: Annotated[str | None, typer.Option(metavar="URI", help="The query's sink, if others started it.")] = None,
+    source: Annotated[
+        str | None,
+        typer.Option(metavar="URI", help="Where to ask whether it can be read again: kafka://HOST:PORT/TOPIC."),
+    ] = None,
     allow_missing_input: Annotated[
         bool, typer.Option("--allow-missing-input", help="Go on although the source has lost records.")
     ] = False,
@@ -41,14 +45,21 @@ def rewind(
     headwater rewind visits-windows-counter --redo 5
     """
     from headwater.checkpoint.locate import open_checkpoint
+    from headwater.timemachine.executor import refuse_if_pending
+    from headwater.timemachine.rewind import refuse_if_input_gone
 
     files = open_checkpoint(checkpoint)
+    if resume and abort:
+        raise UsageProblem("bad-option", "--resume and --abort are two ways out: take one")
     if resume or abort:
         _finish(files, abort=abort)
         return
+    refuse_if_pending(files)
     last_kept = _last_kept(files, to, redo, to_time)
-    plan = _plan(files, last_kept, replan=replan, sink=sink, allow_missing_input=allow_missing_input)
+    plan = _plan(files, last_kept, replan=replan, sink=sink, source=source)
     _show(plan, as_json=as_json)
+    if not allow_missing_input:
+        refuse_if_input_gone(plan)
     if dry_run or not confirmed(f"Rewind to batch {'none' if plan.to is None else plan.to}?", yes=yes):
         return
     entry = plan.apply(progress=StepProgress())
@@ -76,22 +87,19 @@ def _last_kept(files: Files, to: str | None, redo: int | None, to_time: str | No
     return int(to) if to.isdigit() else revisions.resolve(to, history.batch_ids, history.committed_at_ms)
 
 
-def _plan(files: Files, to: int | None, *, replan: bool, sink: str | None, allow_missing_input: bool) -> RewindPlan:
-    from headwater.timemachine.executor import refuse_if_pending
+def _plan(files: Files, to: int | None, *, replan: bool, sink: str | None, source: str | None) -> RewindPlan:
     from headwater.timemachine.kafka_offsets import earliest_offsets
     from headwater.timemachine.rewind import plan_rewind
 
-    refuse_if_pending(files)
-    plan = plan_rewind(files, to=to, replan=replan, sink=sink_of(files, sink), ask_kafka=earliest_offsets)
-    gone = [reread for reread in plan.rereads if reread.still_there is False]
-    if gone and not allow_missing_input:
-        raise ChangeRefused(
-            "source-gone",
-            f"the source no longer has what batch {plan.next_batch} would read again",
-            evidence={f"source {reread.source}": reread.why or "gone" for reread in gone},
-            remedy="rewind to a later batch, or add --allow-missing-input if the totals may be wrong",
-        )
-    return plan
+    return plan_rewind(
+        files,
+        to=to,
+        replan=replan,
+        sink=sink_of(files, sink),
+        sink_uri=sink,
+        source_uri=source,
+        ask_kafka=earliest_offsets,
+    )
 
 
 def _show(plan: RewindPlan, *, as_json: bool) -> None:
@@ -105,18 +113,11 @@ def _show(plan: RewindPlan, *, as_json: bool) -> None:
 
 
 def _finish(files: Files, *, abort: bool) -> None:
-    from headwater.checkpoint.files import open_files
-    from headwater.checkpoint.lease import held_by_us
-    from headwater.timemachine.carry_out import executor_for
-    from headwater.timemachine.journal import read_pending
+    from headwater.timemachine import carry_out
 
-    pending = read_pending(files)
-    with held_by_us(files, "headwater rewind", "cannot finish the interrupted change"):
-        sink = open_files(pending.change.sink) if pending and pending.change.sink else None
-        executor = executor_for(files, sink, progress=StepProgress())
-        if abort:
-            change = executor.abort()
-            note(f"taken back: the checkpoint is as it was before the {change.verb}")
-        else:
-            entry = executor.resume()
-            note(f"done: {entry.change.about}")
+    if abort:
+        change = carry_out.abort(files)
+        note(f"taken back: the checkpoint is as it was before the {change.verb}")
+    else:
+        entry = carry_out.resume(files, progress=StepProgress())
+        note(f"done: {entry.change.about}")

@@ -7,14 +7,13 @@ from typing import Annotated
 import typer
 
 from headwater.cli.app import CHANGE, app
-from headwater.cli.changing import StepProgress, confirmed, sink_of
+from headwater.cli.changing import StepProgress, confirmed
 from headwater.cli.output import json_line, note, say
 
 
 @app.command(rich_help_panel=CHANGE)
 def undo(
     checkpoint: Annotated[str, typer.Argument(metavar="CKPT", help="A folder, an object-store URL or a job's name.")],
-    sink: Annotated[str | None, typer.Option(metavar="URI", help="The query's sink, if others started it.")] = None,
     drop_newer: Annotated[
         bool, typer.Option("--drop-newer", help="Give up batches that were committed since.")
     ] = False,
@@ -34,9 +33,8 @@ def undo(
 
     files = open_checkpoint(checkpoint)
     refuse_if_pending(files)
-    recorded = find_undo(files).change.sink
-    folder = sink_of(files, sink) if sink or recorded is None else open_files(recorded)
-    plan = plan_undo(files, sink=folder, drop_newer=drop_newer)
+    folder = find_undo(files).change.sink
+    plan = plan_undo(files, sink=open_files(folder) if folder else None, drop_newer=drop_newer)
     if as_json:
         json_line(plan.as_dict())
     else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 
 from py4j.protocol import Py4JError
@@ -13,10 +14,11 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from headwater.checkpoint.files import Files, LocalFiles
+from headwater.checkpoint.job_record import read_job_record
 from headwater.checkpoint.layout import JOB_FILE
 from headwater.checkpoint.progress_log import ProgressWriter
 from headwater.core.errors import ServiceUnreachable
-from headwater.jobs.endpoints import Postgres, Socket
+from headwater.jobs.endpoints import Postgres, Socket, Table
 from headwater.jobs.job import Job
 from headwater.spark import postgres
 from headwater.spark.failures import explained, failure, root_cause
@@ -26,6 +28,7 @@ from headwater.spark.ownership import Run, check_ownership, record_of
 from headwater.spark.prepared import prepare_job
 from headwater.spark.progress import BatchProgress, ProgressListener
 from headwater.spark.recording import record_of_batch
+from headwater.spark.tables import table_folder
 from headwater.timemachine.journal import read_entries
 
 POLL_SECONDS = 0.2
@@ -60,10 +63,13 @@ def run_job(
         if isinstance(job.writes, Postgres):
             postgres.prepare(job.writes, prepared.schema)
         generation = max((entry.number for entry in read_entries(files)), default=0)
-        files.write(JOB_FILE, record_of(run).to_bytes())
+        record = replace(record_of(run), table_folder=read_job_record(files).table_folder)
+        files.write(JOB_FILE, record.to_bytes())
         with _watched(spark, _recording(files, on_batch)):
             with explained(f"Spark does not start {job.name}"):
                 query = prepared.start(run.checkpoint, generation=generation)
+            if isinstance(job.writes, Table):
+                files.write(JOB_FILE, replace(record, table_folder=table_folder(spark, job.writes)).to_bytes())
             _wait(query, stop, on_wait)
             _raise_if_failed(query, job)
 

@@ -1,41 +1,39 @@
-"""From a plan to its execution: alone on the checkpoint, and only if it is still the one that the plan was made for."""
+"""From a plan to its execution, and from an interrupted execution to its end: alone on the checkpoint, each of them."""
 
 from __future__ import annotations
 
-from headwater.checkpoint.files import Files
+from headwater.checkpoint.files import Files, open_files
 from headwater.checkpoint.lease import held_by_us
-from headwater.core.errors import ChangeRefused
 from headwater.timemachine.change import Change, Root
-from headwater.timemachine.executor import Executor, FenceSetter, Progress, no_fence, no_progress, refuse_if_pending
-from headwater.timemachine.fingerprint import fingerprint
-from headwater.timemachine.journal import Entry
+from headwater.timemachine.executor import Executor, Progress, no_progress
+from headwater.timemachine.journal import Entry, read_pending
 
 
-def carry_out(
-    change: Change,
-    files: Files,
-    sink: Files | None = None,
-    *,
-    set_fence: FenceSetter = no_fence,
-    progress: Progress = no_progress,
-) -> Entry:
+def carry_out(change: Change, files: Files, sink: Files | None = None, *, progress: Progress = no_progress) -> Entry:
     """Do a change under the lease. Nothing has moved when this raises ``CheckpointBusy`` or ``ChangeRefused``."""
     with held_by_us(files, f"headwater {change.verb}", f"cannot {change.verb}"):
-        refuse_if_pending(files)
-        if change.fingerprint and change.fingerprint != fingerprint(files, sink):
-            raise ChangeRefused(
-                "plan-stale",
-                "the checkpoint has changed since this plan was made",
-                evidence={"checkpoint": files.location},
-                remedy="stop the query and make the plan again",
-            )
-        return executor_for(files, sink, set_fence=set_fence, progress=progress).apply(change)
+        return executor_for(files, sink, progress=progress).apply(change)
 
 
-def executor_for(
-    files: Files, sink: Files | None, *, set_fence: FenceSetter = no_fence, progress: Progress = no_progress
-) -> Executor:
+def resume(files: Files, *, progress: Progress = no_progress) -> Entry:
+    """Finish a change that was cut short."""
+    with held_by_us(files, "headwater rewind --resume", "cannot finish the interrupted change"):
+        return executor_for(files, _sink_of_pending(files), progress=progress).resume()
+
+
+def abort(files: Files) -> Change:
+    """Take back a change that was cut short; ``already-done`` when only ``undo`` can still do that."""
+    with held_by_us(files, "headwater rewind --abort", "cannot take back the interrupted change"):
+        return executor_for(files, _sink_of_pending(files)).abort()
+
+
+def executor_for(files: Files, sink: Files | None, *, progress: Progress = no_progress) -> Executor:
     roots: dict[Root, Files] = {"checkpoint": files}
     if sink is not None:
         roots["sink"] = sink
-    return Executor(roots, set_fence, progress)
+    return Executor(roots, progress)
+
+
+def _sink_of_pending(files: Files) -> Files | None:
+    pending = read_pending(files)
+    return open_files(pending.change.sink) if pending and pending.change.sink else None

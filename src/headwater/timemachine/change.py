@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import base64
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Literal, TypeAlias
@@ -31,6 +31,10 @@ class Move:
         """Whether the file is new to the checkpoint: worked out beside it, not moved out of Spark's sight."""
         return self.source.startswith(f"{SCRATCH}/")
 
+    @property
+    def touches(self) -> tuple[tuple[Root, str], ...]:
+        return (self.root, self.source), (self.root, self.target)
+
     def as_dict(self) -> dict[str, str]:
         return {"do": "move", "root": self.root, "source": self.source, "target": self.target}
 
@@ -43,31 +47,16 @@ class Put:
     path: str
     data: bytes
 
+    @property
+    def touches(self) -> tuple[tuple[Root, str], ...]:
+        return ((self.root, self.path),)
+
     def as_dict(self) -> dict[str, str]:
         text = base64.b64encode(self.data).decode()
         return {"do": "put", "root": self.root, "path": self.path, "data": text}
 
 
-@dataclass(frozen=True)
-class MoveFence:
-    """The number of the last batch that a PostgreSQL sink has applied is set; ``before`` is what it was."""
-
-    target: str
-    query_id: str
-    batch_id: int
-    before: int
-
-    def as_dict(self) -> dict[str, Any]:
-        return {
-            "do": "fence",
-            "target": self.target,
-            "query_id": self.query_id,
-            "batch_id": self.batch_id,
-            "before": self.before,
-        }
-
-
-Step: TypeAlias = Move | Put | MoveFence
+Step: TypeAlias = Move | Put
 
 
 @dataclass(frozen=True)
@@ -102,6 +91,24 @@ class Change:
         return cls(**{**held, "steps": tuple(_step(step) for step in held["steps"])})
 
 
+def stages(steps: Iterable[Step]) -> list[tuple[Step, ...]]:
+    """The steps in order, parted so that no path is touched twice within a stage.
+
+    Within a stage it does not matter how many steps were done, or in which direction: each can be done, done again or
+    taken back by itself. Only between stages has one to know how far the change had come.
+    """
+    found: list[tuple[Step, ...]] = []
+    stage: list[Step] = []
+    touched: set[tuple[Root, str]] = set()
+    for step in steps:
+        if not touched.isdisjoint(step.touches):
+            found.append(tuple(stage))
+            stage, touched = [], set()
+        stage.append(step)
+        touched.update(step.touches)
+    return [*found, tuple(stage)] if stage else found
+
+
 def new_change_id(verb: str) -> str:
     """Sorts by time, and is a name that file systems and object stores take."""
     return f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{verb}-{uuid.uuid4().hex[:6]}"
@@ -122,7 +129,5 @@ def _step(held: Mapping[str, Any]) -> Step:
             return Move(held["root"], held["source"], held["target"])
         case "put":
             return Put(held["root"], held["path"], base64.b64decode(held["data"]))
-        case "fence":
-            return MoveFence(held["target"], held["query_id"], held["batch_id"], held["before"])
         case other:
             raise ValueError(f"a change cannot {other!r}")

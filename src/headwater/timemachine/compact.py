@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from headwater.checkpoint.files import Files, walk
+from headwater.checkpoint.files import Files, open_files, walk
 from headwater.checkpoint.layout import OURS
 from headwater.checkpoint.lease import held_by_us
 from headwater.timemachine.change import quarantine_of
 from headwater.timemachine.executor import refuse_if_pending
-from headwater.timemachine.journal import is_emptied, read_entries
+from headwater.timemachine.journal import read_entries
 
 QUARANTINE = f"{OURS}/quarantine"
 
@@ -27,14 +28,20 @@ def measure(root: Files) -> Quarantine:
     return Quarantine(len(sizes), sum(sizes))
 
 
-def empty_quarantine(files: Files, sink: Files | None = None) -> None:
+def sinks_of(files: Files) -> list[Files]:
+    """Every sink folder in which a change of this checkpoint has set files aside."""
+    found = dict.fromkeys(entry.change.sink for entry in read_entries(files))
+    return [open_files(location) for location in found if location]
+
+
+def empty_quarantine(files: Files, sinks: Iterable[Files] = ()) -> None:
     """The marker is written first: a change whose quarantine is half gone must never be undone."""
     with held_by_us(files, "headwater compact", "cannot compact"):
         refuse_if_pending(files)
-        for entry in read_entries(files):
-            place = quarantine_of(entry.change.change_id)
-            if not is_emptied(files, entry.change):
+        places = [quarantine_of(entry.change.change_id) for entry in read_entries(files)]
+        for place in places:
+            if not files.exists(f"{place}.emptied"):
                 files.write(f"{place}.emptied", b"")
-            for root in (files, sink):
-                if root is not None:
-                    root.remove_folder(place)
+        for root in (files, *sinks):
+            for place in places:
+                root.remove_folder(place)

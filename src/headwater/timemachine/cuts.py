@@ -8,7 +8,8 @@ from headwater.checkpoint.file_source_log import log_with
 from headwater.checkpoint.files import Files
 from headwater.checkpoint.history import History
 from headwater.checkpoint.layout import COMMITS, OFFSETS, SOURCES, STATE, batch_id, join, state_file
-from headwater.checkpoint.source_offsets import log_offset, offset_value
+from headwater.checkpoint.offset_log import OffsetEntry
+from headwater.checkpoint.source_offsets import kind_of, log_offset, offset_value
 from headwater.core.errors import ChangeRefused
 from headwater.timemachine.log_cut import LogCut, cut_log, needs_rebuilding
 
@@ -60,25 +61,35 @@ def _is_newer_state(folder: str, name: str, next_batch: int) -> bool:
 
 
 def _bare(name: str) -> str:
-    """The name of the file that a checksum file is about, or the name itself."""
-    if not name.endswith(".crc"):
-        return name
-    return name[1:-4] if name.startswith(".") else name[:-4]
+    """The name of the file that a checksum file is about (or the checksum of a checksum), or the name itself."""
+    while name.endswith(".crc") and len(name) > len(".crc"):
+        name = name[1:-4] if name.startswith(".") else name[:-4]
+    return name
 
 
 def cut_sources(history: History, next_batch: int, *, replan: bool) -> dict[str, LogCut]:
     """By source name, the cut of every file source's log. Other sources keep only their start there, which stays."""
     last_kept_offsets = next_batch - 1 if replan else next_batch
-    entry = history.logs.offsets.get(last_kept_offsets) if last_kept_offsets >= 0 else None
+    entry = history.logs.offsets.read(last_kept_offsets) if last_kept_offsets >= 0 else None
     cuts: dict[str, LogCut] = {}
     for folder in history.files.entries(SOURCES):
-        log = history.source_log(folder.name)
-        if history.logs.hint(folder.name).kind not in ("files", "table") or not log.names.ids:
-            continue
-        texts = {source.name: source.text for source in entry.sources} if entry else {}
-        kept = log_offset(offset_value(texts.get(folder.name)))
-        cuts[folder.name] = _cut_source(history, folder.name, -1 if kept is None else kept)
+        if history.source_log(folder.name).names.ids and _is_file_source(history, folder.name):
+            kept = log_offset(offset_value(_text_of(entry, folder.name)))
+            cuts[folder.name] = _cut_source(history, folder.name, -1 if kept is None else kept)
     return cuts
+
+
+def _is_file_source(history: History, name: str) -> bool:
+    """By what the newest batches say of it; its own log speaks where they do not."""
+    for number in reversed(history.logs.offsets.ids):
+        text = _text_of(history.logs.offsets.get(number), name)
+        if text is not None:
+            return kind_of(offset_value(text), history.logs.hint(name)) in ("files", "table")
+    return history.logs.hint(name).kind in ("files", "table")
+
+
+def _text_of(entry: OffsetEntry | None, name: str) -> str | None:
+    return next((source.text for source in entry.sources if source.name == name), None) if entry else None
 
 
 def _cut_source(history: History, name: str, last_kept: int) -> LogCut:

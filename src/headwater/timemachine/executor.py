@@ -3,44 +3,39 @@
 The invariant, at every instruction: a checkpoint is as it was, or as the change leaves it, or Spark refuses to start on
 it. While files move, ``metadata`` holds a notice that no Spark version can read as a query's identity.
 
-1. ``_headwater/pending.json`` says all that is going to be done (phase *begun*).
+1. ``_headwater/pending.json`` says all that is going to be done.
 2. The notice takes the place of ``metadata``: the guard is up.
-3. The steps, each of which can be done again without harm.
-4. ``pending.json`` says *done*, the guard comes down, the journal gets its entry, ``pending.json`` goes.
+3. The steps, stage by stage; ``pending.json`` says which stage is being worked on.
+4. The guard comes down, the journal gets its entry, ``pending.json`` goes.
 """
 
 from __future__ import annotations
 
 import base64
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from headwater.checkpoint.files import Files
 from headwater.checkpoint.layout import METADATA, PENDING_FILE, hadoop_crc_of
 from headwater.core.errors import ChangeRefused, CheckpointUnreadable
-from headwater.timemachine.change import Change, Move, MoveFence, Put, Root, Step
+from headwater.timemachine.change import Change, Move, Put, Root, Step, stages
+from headwater.timemachine.fingerprint import fingerprint
 from headwater.timemachine.journal import Entry, Pending, read_entries, read_pending, write_entry
 
 METADATA_CRC = hadoop_crc_of(METADATA)
 Progress = Callable[[int, int], None]
-FenceSetter = Callable[[MoveFence, int], None]
 
 
 def no_progress(done: int, of: int) -> None:
     """The default: nobody is watching."""
 
 
-def no_fence(step: MoveFence, batch_id: int) -> None:  # noqa: ARG001
-    raise ValueError("this change moves a PostgreSQL fence: give the executor a way to do so")
-
-
 @dataclass(frozen=True)
 class Executor:
-    """Carries changes out on the trees that they name."""
+    """Carries changes out on the trees that they name. The caller holds the lease."""
 
     roots: Mapping[Root, Files]
-    set_fence: FenceSetter = no_fence
     progress: Progress = no_progress
 
     @property
@@ -48,49 +43,62 @@ class Executor:
         return self.roots["checkpoint"]
 
     def apply(self, change: Change) -> Entry:
-        """Do all of it. The caller holds the lease and has checked the change's fingerprint."""
+        """Do all of it; refused, with nothing moved, when the checkpoint is not the one that it was planned for."""
         refuse_if_pending(self.checkpoint)
-        pending = Pending(
-            "begun", change, _now_ms(), _held(self.checkpoint, METADATA), _held(self.checkpoint, METADATA_CRC)
-        )
-        self.checkpoint.write(PENDING_FILE, pending.to_bytes())
-        return self._carry_on(pending)
+        self._refuse_if_stale(change, "stop the query and make the plan again")
+        metadata, crc = _held(self.checkpoint, METADATA), _held(self.checkpoint, METADATA_CRC)
+        return self._carry_on(self._record(Pending(0, change, _now_ms(), metadata, crc)))
 
     def resume(self) -> Entry:
         """Finish the change that was cut short."""
-        return self._carry_on(self._pending())
+        pending = self._pending()
+        if not pending.all_done and not self._guard_is_up(pending):
+            # Nothing was done yet, and nothing kept a query from going on in the meantime.
+            self._refuse_if_stale(pending.change, f"headwater rewind {self.checkpoint.location} --abort")
+        return self._carry_on(pending)
 
     def abort(self) -> Change:
         """Take back the part that was done of the change that was cut short."""
         pending = self._pending()
-        if pending.phase == "done":
+        if pending.all_done and not self._guard_is_up(pending):
             raise ChangeRefused(
                 "already-done",
-                f"the interrupted {pending.change.verb} had done all of its work: it cannot be taken back halfway",
-                remedy="headwater rewind CKPT --resume, then headwater undo CKPT",
+                f"the interrupted {pending.change.verb} had done all of its work, and a query may have run since",
+                remedy=f"headwater rewind {self.checkpoint.location} --resume, then headwater undo",
             )
+        parts = stages(pending.change.steps)
         if self._guard_is_up(pending):
-            for step in reversed(pending.change.steps):
-                self._take_back(step)
-            self._sync(pending.change)
-            self._lower_guard(pending)
+            for number in range(min(pending.stage, len(parts) - 1), -1, -1):
+                if number != pending.stage:
+                    pending = self._record(replace(pending, stage=number))
+                for step in reversed(parts[number]):
+                    self._take_back(step)
+                self._sync(parts[number])
+        self._lower_guard(pending)
         self.checkpoint.remove(PENDING_FILE)
         return pending.change
 
     def _carry_on(self, pending: Pending) -> Entry:
         change = pending.change
-        if pending.phase == "begun":
+        parts = stages(change.steps)
+        if not pending.all_done:
             self._raise_guard(pending)
-            for number, step in enumerate(change.steps, start=1):
-                self._do(step)
-                self.progress(number, len(change.steps))
-            self._sync(change)
-            pending = replace(pending, phase="done")
-            self.checkpoint.write(PENDING_FILE, pending.to_bytes())
+            done = sum(len(part) for part in parts[: pending.stage])
+            for number in range(pending.stage, len(parts)):
+                for step in parts[number]:
+                    self._do(step)
+                    done += 1
+                    self.progress(done, len(change.steps))
+                self._sync(parts[number])
+                pending = self._record(replace(pending, stage=number + 1))
         self._lower_guard(pending)
         entry = self._journalled(change) or write_entry(self.checkpoint, change, _now_ms())
         self.checkpoint.remove(PENDING_FILE)
         return entry
+
+    def _record(self, pending: Pending) -> Pending:
+        self.checkpoint.write(PENDING_FILE, pending.to_bytes())
+        return pending
 
     def _pending(self) -> Pending:
         pending = read_pending(self.checkpoint)
@@ -101,6 +109,15 @@ class Executor:
                 evidence={"checkpoint": self.checkpoint.location},
             )
         return pending
+
+    def _refuse_if_stale(self, change: Change, remedy: str) -> None:
+        if change.fingerprint and change.fingerprint != fingerprint(self.checkpoint, self.roots.get("sink")):
+            raise ChangeRefused(
+                "plan-stale",
+                f"the checkpoint has changed since this {change.verb} was planned",
+                evidence={"checkpoint": self.checkpoint.location},
+                remedy=remedy,
+            )
 
     def _journalled(self, change: Change) -> Entry | None:
         found = [entry for entry in read_entries(self.checkpoint) if entry.change.change_id == change.change_id]
@@ -120,39 +137,36 @@ class Executor:
             self.checkpoint.write(METADATA_CRC, base64.b64decode(pending.metadata_crc))
         if pending.metadata is not None:
             self.checkpoint.write(METADATA, base64.b64decode(pending.metadata))
-        elif self.checkpoint.exists(METADATA):
+        elif self._guard_is_up(pending):
             self.checkpoint.remove(METADATA)
 
     def _do(self, step: Step) -> None:
+        files = self.roots[step.root]
         match step:
             case Move():
-                _move(self.roots[step.root], step.source, step.target)
+                _move(files, step.source, step.target)
             case Put():
-                self.roots[step.root].write(step.path, step.data)
-            case MoveFence():
-                self.set_fence(step, step.batch_id)
+                files.write(step.path, step.data)
 
     def _take_back(self, step: Step) -> None:
+        files = self.roots[step.root]
         match step:
             case Move():
-                files = self.roots[step.root]
                 if files.exists(step.target):
                     _move(files, step.target, step.source)
             case Put():
-                files = self.roots[step.root]
-                if files.exists(step.path):
-                    files.remove(step.path)
-            case MoveFence():
-                self.set_fence(step, step.before)
+                # Written first, so that the draft which an interrupted write may have left goes with it.
+                files.write(step.path, step.data)
+                files.remove(step.path)
 
-    def _sync(self, change: Change) -> None:
-        """Renames must be on the disk before the guard comes down."""
-        for root, files in self.roots.items():
-            folders: set[str] = set()
-            for step in change.steps:
-                if isinstance(step, Move) and step.root == root:
-                    folders |= {step.source.rpartition("/")[0], step.target.rpartition("/")[0]}
-            files.sync_folders(folders)
+    def _sync(self, steps: Iterable[Step]) -> None:
+        """Moves must be on the disk before anybody is told that they are done."""
+        folders: dict[Root, set[str]] = {}
+        for step in steps:
+            for root, path in step.touches:
+                folders.setdefault(root, set()).add(path.rpartition("/")[0])
+        for root, held in folders.items():
+            self.roots[root].sync_folders(sorted(held))
 
 
 def refuse_if_pending(files: Files) -> None:

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 from headwater.checkpoint.files import Files
 from headwater.checkpoint.layout import OURS, PENDING_FILE
 from headwater.checkpoint.logtext import json_object, read_bytes
 from headwater.core.errors import CheckpointUnreadable
-from headwater.timemachine.change import Change, quarantine_of
+from headwater.timemachine.change import Change, quarantine_of, stages
 
 FOLDER = f"{OURS}/journal"
-Phase: TypeAlias = Literal["begun", "done"]
 
 
 @dataclass(frozen=True)
@@ -27,17 +26,25 @@ class Entry:
 
 @dataclass(frozen=True)
 class Pending:
-    """A change that is under way. ``metadata`` and ``metadata_crc`` are the bytes that the guard stands in for."""
+    """A change that is under way.
 
-    phase: Phase
+    All stages before ``stage`` are done, none after it is begun, and of that stage itself anything may be done. A stage
+    behind the last means that all is done. ``metadata`` and ``metadata_crc`` are the bytes that the guard stands in for.
+    """
+
+    stage: int
     change: Change
     begun_at_ms: int
     metadata: str | None
     metadata_crc: str | None
 
+    @property
+    def all_done(self) -> bool:
+        return self.stage >= len(stages(self.change.steps))
+
     def to_bytes(self) -> bytes:
         held = {
-            "phase": self.phase,
+            "stage": self.stage,
             "begun_at_ms": self.begun_at_ms,
             "metadata": self.metadata,
             "metadata_crc": self.metadata_crc,
@@ -54,7 +61,7 @@ def read_pending(files: Files) -> Pending | None:
         return None
     held = _object(data, PENDING_FILE)
     return Pending(
-        held["phase"],
+        held["stage"],
         Change.from_dict(held["change"]),
         held["begun_at_ms"],
         held["metadata"],

@@ -6,7 +6,7 @@ interval. When the compacted file that covers what is kept has been cleaned away
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from headwater.checkpoint.compactible_log import LogNames
@@ -29,18 +29,20 @@ def cut_log(names: LogNames, last_kept: int, content_of: Callable[[int, bool], b
     ``content_of(id, compact)`` makes a file that is needed and not there; None when the log still has all it needs,
     or when nobody can tell what was in it: ask ``needs_rebuilding`` first.
     """
-    aside = tuple(name for number, name in sorted(names.by_id.items()) if number > last_kept)
-    aside += tuple(name for name in names.duplicates if name not in aside and _id(name) > last_kept)
-    if content_of is None or last_kept < 0 or not needs_rebuilding(names, last_kept):
-        return LogCut(aside, {})
-    written: dict[str, bytes] = {}
-    start = _compaction_at_or_before(last_kept, interval_of(names))
-    if start is not None and not (start in names.by_id and names.is_compact(start)):
-        written[f"{start}{COMPACT}"] = content_of(start, True)
-    for number in range(0 if start is None else start + 1, last_kept + 1):
+    aside = [name for number, name in sorted(names.by_id.items()) if number > last_kept]
+    aside += [name for name in names.duplicates if name not in aside and _id(name) > last_kept]
+    if content_of is None or not needs_rebuilding(names, last_kept):
+        return LogCut(tuple(aside), {})
+    compacted = _compactions_to_write(names.compact_ids, last_kept)
+    first_plain = compacted[-1] + 1 if compacted else 0
+    # Spark takes the distance between the two newest compacted files for the interval: others must not be there.
+    aside += [names.by_id[number] for number in names.ids if number < first_plain and number not in compacted]
+    aside += [names.by_id[number] for number in compacted if number in names.by_id]
+    written = {f"{number}{COMPACT}": content_of(number, True) for number in compacted}
+    for number in range(first_plain, last_kept + 1):
         if number not in names.by_id:
             written[str(number)] = content_of(number, False)
-    return LogCut(aside, written)
+    return LogCut(tuple(aside), written)
 
 
 def needs_rebuilding(names: LogNames, last_kept: int) -> bool:
@@ -48,24 +50,36 @@ def needs_rebuilding(names: LogNames, last_kept: int) -> bool:
     return last_kept >= 0 and bool(names.missing_for(last_kept))
 
 
-def interval_of(names: LogNames) -> int:
-    """The compaction interval as Spark derives it from the names that it finds."""
-    compact = names.compact_ids
-    if not compact:
-        return DEFAULT_INTERVAL
-    if len(compact) > 1:
-        return compact[-1] - compact[-2]
-    size = compact[0] + 1
-    if size <= DEFAULT_INTERVAL:
-        return size
-    if size / 2 > DEFAULT_INTERVAL:
-        return next(part for part in range(DEFAULT_INTERVAL, size + 1) if size % part == 0)
+def interval_of(compact_ids: Sequence[int], default: int = DEFAULT_INTERVAL) -> int:
+    """The compaction interval as Spark derives it from the compacted files that it finds, and its setting."""
+    if not compact_ids:
+        return default
+    if len(compact_ids) > 1:
+        return compact_ids[-1] - compact_ids[-2]
+    size = compact_ids[0] + 1
+    if size > default and default < size // 2:
+        return next((part for part in range(default, size // 2 + 1) if size % part == 0), size)
     return size
 
 
-def _compaction_at_or_before(number: int, interval: int) -> int | None:
-    found = (number + 1) // interval * interval - 1
-    return found if found >= 0 else None
+def ids_that_spark_reads(compact_ids: Sequence[int], latest: int, default: int) -> range:
+    """The ids that Spark opens for everything up to the latest one; the first as a compacted file, if it is one."""
+    interval = interval_of(compact_ids, default)
+    return range(max(0, (latest + 1) // interval * interval - 1), latest + 1)
+
+
+def _compactions_to_write(compact_ids: Sequence[int], last_kept: int) -> tuple[int, ...]:
+    """The ids of the compacted files of a rebuilt log: the two that Spark would have, so that it keeps its interval.
+
+    Where the interval cannot be known, one compacted file at the very last id is found with any setting.
+    """
+    if len(compact_ids) == 1:
+        return (last_kept,)
+    interval = interval_of(compact_ids)
+    newest = (last_kept + 1) // interval * interval - 1
+    if newest < 0:
+        return () if interval == DEFAULT_INTERVAL else (last_kept,)
+    return (newest - interval, newest) if newest >= interval else (newest,)
 
 
 def _id(name: str) -> int:

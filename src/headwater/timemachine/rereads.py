@@ -42,7 +42,9 @@ class Reread:
         }
 
 
-def find_rereads(history: History, next_batch: int, ask_kafka: EarliestOffsets) -> tuple[Reread, ...]:
+def find_rereads(
+    history: History, next_batch: int, ask_kafka: EarliestOffsets, source_uri: str | None = None
+) -> tuple[Reread, ...]:
     """From where the last kept batch ended to where the newest planned one does."""
     numbers = [number for number in history.batch_ids if number >= next_batch]
     if not numbers:
@@ -56,7 +58,7 @@ def find_rereads(history: History, next_batch: int, ask_kafka: EarliestOffsets) 
         reread = Reread(first.name, first.kind, first.start, parts[-1].end, rows, None, None)
         match first.kind:
             case "kafka":
-                reread = _ask_kafka(history, reread, ask_kafka)
+                reread = _ask_kafka(source_uri or history.logs.job.source or "", reread, ask_kafka)
             case "files" | "table":
                 reread = _look_for_files(history, reread)
             case "socket":
@@ -67,8 +69,7 @@ def find_rereads(history: History, next_batch: int, ask_kafka: EarliestOffsets) 
     return tuple(found)
 
 
-def _ask_kafka(history: History, reread: Reread, ask: EarliestOffsets) -> Reread:
-    source = history.logs.job.source or ""
+def _ask_kafka(source: str, reread: Reread, ask: EarliestOffsets) -> Reread:
     servers = urlsplit(source).netloc if source.startswith("kafka://") else ""
     if not servers or not isinstance(reread.start, dict):
         return replace(reread, why="no broker is known to ask; name it with --source kafka://HOST:PORT/TOPIC")

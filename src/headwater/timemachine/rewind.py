@@ -14,13 +14,13 @@ from headwater.core.ids import BatchId
 from headwater.timemachine.carry_out import carry_out
 from headwater.timemachine.change import Change, Move, Put, Root, Step, new_change_id, set_aside
 from headwater.timemachine.cuts import cut_batch_logs, cut_sources, cut_state
-from headwater.timemachine.executor import Progress, no_progress
+from headwater.timemachine.executor import Progress, no_progress, refuse_if_pending
 from headwater.timemachine.fingerprint import fingerprint
 from headwater.timemachine.journal import Entry
 from headwater.timemachine.log_cut import LogCut, with_crc
 from headwater.timemachine.rereads import EarliestOffsets, Reread, find_rereads
 from headwater.timemachine.signs_of_life import signs_of_life
-from headwater.timemachine.sink_cut import cut_sink
+from headwater.timemachine.sink_cut import cut_sink, has_sink_log
 from headwater.timemachine.sink_effects import sink_effects
 
 
@@ -77,14 +77,18 @@ def plan_rewind(
     to: int | None,
     replan: bool = False,
     sink: Files | None = None,
+    sink_uri: str | None = None,
+    source_uri: str | None = None,
     ask_kafka: EarliestOffsets = lambda servers, topics: None,  # noqa: ARG005
 ) -> RewindPlan:
     """Keep everything up to batch ``to`` (None: nothing), so that the one after it runs next.
 
-    ``sink`` is the folder of a file sink, whose log goes back too. ``ChangeRefused`` where the state of that batch
-    cannot be had, with the nearest batch that can.
+    ``sink`` is the folder of a file sink, whose log goes back too; ``sink_uri`` and ``source_uri`` say more of both
+    than the job's record does. ``ChangeRefused`` where the state of that batch cannot be had, with the nearest that can.
     """
+    refuse_if_pending(files)
     history = History(files)
+    sink = sink if sink is not None and has_sink_log(sink) else None
     next_batch = 0 if to is None else to + 1
     _refuse_unreachable(history, to)
     undone = tuple(number for number in history.batch_ids if number >= next_batch)
@@ -98,7 +102,14 @@ def plan_rewind(
     replan = replan or next_batch not in history.logs.offsets.entries
     change_id = new_change_id("rewind")
     steps = tuple(cut_steps(history, sink, next_batch, change_id, replan=replan))
-    effects, warnings = sink_effects(history.logs.job.sink, has_folder=sink is not None, undone=undone)
+    if not steps:
+        raise ChangeRefused(
+            "nothing-to-undo",
+            f"batch {next_batch} is planned with these offsets already and has left nothing behind",
+            evidence={"checkpoint": files.location},
+            remedy=f"headwater rewind {files.location} --redo {next_batch} --replan   (to plan it anew)",
+        )
+    effects, warnings = sink_effects(sink_uri or history.logs.job.sink, has_log=sink is not None, undone=undone)
     change = Change(
         change_id,
         "rewind",
@@ -117,7 +128,7 @@ def plan_rewind(
         undone,
         replan,
         change,
-        find_rereads(history, next_batch, ask_kafka),
+        find_rereads(history, next_batch, ask_kafka, source_uri),
         effects,
         tuple(warnings),
         tuple(signs_of_life(history)),
@@ -142,12 +153,24 @@ def cut_steps(history: History, sink: Files | None, next_batch: int, change_id: 
 
 def _log_steps(files: Files, root: Root, folder: str, cut: LogCut, change_id: str) -> Iterator[Step]:
     present = {entry.name for entry in files.entries(folder)}
-    # A plain file that a compacted one of the same id replaces has to make room.
-    replaced = [name for name in cut.written if name in present]
-    for name in with_crc([*cut.aside, *replaced], present):
+    # A checksum that was left behind would not fit the file that is written.
+    stale = [crc for name in cut.written if (crc := f".{name}.crc") in present and name not in cut.aside]
+    for name in (*with_crc(cut.aside, present), *stale):
         yield set_aside(change_id, root, f"{folder}/{name}")
     for name, data in cut.written.items():
         yield Put(root, f"{folder}/{name}", data)
+
+
+def refuse_if_input_gone(plan: RewindPlan) -> None:
+    """What the source has lost cannot be read again: the second run would give other totals without a word."""
+    gone = [reread for reread in plan.rereads if reread.still_there is False]
+    if gone:
+        raise ChangeRefused(
+            "source-gone",
+            f"the source no longer has what batch {plan.next_batch} would read again",
+            evidence={f"source {reread.source}": reread.why or "gone" for reread in gone},
+            remedy="rewind to a later batch, or add --allow-missing-input if the totals may be wrong",
+        )
 
 
 def _refuse_unreachable(history: History, to: int | None) -> None:

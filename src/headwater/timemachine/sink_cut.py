@@ -9,7 +9,7 @@ from urllib.parse import unquote, urlsplit
 from headwater.checkpoint.file_sink_log import FileSinkLog, SinkFile, log_with
 from headwater.checkpoint.files import Files
 from headwater.checkpoint.history import History
-from headwater.checkpoint.layout import SINK_LOG
+from headwater.checkpoint.layout import COMPACT, SINK_LOG
 from headwater.core.errors import ChangeRefused
 from headwater.timemachine.log_cut import LogCut, cut_log, needs_rebuilding
 
@@ -22,6 +22,11 @@ class SinkCut:
     data: tuple[str, ...]
 
 
+def has_sink_log(sink: Files) -> bool:
+    """Whether Spark's file sink keeps a log there. Files that a job writes batch by batch have none."""
+    return bool(FileSinkLog(sink).names.ids)
+
+
 def cut_sink(history: History, sink: Files, next_batch: int) -> SinkCut:
     """Drop the entries of the undone batches and set their data files aside."""
     log = FileSinkLog(sink)
@@ -30,26 +35,22 @@ def cut_sink(history: History, sink: Files, next_batch: int) -> SinkCut:
     kept = _kept_by_time(history, log, next_batch) if rebuild else _entries(log, log.names.needed_for(last_kept))
     undone = _entries(log, tuple(number for number in log.names.ids if number >= next_batch))
     kept_paths = {entry.path for entry in kept}
-    data = tuple(
-        sorted(
-            {_relative(sink, entry.path) for entry in undone if entry.path not in kept_paths and entry.action == "add"}
-        )
-    )
-    present = tuple(path for path in data if sink.exists(path))
+    paths = {_relative(sink, entry.path) for entry in undone if entry.path not in kept_paths and entry.action == "add"}
+    data = tuple(sorted(path for path in paths if sink.exists(path)))
     if not rebuild:
-        return SinkCut(cut_log(log.names, last_kept, None), present)
-    # The log does not say which batch wrote a file, and need not: one file may hold them all.
-    first = min(_files_to_write(log, last_kept))
+        return SinkCut(cut_log(log.names, last_kept, None), data)
 
-    def content_of(number: int, compact: bool) -> bytes:  # noqa: ARG001
-        return log_with(kept if number == first else ())
-
-    return SinkCut(cut_log(log.names, last_kept, content_of), present)
+    return SinkCut(_rebuilt(log, last_kept, kept), data)
 
 
-def _files_to_write(log: FileSinkLog, last_kept: int) -> list[int]:
-    planned = cut_log(log.names, last_kept, lambda number, compact: b"")  # noqa: ARG005
-    return [int(name.partition(".")[0]) for name in planned.written]
+def _rebuilt(log: FileSinkLog, last_kept: int, kept: list[SinkFile]) -> LogCut:
+    """The log does not say which batch wrote a file, and need not: one file may hold what the others lack."""
+    draft = cut_log(log.names, last_kept, lambda number, compact: b"")  # noqa: ARG005
+    staying = [number for number in log.names.ids if log.names.by_id[number] not in draft.aside]
+    told = {entry.path for entry in _entries(log, tuple(staying))}
+    rest = [entry for entry in kept if entry.path not in told]
+    holders = {name for name in draft.written if name.endswith(COMPACT)} or {min(draft.written, key=int)}
+    return LogCut(draft.aside, {name: log_with(rest if name in holders else ()) for name in draft.written})
 
 
 def _entries(log: FileSinkLog, numbers: tuple[int, ...]) -> list[SinkFile]:
@@ -59,27 +60,46 @@ def _entries(log: FileSinkLog, numbers: tuple[int, ...]) -> list[SinkFile]:
 def _kept_by_time(history: History, log: FileSinkLog, next_batch: int) -> list[SinkFile]:
     """Entries of a later compacted file that are older than the first undone batch.
 
-    A batch's files are written after its offsets and before its commit, so the gap between one batch's commit and the
-    next one's offsets parts them. A file inside that gap would mean that the clocks disagree: then nothing is done.
+    A batch's files are written after its plan and before its commit. Two witnesses have to agree on each file: the
+    clock of the file system (the last kept commit) and the clock of the query (the time in the first undone plan).
+    And as a compacted file lists batches in order, what is kept has to come first. Where any of them disagrees,
+    nothing is done: a wrong guess would lose rows, or write them twice.
     """
     later = next((number for number in log.names.compact_ids if number >= next_batch), None)
     committed = history.logs.commits.modified_ms(next_batch - 1)
-    planned = history.logs.offsets.modified_ms(next_batch)
-    if later is None or committed is None or planned is None:
-        raise _cannot_tell("the log of the sink does not reach back that far")
+    plan = history.logs.offsets.get(next_batch)
+    if later is None or committed is None or plan is None or not plan.timestamp_ms:
+        raise _cannot_tell(history, log, next_batch, "the logs do not reach back that far")
     entries = log.read(later).entries
-    times = {entry.path: int(json.loads(entry.line).get("modificationTime", -1)) for entry in entries}
-    if any(committed < moment < planned or moment < 0 for moment in times.values()):
-        raise _cannot_tell("a data file was written between two batches: the clocks of sink and checkpoint disagree")
-    return [entry for entry in entries if times[entry.path] <= committed]
+    moments = [_moment(entry) for entry in entries]
+    step = 1000 if all(moment % 1000 == 0 for moment in moments) else 1  # some stores keep whole seconds only
+    older = [moment <= committed and moment // step < plan.timestamp_ms // step for moment in moments]
+    newer = [moment > committed and moment >= plan.timestamp_ms for moment in moments]
+    kept = sum(older)
+    if any(a == b for a, b in zip(older, newer, strict=True)) or not all(older[:kept]):
+        reason = "the clocks of sink, checkpoint and query disagree, or files were copied without their times"
+        raise _cannot_tell(history, log, next_batch, reason)
+    return list(entries[:kept])
 
 
-def _cannot_tell(reason: str) -> ChangeRefused:
+def _moment(entry: SinkFile) -> int:
+    return int(json.loads(entry.line).get("modificationTime", -1))
+
+
+def _cannot_tell(history: History, log: FileSinkLog, next_batch: int, reason: str) -> ChangeRefused:
+    place = history.files.location
+    reachable = [
+        number
+        for number in history.batch_ids
+        if not needs_rebuilding(log.names, number) and history.batch(number).can_rewind_to
+    ]
+    nearest = min(reachable, key=lambda number: (number < next_batch - 1, abs(number - next_batch)), default=None)
+    another = f"headwater rewind {place} --to {nearest}, or " if nearest is not None else ""
     return ChangeRefused(
         "sink-log-gone",
-        "cannot tell which of the sink's files the undone batches wrote",
-        evidence={"why": reason},
-        remedy="rewind to a later batch, or run the job into a new folder with headwater fork",
+        f"cannot tell which of the sink's files batch {next_batch} and those after it wrote",
+        evidence={"why": reason, "sink": log.files.location},
+        remedy=f"{another}run the job into a new folder: headwater fork {place} INTO --at {next_batch - 1}",
     )
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 
-def sink_effects(sink: str | None, *, has_folder: bool, undone: Sequence[int]) -> tuple[str, list[str]]:
-    """One sentence on the sink, and warnings."""
+def sink_effects(sink: str | None, *, has_log: bool, undone: Sequence[int]) -> tuple[str, list[str]]:
+    """One sentence on the sink, and warnings. ``has_log``: it is a file sink, and its log goes back with the rest."""
     span = f"batch {undone[0]}" if len(undone) == 1 else f"batches {undone[0]} to {undone[-1]}"
-    if has_folder:
+    if has_log:
         return f"its log and the files of {span} are set aside: every row is there once after the second run", []
     kind = (sink or "").partition(":")[0]
     match kind:
@@ -20,7 +20,18 @@ def sink_effects(sink: str | None, *, has_folder: bool, undone: Sequence[int]) -
         case "memory":
             return "the table is filled anew: it lives in the process of the job", []
         case "postgresql":
-            return f"the rows of {span} are upserted again, its batch fence goes back", []
+            return f"the rows of {span} are upserted again, over those of the first run", []
+        case "files" | "table":
+            again = (
+                f"{sink} has no log of Spark's file sink: the rows of {span} stay there and are written a second time"
+            )
+            return again, [again]
+        case "delta" | "hudi":
+            skipped = (
+                f"the table has seen the numbers of {span} and skips them silently when they run again; restoring the "
+                "table does not change that. Go on under a new query id instead: headwater fork"
+            )
+            return skipped, [skipped]
         case _:
             warning = (
                 f"the sink is not known: a file sink (and Delta) skips {span} silently when they run again, because it "

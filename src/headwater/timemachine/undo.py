@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 from headwater.checkpoint.files import Files
 from headwater.checkpoint.history import History
+from headwater.checkpoint.layout import parent_and_name
 from headwater.core.errors import ChangeRefused
 from headwater.timemachine.carry_out import carry_out
-from headwater.timemachine.change import Change, Move, MoveFence, Put, Root, Step, new_change_id, set_aside
-from headwater.timemachine.executor import FenceSetter, Progress, no_fence, no_progress
+from headwater.timemachine.change import Change, Move, Root, Step, new_change_id, quarantine_of, set_aside
+from headwater.timemachine.executor import Progress, no_progress, refuse_if_pending
 from headwater.timemachine.fingerprint import fingerprint
 from headwater.timemachine.journal import Entry, is_emptied, last_to_undo
+from headwater.timemachine.restorable import refuse_if_not_whole, whole_again
 from headwater.timemachine.rewind import cut_steps
 
 
@@ -27,8 +29,9 @@ class UndoPlan:
     dropped: tuple[int, ...]
     change: Change
 
-    def apply(self, progress: Progress = no_progress, set_fence: FenceSetter = no_fence) -> Entry:
-        return carry_out(self.change, self.files, self.sink_files, set_fence=set_fence, progress=progress)
+    def apply(self, progress: Progress = no_progress) -> Entry:
+        """Carry it out. The query has to be stopped; a live lease or a checkpoint that moved on is refused."""
+        return carry_out(self.change, self.files, self.sink_files, progress=progress)
 
     @property
     def restored(self) -> list[str]:
@@ -41,7 +44,7 @@ class UndoPlan:
         return [step.source if step.root == "checkpoint" else f"sink:{step.source}" for step in away]
 
     def _is_home(self, step: Move) -> bool:
-        return self.undoes.change.change_id in step.source
+        return step.source.startswith(f"{quarantine_of(self.undoes.change.change_id)}/")
 
     def as_dict(self) -> dict[str, Any]:
         return {
@@ -74,10 +77,11 @@ def find_undo(files: Files) -> Entry:
 
 
 def plan_undo(files: Files, *, sink: Files | None = None, drop_newer: bool = False) -> UndoPlan:
-    """Put back exactly what the last change set aside.
+    """Put back exactly what the last change set aside; ``sink`` is the root that the change named, if it named one.
 
     Batches committed since stand in the way: refused, unless ``drop_newer`` gives them up (they are set aside too).
     """
+    refuse_if_pending(files)
     entry = find_undo(files)
     done = entry.change
     history = History(files)
@@ -91,7 +95,12 @@ def plan_undo(files: Files, *, sink: Files | None = None, drop_newer: bool = Fal
             remedy=f"headwater undo {files.location} --drop-newer",
         )
     change_id = new_change_id("undo")
-    steps = tuple(_steps(history, sink, done, next_batch, change_id))
+    roots: dict[Root, Files] = {"checkpoint": files} if sink is None else {"checkpoint": files, "sink": sink}
+    replan = bool(done.details.get("replan"))
+    cut = () if next_batch is None else tuple(cut_steps(history, sink, next_batch, change_id, replan=replan))
+    steps = tuple(_steps(roots, done, cut, change_id))
+    if newer:
+        refuse_if_not_whole(roots, steps, done)
     change = Change(
         change_id,
         "undo",
@@ -110,30 +119,34 @@ def _newer_batches(history: History, done: Change, next_batch: int) -> tuple[int
     return tuple(number for number in history.logs.commits.ids if number >= next_batch and number not in own)
 
 
-def _steps(
-    history: History, sink: Files | None, done: Change, next_batch: int | None, change_id: str
-) -> Iterator[Step]:
-    cleared: set[tuple[Root, str]] = set()
-    if next_batch is not None:
-        replan = bool(done.details.get("replan", done.verb == "repartition"))
-        for step in cut_steps(history, sink, next_batch, change_id, replan=replan):
-            if isinstance(step, Move):
-                cleared.add((step.root, step.source))
-                yield step
-    for step in done.steps:
-        landed = _landed_at(step)
-        if landed is not None and landed not in cleared:
-            yield set_aside(change_id, *landed)
-    for step in reversed(done.steps):
-        match step:
-            case Move() if not step.comes_from_scratch:
-                yield Move(step.root, step.target, step.source)
-            case MoveFence():
-                yield MoveFence(step.target, step.query_id, step.before, step.batch_id)
+def _steps(roots: dict[Root, Files], done: Change, cut: Iterable[Step], change_id: str) -> Iterator[Step]:
+    """First everything that has to make room, then the way home, then what Spark has cleaned away meanwhile."""
+    place = f"{quarantine_of(done.change_id)}/"
+    homes = [
+        Move(step.root, step.target, step.source)
+        for step in reversed(done.steps)
+        if isinstance(step, Move) and step.target.startswith(place)
+    ]
+    came = [
+        (step.root, step.target if isinstance(step, Move) else step.path)
+        for step in done.steps
+        if not (isinstance(step, Move) and step.target.startswith(place))
+    ]
+    away = [step for step in cut if isinstance(step, Move)]
+    leaving = {(step.root, step.source) for step in away}
+    in_the_way = dict.fromkeys([*came, *((step.root, step.target) for step in homes)])
+    for root, path in _present(roots, (held for held in in_the_way if held not in leaving)):
+        away.append(set_aside(change_id, root, path))
+    yield from away
+    yield from homes
+    yield from whole_again(roots, [*away, *homes], cut)
 
 
-def _landed_at(step: Step) -> tuple[Root, str] | None:
-    """Where a step put something that was not there before."""
-    if isinstance(step, Put):
-        return step.root, step.path
-    return (step.root, step.target) if isinstance(step, Move) and step.comes_from_scratch else None
+def _present(roots: dict[Root, Files], paths: Iterable[tuple[Root, str]]) -> Iterator[tuple[Root, str]]:
+    listed: dict[tuple[Root, str], set[str]] = {}
+    for root, path in paths:
+        folder, name = parent_and_name(path)
+        if (root, folder) not in listed:
+            listed[root, folder] = {entry.name for entry in roots[root].entries(folder)}
+        if name in listed[root, folder]:
+            yield root, path

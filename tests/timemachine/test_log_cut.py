@@ -1,0 +1,124 @@
+"""Cutting compacted logs: what Spark finds afterwards is exactly what was kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from hypothesis import given, reject
+from hypothesis import strategies as st
+
+from headwater.checkpoint.compactible_log import LogNames
+from headwater.timemachine.log_cut import cut_log, ids_that_spark_reads, interval_of, needs_rebuilding, with_crc
+
+
+class SparkLog:
+    """What Spark's compactible log does, in a dictionary of name to ids: the reference that cuts are held against."""
+
+    def __init__(self, setting: int, files: dict[str, list[int]] | None = None) -> None:
+        self.setting = setting
+        self.files = dict(files or {})
+        self.interval = interval_of(self._compact_ids(), setting)
+
+    def _compact_ids(self) -> list[int]:
+        return sorted(int(name.removesuffix(".compact")) for name in self.files if name.endswith(".compact"))
+
+    @property
+    def latest(self) -> int:
+        return max((int(name.removesuffix(".compact")) for name in self.files), default=-1)
+
+    def _name(self, number: int) -> str:
+        return f"{number}.compact" if (number + 1) % self.interval == 0 else str(number)
+
+    def add(self, retained: int) -> None:
+        number = self.latest + 1
+        held = [number]
+        if (number + 1) % self.interval == 0:
+            before = range(max(0, number - self.interval), number)
+            held = [entry for earlier in before for entry in self.files[self._name(earlier)]] + held
+        self.files[self._name(number)] = held
+        oldest = number + 1 - retained
+        if self.interval <= oldest:
+            expired = oldest - oldest % self.interval - 1
+            self.files = {
+                name: ids for name, ids in self.files.items() if int(name.removesuffix(".compact")) >= expired
+            }
+
+    def everything(self) -> list[int]:
+        ids = ids_that_spark_reads(self._compact_ids(), self.latest, self.setting) if self.files else ()
+        return [entry for number in ids for entry in self.files[self._name(number)]]
+
+
+def content(number: int, compact: bool) -> bytes:
+    return ",".join(map(str, range(number + 1) if compact else [number])).encode()
+
+
+@given(
+    setting=st.sampled_from([2, 3, 4, 5, 10]),
+    runs=st.lists(st.integers(1, 35), min_size=1, max_size=4),
+    retained=st.sampled_from([1, 2, 5, 100]),
+    share=st.floats(0, 1),
+)
+def test_spark_reads_exactly_what_was_kept(setting: int, runs: list[int], retained: int, share: float) -> None:
+    """Whatever the interval, the cleaning and the restarts were: after a cut Spark starts, and sees no more, no less."""
+    log = SparkLog(setting)
+    try:
+        for length in runs:
+            log = SparkLog(setting, log.files)
+            for _ in range(length):
+                log.add(retained)
+        log = SparkLog(setting, log.files)
+        log.everything()
+    except KeyError:
+        reject()  # Spark itself cannot go on from such a log: it had one compacted file left, and mistook its interval
+    last_kept = int((log.latest + 1) * share) - 1
+    names = LogNames.of(log.files)
+    rebuild = needs_rebuilding(names, last_kept)
+    cut = cut_log(names, last_kept, content if rebuild else None)
+    kept = {name: ids for name, ids in log.files.items() if name not in cut.aside}
+    written = {name: [int(part) for part in data.decode().split(",")] for name, data in cut.written.items()}
+    assert not kept.keys() & written.keys()
+    after = SparkLog(setting, kept | written)
+    assert after.everything() == list(range(last_kept + 1))
+    for _ in range(25):
+        after.add(retained=100)
+    assert SparkLog(setting, after.files).everything() == list(range(last_kept + 26))
+
+
+def cut_to(last_kept: int, *held: str) -> tuple[list[str], list[str]]:
+    names = LogNames.of(held)
+    make: Callable[[int, bool], bytes] | None = content if needs_rebuilding(names, last_kept) else None
+    cut = cut_log(names, last_kept, make)
+    return list(cut.aside), list(cut.written)
+
+
+def test_files_that_are_there_are_kept() -> None:
+    """A log that still has all it needs loses what is newer, and nothing is written."""
+    assert cut_to(6, *map(str, range(9)), "9.compact", "10") == (["7", "8", "9.compact", "10"], [])
+    assert cut_to(12, "9.compact", "10", "11", "12", "13") == (["13"], [])
+    assert cut_to(-1, "0", "1") == (["0", "1"], [])
+
+
+def test_a_cleaned_log_is_rebuilt_where_spark_looks() -> None:
+    """With Spark's default interval the compacted file comes back at its old place."""
+    held = ("19.compact", "20", "21", "29.compact", "30")
+    assert cut_to(13, *held) == (list(held), ["9.compact", "10", "11", "12", "13"])
+    assert cut_to(4, *held) == (list(held), ["0", "1", "2", "3", "4"])
+    assert cut_to(19, *held) == (["20", "21", "29.compact", "30"], [])
+
+
+def test_an_odd_interval_is_rebuilt_at_the_last_id() -> None:
+    """When the setting cannot be known, the compacted file goes where every setting finds it."""
+    assert cut_to(7, "11.compact", "12") == (["11.compact", "12"], ["7.compact"])
+
+
+def test_a_rebuilt_log_keeps_its_interval() -> None:
+    """Two compacted files tell Spark the distance between them."""
+    assert cut_to(27, "29.compact", "39.compact") == (
+        ["29.compact", "39.compact"],
+        ["9.compact", "19.compact", *map(str, range(20, 28))],
+    )
+
+
+def test_with_crc_takes_the_checksum_along() -> None:
+    """A file and its Hadoop checksum leave together."""
+    assert with_crc(["5", "6"], ["5", ".5.crc", "6", ".7.crc"]) == ["5", ".5.crc", "6"]
