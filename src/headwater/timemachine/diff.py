@@ -37,6 +37,11 @@ class StateDiff:
     def __len__(self) -> int:
         return len(self.change)
 
+    def slice(self, most: int) -> StateDiff:
+        """The first so many."""
+        parts = (self.change, self.key, self.before, self.after, self.partition_id)
+        return StateDiff(self.answer, *(part.slice(0, most) for part in parts))
+
 
 def diff(reader: StateReader, target: StateTarget, a: int, b: int) -> StateDiff:
     """What a target has at batch ``b`` that it did not have at batch ``a``, key by key."""
@@ -52,6 +57,31 @@ def diff(reader: StateReader, target: StateTarget, a: int, b: int) -> StateDiff:
         sides.append(before.take(unlike[0]))
         others.append(after.take(unlike[1]))
     return _paired(reader, target, _joined(sides), _joined(others), b)
+
+
+def diff_of_answers(before: StateAnswer, after: StateAnswer) -> StateDiff:
+    """The same from two states that were read whole by other means, such as Spark's reader."""
+    sides = []
+    for answer in (before, after):
+        found: dict[str, tuple[int, list[str]]] = {}
+        for number, row in enumerate(answer.rows()):
+            held = found.setdefault(repr((row["key"], _own_key(row["value"]))), (number, []))
+            held[1].append(repr(row["value"]))
+        sides.append(found)
+    old, new = sides
+    pairs = [
+        (old[key][0] if key in old else -1, held[0])
+        for key, held in new.items()
+        if key not in old or old[key][1] != held[1]
+    ]
+    pairs += [(held[0], -1) for key, held in old.items() if key not in new]
+    return _laid_out(before, after, np.array(pairs, np.int64).reshape(-1, 2))
+
+
+def _own_key(value: object) -> object:
+    """What of a value tells rows of one key apart: the key within a map, a timer's time."""
+    held = value if isinstance(value, dict) else {}
+    return held.get("user_map_key", held.get("expiration_timestamp_ms"))
 
 
 @dataclass(frozen=True)
@@ -96,6 +126,11 @@ def _touched(store: TargetStore, older: int, newer: int) -> KeyFilter | None:
     return None if whole.has_ranges else TheseKeys(whole)
 
 
+def written_since(store: TargetStore, older: int, newer: int) -> Records:
+    """The rows as of ``newer``, at least all that batches after ``older`` wrote."""
+    return store.rows(newer, _touched(store, older, newer))
+
+
 def _in_tables_of_one(store: TargetStore, older: int, newer: int) -> KeyFilter | None:
     tables = [store.tables(batch) for batch in (older, newer)]
     if tables[0] is None or tables[1] is None:
@@ -122,7 +157,10 @@ def _unequal(before: Records, after: Records) -> tuple[np.ndarray, np.ndarray]:
 def _paired(reader: StateReader, target: StateTarget, before: _Side, after: _Side, batch: int) -> StateDiff:
     old = reader.whole_answer(target, before.rows, before.partition, batch)
     new = reader.whole_answer(target, after.rows, after.partition, batch)
-    rows = _matched(before, after)
+    return _laid_out(old, new, _matched(before, after))
+
+
+def _laid_out(old: StateAnswer, new: StateAnswer, rows: np.ndarray) -> StateDiff:
     old_keyed, new_keyed = old.keyed(), new.keyed()
     change = np.where(rows[:, 1] < 0, REMOVED, np.where(rows[:, 0] < 0, ADDED, CHANGED))
     return StateDiff(

@@ -38,6 +38,18 @@ class KeyHistory:
     def __len__(self) -> int:
         return len(self.batch_id)
 
+    def changes_only(self) -> KeyHistory:
+        """Without the batches after which a key is as it was after the one before."""
+        keys, values = self.key.to_pylist(), self.value.to_pylist()
+        kept = [
+            number
+            for number in range(len(self))
+            if number == 0 or keys[number] != keys[number - 1] or values[number] != values[number - 1]
+        ]
+        chosen = pa.array(kept, pa.int64())
+        parts = (self.batch_id, self.key, self.value, self.partition_id)
+        return KeyHistory(self.answer, *(part.take(chosen) for part in parts))
+
 
 def key_history(
     reader: StateReader, target: StateTarget, asked: Mapping[str, str], batches: list[BatchId] | None = None
