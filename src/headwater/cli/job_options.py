@@ -12,6 +12,7 @@ import typer
 from headwater.core.errors import UsageProblem
 
 if TYPE_CHECKING:
+    from headwater.checkpoint.files import Files
     from headwater.jobs.job import Job
 
 JobName = Annotated[str, typer.Argument(metavar="JOB", help="A gallery name, module:NAME or file.py:NAME.")]
@@ -68,3 +69,20 @@ def jars_for(job: Job, checkpoint: str = "") -> list[str]:
 
 def log_file(job: Job) -> Path:
     return Path(".headwater/logs") / f"{job.name}.log"
+
+
+def recorded_job(files: Files, reference: str | None, source: str | None, settings: Sequence[str] | None) -> Job:
+    """The job of a checkpoint, reading what its own run read: as named, or as ``headwater run`` wrote it down."""
+    from headwater.checkpoint.job_record import read_job_record
+
+    recorded = read_job_record(files)
+    name = reference or recorded.reference
+    if name is None:
+        raise UsageProblem(
+            "unknown-job",
+            "this checkpoint does not know its job: others started it",
+            evidence={"checkpoint": files.location},
+            remedy="name the job: --job path/to/file.py:NAME",
+        )
+    known = [f"{key}={value}" for key, value in recorded.settings.items()] if name == recorded.reference else []
+    return chosen_job(name, source=source or recorded.source, mode=recorded.mode, settings=[*known, *(settings or [])])

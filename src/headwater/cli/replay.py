@@ -9,13 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from headwater.cli.app import LOOK, app
-from headwater.cli.job_options import Conf, JobName, Settings, SourceUri, chosen_job, jars_for, pairs
+from headwater.cli.job_options import Conf, JobName, Settings, SourceUri, jars_for, pairs, recorded_job
 from headwater.cli.output import LivingLine, json_line, note, say
 from headwater.core.errors import UsageProblem
 
 if TYPE_CHECKING:
-    from headwater.checkpoint.files import Files
-    from headwater.jobs.job import Job
     from headwater.spark.replay import ReplayedBatch
 
 
@@ -46,7 +44,7 @@ def replay(
 
     files = open_checkpoint(checkpoint)
     first, last = _range(batch)
-    jobs = [_job_on(files, name, source, settings) for name in (job, against) if name]
+    jobs = [recorded_job(files, name, source, settings) for name in (job, against) if name]
 
     from headwater.spark.replay import nondeterministic_parts
     from headwater.spark.replay import replay as run_again
@@ -92,18 +90,6 @@ def _range(text: str) -> tuple[int, int]:
     if not found or (found[2] and int(found[2]) < int(found[1])):
         raise UsageProblem("bad-option", f"--batch {text!r} is not of the form A or A..B", remedy="--batch 41..45")
     return int(found[1]), int(found[2] or found[1])
-
-
-def _job_on(files: Files, reference: str, source: str | None, settings: list[str] | None) -> Job:
-    """The job, reading what the checkpoint's own run read unless another source is named."""
-    from headwater.checkpoint.job_record import read_job_record
-
-    recorded = read_job_record(files)
-    known = [f"{name}={value}" for name, value in recorded.settings.items()] if reference == recorded.reference else []
-    chosen = chosen_job(
-        reference, source=source or recorded.source, mode=recorded.mode, settings=[*known, *(settings or [])]
-    )
-    return chosen
 
 
 def _show(batches: list[ReplayedBatch], *, as_json: bool) -> None:

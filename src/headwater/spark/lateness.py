@@ -29,6 +29,7 @@ class LatenessRule:
     compares: Literal["window end", "session end", "event time"]
     position: int
     """Of the compared column among the columns that reach the operator."""
+    event_time_position: int | None = None
 
 
 def find_rule(job: Job, stream: DataFrame) -> LatenessRule | None:
@@ -40,6 +41,7 @@ def find_rule(job: Job, stream: DataFrame) -> LatenessRule | None:
         return None
     output = _items(operator.children().apply(0).output())
     marked = [place for place, attribute in enumerate(output) if attribute.metadata().contains(WATERMARK_KEY)]
+    times = [place for place in marked if output[place].dataType().typeName() != "struct"]
     if operator.nodeName() in {"Aggregate", "Deduplicate"}:
         keys = operator.groupingExpressions() if operator.nodeName() == "Aggregate" else operator.keys()
         ids = {key.exprId().id() for key in _items(keys)}
@@ -47,16 +49,18 @@ def find_rule(job: Job, stream: DataFrame) -> LatenessRule | None:
     if not marked:
         return None
     attribute = output[marked[0]]
+    event_time = times[0] if times else None
     if attribute.dataType().typeName() != "struct":
-        return LatenessRule(operator.nodeName(), "event time", marked[0])
+        return LatenessRule(operator.nodeName(), "event time", marked[0], marked[0])
     session = attribute.metadata().contains("spark.sessionWindow")
-    return LatenessRule(operator.nodeName(), "session end" if session else "window end", marked[0])
+    return LatenessRule(operator.nodeName(), "session end" if session else "window end", marked[0], event_time)
 
 
 def late_records(spark: SparkSession, job: Job, tagged: DataFrame, rule: LatenessRule, watermark_ms: int) -> DataFrame:
-    """Tags and times of the records of a static, tagged batch that the operator drops at this watermark.
+    """The records of a static, tagged batch that the operator drops at this watermark.
 
-    A record that falls into several windows is dropped when all of them are past.
+    Columns: the tag, ``event_time``, and ``compared``, the time that lay behind the watermark. A record that falls into
+    several windows is dropped when all of them are past.
     """
     plan = _first_stateful(apply_function(job, tagged)._jdf.queryExecution().analyzed())
     assert plan is not None
@@ -66,10 +70,14 @@ def late_records(spark: SparkSession, job: Job, tagged: DataFrame, rule: Latenes
     tag_position = next(place for place, item in enumerate(output) if item.exprId().id() == tag.exprId().id())
     rows = DataFrame(jvm.org.apache.spark.sql.classic.Dataset.ofRows(spark._jsparkSession, carried), spark)
     rows = rows.toDF(*[f"c{place}" for place in range(len(output))])
-    compared = F.col(f"c{rule.position}") if rule.compares == "event time" else F.col(f"c{rule.position}.end")
+    columns = [f"c{place}" for place in range(len(output)) if place != tag_position]
+    compared = (
+        F.col(columns[rule.position]) if rule.compares == "event time" else F.col(f"{columns[rule.position]}.end")
+    )
+    event_time = compared if rule.event_time_position is None else F.col(columns[rule.event_time_position])
     late = F.unix_micros(compared.cast("timestamp")) <= F.lit(watermark_ms * 1000)
     verdicts = rows.groupBy(F.col(f"c{tag_position}").alias(TAG)).agg(
-        F.every(late).alias("late"), F.max(compared).alias("compared")
+        F.every(late).alias("late"), F.max(event_time).alias("event_time"), F.max(compared).alias("compared")
     )
     return verdicts.where("late").drop("late")
 
