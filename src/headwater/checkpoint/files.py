@@ -134,7 +134,7 @@ class LocalFiles:
 
     def write(self, path: str, data: bytes) -> None:
         target = self.path_of(path)
-        target.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(target.parent)
         draft = target.with_name(f".{target.name}.headwater.tmp")
         with draft.open("wb") as out:
             out.write(data)
@@ -148,7 +148,7 @@ class LocalFiles:
         try:
             origin.rename(goal)
         except FileNotFoundError:  # mostly the first move into a new folder
-            goal.parent.mkdir(parents=True, exist_ok=True)
+            make_folder(goal.parent)
             origin.rename(goal)
 
     def copy(self, source: str, target: str) -> None:
@@ -174,6 +174,14 @@ def _local_entry(item: os.DirEntry[str]) -> Entry | None:
         return Entry(item.name, item.is_dir(), info.st_size, info.st_mtime_ns // 1_000_000)
     except FileNotFoundError:  # gone between the listing and the look: a live query is at work
         return None
+
+
+def make_folder(folder: Path) -> None:
+    """As durable as the file that goes into it: a new folder is an entry of the one above."""
+    missing = [place for place in (folder, *folder.parents) if not place.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    for place in missing:
+        _sync_folder(place.parent)
 
 
 def _sync_folder(folder: Path) -> None:

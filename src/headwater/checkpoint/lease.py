@@ -11,12 +11,14 @@ import fcntl
 import json
 import os
 import socket
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from pathlib import Path
 
-from headwater.checkpoint.files import Files, LocalFiles
+from headwater.checkpoint.files import Files, LocalFiles, make_folder
 from headwater.core.errors import CheckpointBusy
 from headwater.core.times import iso_from_ms
 
@@ -84,8 +86,8 @@ def held_by_us(files: Files, holder: str, wish: str) -> Iterator[None]:
             files.remove(RECORD)
         return
     path = files.path_of(LOCK)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a+b") as handle:
+    make_folder(path.parent)
+    with _alone_in_this_process(files, wish), path.open("a+b") as handle:
         try:
             fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -93,6 +95,23 @@ def held_by_us(files: Files, holder: str, wish: str) -> Iterator[None]:
             raise
         files.write(RECORD, Lease.of_this_process(holder).to_bytes())
         yield
+
+
+# A POSIX lock belongs to a process: it does not part threads, and goes when the process closes the file anywhere.
+_held_here: set[Path] = set()
+_looking = threading.Lock()
+
+
+@contextmanager
+def _alone_in_this_process(files: LocalFiles, wish: str) -> Iterator[None]:
+    path = files.path_of(LOCK).resolve()
+    with _looking:
+        refuse_if_held(files, wish)
+        _held_here.add(path)
+    try:
+        yield
+    finally:
+        _held_here.discard(path)
 
 
 def _read_record(files: Files) -> Lease | None:
@@ -103,6 +122,8 @@ def _read_record(files: Files) -> Lease | None:
 
 
 def _is_locked(files: LocalFiles) -> bool:
+    if files.path_of(LOCK).resolve() in _held_here:
+        return True
     try:
         with files.path_of(LOCK).open("r+b") as handle:
             try:
