@@ -13,6 +13,8 @@ from headwater.checkpoint.locate import open_checkpoint
 from headwater.core.ids import BatchId
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from headwater.timemachine.rewind import RewindPlan
 
 
@@ -51,6 +53,36 @@ class Checkpoint:
         """The id of the batch that a revision names."""
         history = history or self.history
         return revisions.resolve(str(revision), history.batch_ids, history.committed_at_ms)
+
+    def state(
+        self,
+        at: int | str = "HEAD",
+        *,
+        operator: int | None = None,
+        store: str | None = None,
+        var: str | None = None,
+    ) -> pa.Table:
+        """The state as of a batch, in the columns of Spark's ``statestore`` source: ``key``, ``value``, ``partition_id``.
+
+        A query with several stores or state variables needs ``operator``, ``store`` or ``var`` to choose one.
+        """
+        from headwater.statefiles.read import read_state  # noqa: PLC0415
+
+        return read_state(self.files, self.resolve(at), operator=operator, store=store, var=var)
+
+    def diff(
+        self,
+        a: int | str,
+        b: int | str = "HEAD",
+        *,
+        operator: int | None = None,
+        store: str | None = None,
+        var: str | None = None,
+    ) -> pa.Table:
+        """The keys that differ between two batches: ``change``, ``key``, ``before``, ``after``, ``partition_id``."""
+        from headwater.timemachine.diff import diff_tables  # noqa: PLC0415
+
+        return diff_tables(self.files, self.resolve(a), self.resolve(b), operator=operator, store=store, var=var)
 
     def plan_rewind(self, *, to: int | str | None, replan: bool = False, sink: str | Path | None = None) -> RewindPlan:
         """What a rewind to a batch (None: to the very start) would do; ``plan.apply()`` does it.

@@ -58,7 +58,10 @@ def _written(reader: StateReader, target: StateTarget, before: int, batch: int) 
 
 
 def halve(batches: Sequence[int], holds: Callable[[int], bool]) -> Bisected:
-    """Halve the batches until one is left, as if the condition, once true, stayed so."""
+    """Halve the batches until one is left, as if the condition, once true, stayed so.
+
+    One that does not hold at the end did not stay: then every batch is asked about, the oldest first.
+    """
     tested: list[int] = []
 
     def ask(batch: int) -> bool:
@@ -66,7 +69,8 @@ def halve(batches: Sequence[int], holds: Callable[[int], bool]) -> Bisected:
         return holds(batch)
 
     if not batches or not ask(batches[-1]):
-        return Bisected(None, tuple(tested))
+        first = next((batch for batch in batches[:-1] if ask(batch)), None)
+        return Bisected(first, tuple(tested))
     low, high = 0, len(batches) - 1
     while low < high:
         middle = (low + high) // 2

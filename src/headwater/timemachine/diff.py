@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from headwater.checkpoint.files import Files
 from headwater.core.ids import StoreKey
 from headwater.statefiles.answer import StateAnswer
 from headwater.statefiles.keyfilter import KeyFilter, TheseKeys
@@ -18,7 +19,7 @@ from headwater.statefiles.latest import hash_keys, same_keys, same_values
 from headwater.statefiles.partition import TargetStore
 from headwater.statefiles.reader import StateReader
 from headwater.statefiles.records import Records, one_after_another
-from headwater.statefiles.stores import StateTarget
+from headwater.statefiles.stores import StateTarget, chosen, the_one
 
 ADDED, REMOVED, CHANGED = "added", "removed", "changed"
 
@@ -36,6 +37,11 @@ class StateDiff:
 
     def __len__(self) -> int:
         return len(self.change)
+
+    @property
+    def table(self) -> pa.Table:
+        names = ("change", "key", "before", "after", "partition_id")
+        return pa.table({name: getattr(self, name) for name in names})
 
     def slice(self, most: int) -> StateDiff:
         """The first so many."""
@@ -57,6 +63,15 @@ def diff(reader: StateReader, target: StateTarget, a: int, b: int) -> StateDiff:
         sides.append(before.take(unlike[0]))
         others.append(after.take(unlike[1]))
     return _paired(reader, target, _joined(sides), _joined(others), b)
+
+
+def diff_tables(
+    files: Files, a: int, b: int, *, operator: int | None = None, store: str | None = None, var: str | None = None
+) -> pa.Table:
+    """The same as one table, for callers who want no more."""
+    reader = StateReader(files)
+    target = the_one(chosen(reader.targets(b), operator=operator, store=store, var=var))
+    return diff(reader, target, a, b).table
 
 
 def diff_of_answers(before: StateAnswer, after: StateAnswer) -> StateDiff:
