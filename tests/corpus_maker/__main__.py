@@ -3,9 +3,8 @@
 Runs every case of `catalogue.py` on the PySpark that this Python has, in one JVM, and writes
 `tests/corpus/<name>.tar.xz`. Names, uuids and times of day differ from run to run; rows do not.
 
-  --only NAME      one checkpoint (may be repeated; NAME may end in * for all that begin so)
-  --jars FOLDER    Spark's Kafka connector, for the kafka cases; they also want a broker that topics can be made on,
-                   HEADWATER_CORPUS_KAFKA=127.0.0.1:9092, and are left out without it
+  --only NAME      one checkpoint (may be repeated; NAME may be a pattern such as 'kafka-*')
+  --into FOLDER    where the archives go
   --answer         read Spark's answers anew into the archives that are there, and run no query
 
 Older Sparks write a smaller set, with names that begin with their version: run this with a Python that has that
@@ -18,9 +17,13 @@ import argparse
 import os
 import sys
 import time
+from contextlib import ExitStack
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
+
+from .local_broker import local_broker
+from .sources import KAFKA
 
 TESTS = Path(__file__).resolve().parent.parent
 CURRENT = (4, 2)
@@ -30,16 +33,16 @@ OLDER = ((3, 5), (4, 0), (4, 1))
 def main() -> int:
     asked = _arguments()
     chosen = [case for case in _known(asked.answer) if not asked.only or _matches(case.name, asked.only)]
-    if not os.environ.get("HEADWATER_CORPUS_KAFKA") and not asked.answer:
-        left_out = [case.name for case in chosen if case.source == "kafka"]
-        chosen = [case for case in chosen if case.source != "kafka"]
-        print("left out without a broker:", ", ".join(left_out) or "none")
     if not chosen:
         print("nothing to make")
         return 2
-    spark = _session(asked.jars)
-    failed = [case.name for case in chosen if not _made(spark, case, asked)]
-    spark.stop()
+    with ExitStack() as held:
+        with_kafka = not asked.answer and any(case.source == "kafka" for case in chosen)
+        if with_kafka:
+            os.environ[KAFKA] = held.enter_context(local_broker())
+        spark = _session(with_kafka)
+        failed = [case.name for case in chosen if not _made(spark, case, asked)]
+        spark.stop()
     print(f"{len(chosen) - len(failed)} made, {len(failed)} failed: {', '.join(failed)}")
     return 1 if failed else 0
 
@@ -78,12 +81,11 @@ def _arguments() -> argparse.Namespace:
     )
     parser.add_argument("--only", action="append", metavar="NAME")
     parser.add_argument("--into", type=Path, default=TESTS / "corpus", metavar="FOLDER")
-    parser.add_argument("--jars", type=Path, metavar="FOLDER")
     parser.add_argument("--answer", action="store_true")
     return parser.parse_args()
 
 
-def _session(jars: Path | None) -> Any:
+def _session(with_kafka: bool) -> Any:
     from pyspark.sql import SparkSession
 
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(TESTS), os.environ.get("PYTHONPATH")]))
@@ -96,10 +98,16 @@ def _session(jars: Path | None) -> Any:
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.bindAddress", "127.0.0.1")
+        # Thousands of jobs of a few rows each: compiling them costs more than running them.
+        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+        .config("spark.sql.codegen.wholeStage", "false")
+        .config("spark.sql.adaptive.enabled", "false")
         .config("spark.sql.warehouse.dir", "/tmp/headwater-corpus/.warehouse")
     )
-    if jars:
-        builder = builder.config("spark.jars", ",".join(str(jar) for jar in sorted(jars.glob("*.jar"))))
+    if with_kafka:
+        from headwater.jars.resolve import jar_paths
+
+        builder = builder.config("spark.jars", ",".join(str(jar) for jar in jar_paths("spark")))
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     return spark

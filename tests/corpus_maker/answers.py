@@ -45,9 +45,23 @@ def metadata_rows(spark: Any, checkpoint: Path) -> list[dict[str, Any]]:
 def state_answers(spark: Any, checkpoint: Path, precise: bool) -> list[dict[str, Any]]:
     """One answer for each question that can be asked of Spark's `statestore` source, refusals included."""
     _ = spark.streams.active  # its readers need a coordinator that only this starts
-    questions = list(_questions(metadata_rows(spark, checkpoint)))
+    metadata = metadata_rows(spark, checkpoint)
+    _name_the_partitions(checkpoint / "offsets", metadata[0]["numPartitions"])
+    questions = list(_questions(metadata))
     batches = sorted(int(entry.name) for entry in (checkpoint / "commits").iterdir() if entry.name.isdigit())
     return [_ask(spark, checkpoint, batch, question, precise) for batch in batches for question in questions]
+
+
+def _name_the_partitions(offsets: Path, partitions: int) -> None:
+    """Offset log version 2 does not note how many partitions there are, and the state reader cannot do without."""
+    for entry in offsets.iterdir():
+        version, _, rest = entry.read_text("utf-8").partition("\n") if entry.name.isdigit() else ("", "", "")
+        if version == "v2":
+            settings, _, sources = rest.partition("\n")
+            named = json.loads(settings)
+            named["conf"]["spark.sql.shuffle.partitions"] = str(partitions)
+            entry.with_name(f".{entry.name}.crc").unlink(missing_ok=True)
+            entry.write_text(f"{version}\n{json.dumps(named)}\n{sources}", "utf-8")
 
 
 def _questions(metadata: Sequence[dict[str, Any]]) -> Iterator[dict[str, str]]:
@@ -80,14 +94,25 @@ def _ask(spark: Any, checkpoint: Path, batch: int, question: dict[str, str], pre
     }
     try:
         frame = spark.read.format("statestore").options(batchId=str(batch), **question).load(str(checkpoint))
+        if "joinSide" in question:
+            frame = _without_hidden_columns(frame)
         answer["schema"] = json.loads(frame.schema.json())
         answer["rows"] = rows_as_json(frame)
         if precise:
             answer["precise_rows"] = rows_as_json(frame, MICROSECONDS)
     except Exception as refusal:
-        answer["error"] = _first_line(refusal)
+        answer["error"] = _reason(refusal)
     return answer
 
 
-def _first_line(refusal: BaseException) -> str:
-    return next(line for line in str(refusal).splitlines() if line.strip())[:300]
+def _without_hidden_columns(frame: Any) -> Any:
+    """One side of a join: its rows hold a column more than their schema says, on which `to_json` stumbles."""
+    fields = [F.col(f"value.`{field.name}`") for field in frame.schema["value"].dataType.fields]
+    return frame.select("key", F.struct(*fields).alias("value"), "partition_id")
+
+
+def _reason(refusal: BaseException) -> str:
+    lines = [line.strip() for line in str(refusal).splitlines() if line.strip()]
+    causes = [line for line in lines if line.startswith("Caused by:")]
+    told = [line for line in lines if not line.startswith("An error occurred while calling")]
+    return (causes[-1] if causes else told[0])[:300]

@@ -57,8 +57,9 @@ class Case:
     #: files, kafka, rate or rate-micro-batch
     source: str = "files"
     source_options: Mapping[str, str] = field(default_factory=dict)
-    #: "rows": foreachBatch that notes what was emitted; "files": Spark's file sink
+    #: "rows": foreachBatch that notes what was emitted; "files": Spark's file sink; "kafka": a topic
     sink: str = "rows"
+    sink_options: Mapping[str, str] = field(default_factory=dict)
     #: sources and the sink are given names, which Spark then writes into its logs
     named: bool = False
     #: "before" or "after" the state was written: the last feed's batch is planned and never committed
@@ -84,6 +85,12 @@ class Case:
         return max(len(stream.feeds) for stream in self.streams.values())
 
     @property
-    def runs_once_per_feed(self) -> bool:
-        """The rate sources never run dry, so each feed is one run of exactly one batch."""
-        return self.source.startswith("rate")
+    def trigger(self) -> dict[str, bool]:
+        """None for one run over all feeds, else each feed is a run of its own.
+
+        The rate sources never run dry and get one batch a run. Rows for two streams cannot be put in place at the
+        same instant, so that a running query could see the first of them alone.
+        """
+        if self.source.startswith("rate"):
+            return {"once": True}
+        return {"availableNow": True} if len(self.streams) > 1 else {}

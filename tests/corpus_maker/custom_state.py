@@ -24,12 +24,14 @@ class Purchases(StatefulProcessor):  # type: ignore[misc, valid-type]
     Without a time-to-live, an event-time timer closes the user after fifteen idle minutes.
     """
 
+    TOTAL = "total BIGINT, n INT, last_at TIMESTAMP"
+
     def __init__(self, ttl_ms: int | None = None) -> None:
         self._ttl_ms = ttl_ms
 
     def init(self, handle: Any) -> None:
         self._handle = handle
-        self._total = handle.getValueState("total", "total BIGINT, n INT, last_at TIMESTAMP", self._ttl_ms)
+        self._total = handle.getValueState("total", self.TOTAL, self._ttl_ms)
         self._recent = handle.getListState("recent", "amount BIGINT, kind STRING", self._ttl_ms)
         self._by_kind = handle.getMapState("by_kind", "kind STRING", "amount BIGINT, n INT", self._ttl_ms)
 
@@ -73,6 +75,35 @@ class PurchasesInPandas(Purchases):
         import pandas as pd
 
         return pd.DataFrame({"user": [user], "total": [total], "n": [n], "kinds": [kinds], "closed": [closed]})
+
+
+class EvolvedPurchases(Purchases):
+    """After a change of the code: the total has a column more, and there is one variable more."""
+
+    TOTAL = f"{Purchases.TOTAL}, largest BIGINT"
+
+    def init(self, handle: Any) -> None:
+        super().init(handle)
+        self._total = _Padded(self._total)
+        self._visits = handle.getValueState("visits", "visits BIGINT", self._ttl_ms)
+
+    def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Any]:  # noqa: N802, N803
+        self._visits.update(((self._visits.get()[0] if self._visits.exists() else 0) + 1,))
+        yield from super().handleInputRows(key, rows, timerValues)
+
+
+class _Padded:
+    """A value of four columns for code that knows three."""
+
+    def __init__(self, state: Any) -> None:
+        self._state = state
+        self.exists, self.clear = state.exists, state.clear
+
+    def get(self) -> Any:
+        return tuple(self._state.get())[:3]
+
+    def update(self, value: Any) -> None:
+        self._state.update((*value, value[0]))
 
 
 def running_total(key: Any, frames: Any, state: Any) -> Iterator[Any]:

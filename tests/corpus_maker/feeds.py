@@ -16,13 +16,16 @@ SHOWN_SCHEMA = "ad BIGINT, site STRING, shown_at TIMESTAMP"
 CLICKED_SCHEMA = "ad BIGINT, user STRING, clicked_at TIMESTAMP"
 
 
-def events(feeds: int = 5, minutes_per_feed: int = 8, rows: int = 9) -> Stream:
-    """Events whose time moves on with each feed; one in six is late, one in six repeats an earlier one."""
+def events(feeds: int = 5, rows: int = 9) -> Stream:
+    """Events whose time moves on with each feed, far enough before the last for most state to end.
+
+    One in six is late, one in six repeats an earlier one.
+    """
     random = Random(20240501)
     made: list[tuple[Row, ...]] = []
     earlier: list[Row] = []
     for feed in range(feeds):
-        now = START + timedelta(minutes=minutes_per_feed * feed)
+        now = START + timedelta(minutes=8 * feed + (25 if feed >= feeds - 2 else 0))
         batch: list[Row] = []
         for _ in range(rows):
             dice = random.randrange(6)
@@ -30,7 +33,7 @@ def events(feeds: int = 5, minutes_per_feed: int = 8, rows: int = 9) -> Stream:
                 batch.append(random.choice(earlier))
                 continue
             behind = timedelta(minutes=random.randrange(10, 25)) if dice == 1 else timedelta()
-            at = now + timedelta(milliseconds=random.randrange(minutes_per_feed * 60_000)) - behind
+            at = now + timedelta(milliseconds=random.randrange(8 * 60_000)) - behind
             row = {
                 "user": random.choice(USERS),
                 "kind": random.choice(KINDS),
@@ -53,7 +56,7 @@ def shown_and_clicked(feeds: int = 5) -> dict[str, Stream]:
         now = START + timedelta(minutes=8 * feed)
         ads = [(feed * 5 + nth, now + timedelta(seconds=random.randrange(480))) for nth in range(5)]
         shown.append(
-            tuple({"ad": ad % 23, "site": random.choice(("news", "maps")), "shown_at": _iso(at)} for ad, at in ads)
+            tuple({"ad": ad % 7, "site": random.choice(("news", "maps")), "shown_at": _iso(at)} for ad, at in ads)
         )
         waiting += ads
         random.shuffle(waiting)
@@ -61,7 +64,7 @@ def shown_and_clicked(feeds: int = 5) -> dict[str, Stream]:
         clicked.append(
             tuple(
                 {
-                    "ad": ad % 23,
+                    "ad": ad % 7,
                     "user": random.choice(USERS),
                     "clicked_at": _iso(at + timedelta(seconds=random.randrange(900))),
                 }

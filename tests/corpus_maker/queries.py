@@ -91,12 +91,25 @@ def stateless(inputs: Inputs) -> DataFrame:
     return inputs["events"].where("amount > 200").select("user", "amount", "at")
 
 
+def stateless_as_json(inputs: Inputs) -> DataFrame:
+    return stateless(inputs).select(F.to_json(F.struct("*")).alias("value"))
+
+
 def custom(inputs: Inputs) -> DataFrame:
     return (
         inputs["events"]
         .withWatermark("at", "10 minutes")
         .groupBy("user")
         .transformWithState(custom_state.Purchases(), custom_state.OUTPUT, "Update", "EventTime")
+    )
+
+
+def custom_with_one_more_column(inputs: Inputs) -> DataFrame:
+    return (
+        inputs["events"]
+        .withWatermark("at", "10 minutes")
+        .groupBy("user")
+        .transformWithState(custom_state.EvolvedPurchases(), custom_state.OUTPUT, "Update", "EventTime")
     )
 
 

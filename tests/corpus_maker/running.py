@@ -12,7 +12,7 @@ from typing import Any
 from .answers import metadata_rows, rows_as_json, state_answers
 from .archive import pack, unpack
 from .case import Case
-from .sources import Feeder, open_feeder
+from .sources import Feeder, kafka_sink, open_feeder
 
 SETTLE_SECONDS = 0.35  # three maintenance intervals: snapshots are written by a background thread
 
@@ -120,7 +120,7 @@ class _Run:
             self._feeder.feed(feed)
             query = query or self._start(feed)
             self._wait(query)
-            if self._case.runs_once_per_feed or feed + 1 == self._case.restart_after:
+            if self._case.trigger or feed + 1 == self._case.restart_after:
                 self._end(query)
                 query = None
         if query:
@@ -128,7 +128,7 @@ class _Run:
 
     def _wait(self, query: Any) -> None:
         try:
-            if self._case.runs_once_per_feed:
+            if self._case.trigger:
                 query.awaitTermination()
             else:
                 query.processAllAvailable()
@@ -144,11 +144,13 @@ class _Run:
                 self._spark.conf.set(key, value)
         self._query = case.query_after_restart if restarted and case.query_after_restart else self._query
         writer = self._query(self._feeder.inputs()).writeStream.outputMode(case.mode).queryName(case.name)
-        writer = writer.option("checkpointLocation", str(case.place / "checkpoint"))
-        if case.runs_once_per_feed:
-            writer = writer.trigger(once=True)
+        writer = writer.options(checkpointLocation=str(case.place / "checkpoint"), **case.sink_options)
+        if case.trigger:
+            writer = writer.trigger(**case.trigger)
         if case.named:
             writer._jwrite.name("corpus_sink")  # PySpark has no method of its own for it yet
+        if case.sink == "kafka":
+            return writer.format("kafka").options(**kafka_sink(case)).start()
         if case.sink == "files":
             return writer.format("json").start(str(case.place / "sink"))
         return writer.foreachBatch(self._note_batch()).start()

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 
 from .case import Case
 
-KAFKA = "HEADWATER_CORPUS_KAFKA"  # host:port of a broker that the maker may create topics on
+KAFKA = "HEADWATER_CORPUS_KAFKA"  # environment variable: host:port of the broker
 
 
 class Feeder(Protocol):
@@ -116,6 +116,11 @@ class KafkaFeeder:
         doomed = [topic for topic in self._topics.values() if topic in held]
         for outcome in (self._admin.delete_topics(doomed) if doomed else {}).values():
             outcome.result(30)
+
+
+def kafka_sink(case: Case) -> dict[str, str]:
+    """Options that send a case's rows to a topic of its own."""
+    return {"kafka.bootstrap.servers": os.environ[KAFKA], "topic": f"corpus-{case.name}-out"}
 
 
 class RateFeeder:

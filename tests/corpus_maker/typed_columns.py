@@ -92,9 +92,20 @@ def distinct_keys(inputs: Inputs) -> Any:
 
 
 def last_values(inputs: Inputs) -> Any:
+    """A column of the state for each type; Spark names all of them `last` and `valueSet`."""
+    typed = _typed_values(inputs)
+    return typed.groupBy("id").agg(*(F.last(name).alias(name) for name in typed.columns if name != "id"))
+
+
+def last_struct(inputs: Inputs) -> Any:
+    """The same types inside one struct, where they keep their names."""
+    typed = _typed_values(inputs)
+    return typed.groupBy("id").agg(F.last(F.struct(*(name for name in typed.columns if name != "id"))).alias("row"))
+
+
+def _typed_values(inputs: Inputs) -> Any:
     types = {name: how for name, (how, _) in (VALUE_TYPES | NEWER_TYPES).items() if name in inputs["typed"].columns}
-    typed = inputs["typed"].select("id", *(F.expr(how.format(f"`{name}`")).alias(name) for name, how in types.items()))
-    return typed.groupBy("id").agg(*(F.last(name).alias(name) for name in types))
+    return inputs["typed"].select("id", *(F.expr(how.format(f"`{name}`")).alias(name) for name, how in types.items()))
 
 
 def _schema(types: dict[str, Any]) -> str:
