@@ -32,8 +32,8 @@ def everything_said(contents: Contents) -> Iterator[str]:
     history = History(files)
     batches = history.batches()
     rows = [batch_table.row(batch) for batch in batches]
-    sizes = batch_table.widths(rows)
-    yield from (batch_table.line(row, sizes) for row in rows)
+    shape = batch_table.shape_of(rows)
+    yield from (shape.line(row) for row in rows)
     yield from (json.dumps(batch_as_dict(batch), ensure_ascii=False) for batch in batches)
     for name in ("HEAD", "HEAD~2", "@10:30"):
         try:

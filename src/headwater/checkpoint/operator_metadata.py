@@ -1,4 +1,4 @@
-"""``state/N/_metadata``: what a stateful operator is called and which stores it has. Written since Spark 3.5."""
+"""``state/N/_metadata``: what a stateful operator is called and which stores it has. Written since Spark 4.0."""
 
 from __future__ import annotations
 

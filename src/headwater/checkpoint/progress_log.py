@@ -7,6 +7,7 @@ until the file is replaced, and readers leave out what the logs do not have.
 from __future__ import annotations
 
 import json
+import os
 import time
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields
@@ -64,6 +65,36 @@ def read_progress(files: Files) -> dict[int, ProgressRecord]:
             records = map(parse_line, files.read(path).decode("utf-8", "replace").splitlines())
             found |= {record.batch_id: record for record in records if record}
     return found
+
+
+class ProgressTail:
+    """Reads a growing file again and again, on a disk only what was added since."""
+
+    def __init__(self, files: Files) -> None:
+        self._files = files
+        self._found: dict[int, ProgressRecord] = {}
+        self._file: tuple[int, int] | None = None
+        self._read_bytes = 0
+
+    def records(self) -> dict[int, ProgressRecord]:
+        """The newest record of each batch."""
+        if not isinstance(self._files, LocalFiles):
+            return read_progress(self._files)
+        try:
+            with self._files.path_of(PROGRESS_FILE).open("rb") as held:
+                info = os.fstat(held.fileno())
+                if (info.st_dev, info.st_ino) != self._file or info.st_size < self._read_bytes:
+                    self._file, self._read_bytes = (info.st_dev, info.st_ino), 0
+                    self._found = read_progress(self._files)
+                held.seek(self._read_bytes)
+                data = held.read()
+        except OSError:
+            return self._found
+        whole = data[: data.rfind(b"\n") + 1]
+        self._read_bytes += len(whole)
+        records = map(parse_line, whole.decode("utf-8", "replace").splitlines())
+        self._found |= {record.batch_id: record for record in records if record}
+        return dict(self._found)
 
 
 class ProgressWriter:

@@ -15,6 +15,7 @@ from headwater.cli.output import json_line, note, say
 if TYPE_CHECKING:
     from headwater.checkpoint.files import Files
     from headwater.checkpoint.history import Batch
+    from headwater.views.batch_table import Shape
 
 POLL_SECONDS = 1.0
 
@@ -71,7 +72,7 @@ def _go_on(files: Files, printer: _Printer, seen: set[tuple[int, str]], since_ms
 class _Printer:
     def __init__(self, *, as_json: bool) -> None:
         self.as_json = as_json
-        self.sizes: list[int] | None = None
+        self.shape: Shape | None = None
 
     def show(self, batches: list[Batch]) -> None:
         if self.as_json:
@@ -83,11 +84,11 @@ class _Printer:
             self._table(batches)
 
     def _table(self, batches: list[Batch]) -> None:
-        from headwater.views.batch_table import COLUMNS, line, row, widths
+        from headwater.views.batch_table import COLUMNS, row, shape_of
 
         rows = [row(batch) for batch in batches]
-        if self.sizes is None:
-            self.sizes = widths(rows, shutil.get_terminal_size().columns if sys.stdout.isatty() else None)
-            say(line(COLUMNS, self.sizes))
+        if self.shape is None:
+            self.shape = shape_of(rows, shutil.get_terminal_size().columns if sys.stdout.isatty() else None)
+            say(self.shape.line(COLUMNS))
         for one in rows:
-            say(line(one, self.sizes))
+            say(self.shape.line(one))

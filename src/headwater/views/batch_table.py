@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from headwater.checkpoint.history import Batch
@@ -12,7 +13,8 @@ from headwater.views.words import count, moment, shortened, span
 COLUMNS = ("BATCH", "STATUS", "PLANNED (UTC)", "TOOK", "ROWS", "READ", "WATERMARK (UTC)", "BEHIND", "STATE", "REWIND")
 RIGHT = {"BATCH", "TOOK", "ROWS", "BEHIND"}
 _GAP = "  "
-_LEAST_WIDTHS = {"STATUS": 9, "PLANNED (UTC)": 19, "TOOK": 7, "ROWS": 6, "READ": 20, "WATERMARK (UTC)": 19}
+# What goes first when the terminal is narrow.
+EXPENDABLE = ("WATERMARK (UTC)", "STATE", "TOOK", "BEHIND")
 
 
 def row(batch: Batch) -> tuple[str, ...]:
@@ -77,24 +79,36 @@ def _kafka(source: SourceRange) -> str:
     return ", ".join(pieces) or "kafka -"
 
 
-def widths(rows: Sequence[Sequence[str]], room: int | None = None) -> list[int]:
-    """How wide each column has to be. With ``room``, what was read is cut so that a line fits, if it can."""
-    found = [
-        max(len(name), _LEAST_WIDTHS.get(name, 0) if not rows else 0, *(len(one[place]) for one in rows), 0)
-        for place, name in enumerate(COLUMNS)
-    ]
+@dataclass(frozen=True)
+class Shape:
+    """Which columns are shown, and how wide each is. Made from the first rows; later ones may stand out a little."""
+
+    widths: tuple[tuple[int, int], ...]
+
+    def line(self, cells: Sequence[str]) -> str:
+        """One row as text; the last column, which may hold a reason, runs on."""
+        pieces = []
+        for place, size in self.widths:
+            name, cell = COLUMNS[place], cells[place]
+            fitted = shortened(cell, size) if name == "READ" else cell
+            pieces.append(fitted.rjust(size) if name in RIGHT else fitted.ljust(size))
+        return _GAP.join(pieces).rstrip()
+
+
+def shape_of(rows: Sequence[Sequence[str]], room: int | None = None) -> Shape:
+    """A shape that fits the rows. With ``room`` what was read is cut, then columns go, until a line without a reason fits."""
+    sizes = [max(len(name), *(len(one[place]) for one in rows), 0) for place, name in enumerate(COLUMNS)]
     read = COLUMNS.index("READ")
-    found[read] = min(found[read], 60)
+    sizes[read] = min(sizes[read], 60)
+    sizes[-1] = len(COLUMNS[-1])
+    shown = list(range(len(COLUMNS)))
     if room is not None:
-        others = sum(found) - found[read] - found[-1] + len("REWIND") + len(_GAP) * (len(COLUMNS) - 1)
-        found[read] = max(min(found[read], room - others), 16)
-    return found
+        sizes[read] = max(min(sizes[read], room - _total(shown, sizes) + sizes[read]), min(sizes[read], 16))
+        for name in EXPENDABLE:
+            if _total(shown, sizes) > room:
+                shown.remove(COLUMNS.index(name))
+    return Shape(tuple((place, sizes[place]) for place in shown))
 
 
-def line(cells: Sequence[str], sizes: Sequence[int]) -> str:
-    """One row as text; the last column, which may hold a reason, runs on."""
-    pieces = []
-    for name, cell, size in zip(COLUMNS, cells, sizes, strict=True):
-        fitted = shortened(cell, size) if name == "READ" else cell
-        pieces.append(fitted.rjust(size) if name in RIGHT else fitted.ljust(size))
-    return _GAP.join(pieces).rstrip()
+def _total(shown: Sequence[int], sizes: Sequence[int]) -> int:
+    return sum(sizes[place] for place in shown) + len(_GAP) * (len(shown) - 1)
