@@ -45,7 +45,7 @@ def late(
         else list(history.logs.commits.ids)
     )
 
-    from headwater.spark.dead_letters import save_records
+    from headwater.spark.dead_letters import dead_letter_sink, save_records
     from headwater.spark.session import start_session
 
     line = LivingLine()
@@ -59,7 +59,7 @@ def late(
     try:
         records = _find(spark, chosen, history, wanted, line)
         if to:
-            save_records(spark, records, to)
+            save_records(spark, records, dead_letter_sink(to))
     finally:
         line.clear()
         spark.stop()

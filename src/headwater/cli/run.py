@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
@@ -47,6 +48,9 @@ def run(
     master: Annotated[str, typer.Option(help="Spark master; the same job runs on a cluster.")] = "local[*]",
     settings: Settings = None,
     conf: Conf = None,
+    dead_letters: Annotated[
+        str | None, typer.Option(metavar="URI", help="Keep late and malformed records: kafka://… or files:DIR.")
+    ] = None,
     query: Annotated[
         str | None, typer.Option(help="SQL to ask when the run ends, for example of a memory table.")
     ] = None,
@@ -56,6 +60,7 @@ def run(
     Example: headwater run browser-stats-stateful --source kafka://127.0.0.1:9092/visits --sink console:
     """
     chosen = chosen_job(job, source=source, sink=sink, mode=mode, trigger=trigger, settings=settings)
+    chosen = replace(chosen, dead_letters=dead_letters or chosen.dead_letters)
     wanted = pairs(conf, "--conf")
     place = _place(checkpoint, chosen.name)
 

@@ -28,7 +28,8 @@ class Job:
 
     With ``per_batch`` the function gets every micro-batch as a static DataFrame, so nothing is carried over between
     batches. ``conf`` holds Spark settings that the job needs. ``state_view`` turns the raw rows of custom state
-    (``{"var", "key", "value"}``) into what the job means by them.
+    (``{"var", "key", "value"}``) into what the job means by them. ``dead_letters`` is the URI of a topic or a folder
+    where records that came too late or could not be decoded are kept.
     """
 
     name: str
@@ -40,6 +41,7 @@ class Job:
     per_batch: bool = False
     conf: Mapping[str, str] = field(default_factory=dict)
     state_view: StateView | None = None
+    dead_letters: str | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

@@ -75,7 +75,7 @@ def _lines(spark: SparkSession, history: History, part: SourceRange, *, skip_hea
         raise CheckpointUnreadable("source-log-gone", "the source's log no longer tells which files these were")
     whole = spark.read.text([entry.path for entry in entries], wholetext=True)
     # What follows the last line break is no line, as Spark's own reader of lines has it.
-    text = F.regexp_replace("value", f"({LINE_BREAK})$", "")
+    text = F.regexp_replace("value", rf"({LINE_BREAK})\z", "")
     lines = whole.where("value <> ''").select(
         F.col("_metadata.file_path").alias("path"), F.posexplode(F.split(text, LINE_BREAK)).alias("place", "value")
     )

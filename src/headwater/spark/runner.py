@@ -21,6 +21,7 @@ from headwater.core.errors import ServiceUnreachable
 from headwater.jobs.endpoints import Postgres, Socket, Table
 from headwater.jobs.job import Job
 from headwater.spark import postgres
+from headwater.spark.dead_letters import following
 from headwater.spark.failures import explained, failure, root_cause
 from headwater.spark.hadoop_files import HadoopFiles
 from headwater.spark.lease import check_free, running_on
@@ -65,7 +66,7 @@ def run_job(
         generation = max((entry.number for entry in read_entries(files)), default=0)
         record = replace(record_of(run), table_folder=read_job_record(files).table_folder)
         files.write(JOB_FILE, record.to_bytes())
-        with _watched(spark, _recording(files, on_batch)):
+        with following(spark, job, files) as keep_dropped, _watched(spark, _recording(files, on_batch, keep_dropped)):
             with explained(f"Spark does not start {job.name}"):
                 query = prepared.start(run.checkpoint, generation=generation)
             if isinstance(job.writes, Table):
@@ -96,13 +97,14 @@ def _files_at(spark: SparkSession, checkpoint: str) -> Files:
     return HadoopFiles(spark, checkpoint)
 
 
-def _recording(files: Files, on_batch: Callable[[BatchProgress], None]) -> Callable[[BatchProgress], None]:
+def _recording(files: Files, *listeners: Callable[[BatchProgress], None]) -> Callable[[BatchProgress], None]:
     """Each batch is written down beside the checkpoint's logs before anybody is told of it."""
     writer = ProgressWriter(files)
 
     def heard(batch: BatchProgress) -> None:
         writer.add(record_of_batch(batch))
-        on_batch(batch)
+        for tell in listeners:
+            tell(batch)
 
     return heard
 
