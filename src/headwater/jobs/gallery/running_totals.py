@@ -49,5 +49,12 @@ def totals_in_state(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 RUNNING_TOTALS = Job(
-    "running-totals", running_totals, reads=PURCHASES, writes=Console(), mode="update", state_view=totals_in_state
+    "running-totals",
+    running_totals,
+    reads=PURCHASES,
+    writes=Console(),
+    mode="update",
+    # With a ttl Spark would run empty batches without end, to look at the clock.
+    conf={"spark.sql.streaming.noDataMicroBatches.enabled": "false"},
+    state_view=totals_in_state,
 )

@@ -17,6 +17,7 @@ from headwater.jobs.gallery._sessions_in_pandas import STATE, sessions_per_user
 from headwater.jobs.gallery._sessions_with_timers import OpenSessions
 
 MICROS = "user STRING, start BIGINT, end BIGINT, events BIGINT"
+TIMEOUTS = {"event": "EventTimeTimeout", "processing": "ProcessingTimeTimeout"}
 
 
 def user_sessions(
@@ -49,11 +50,12 @@ def user_sessions(
     )
     if form == "transform_with_state":
         return _as_times(users.transformWithState(OpenSessions(gap, mode), MICROS, mode, "EventTime"))
-    if form == "pandas":
-        clock = {"event": "EventTimeTimeout", "processing": "ProcessingTimeTimeout"}[timeout]
+    if form == "pandas" and timeout in TIMEOUTS:
         per_user = sessions_per_user(gap, timeout, mode)
-        return _as_times(users.applyInPandasWithState(per_user, MICROS, STATE, mode, clock))
-    raise ValueError(f"form={form!r}: session_window, transform_with_state or pandas is wanted")
+        return _as_times(users.applyInPandasWithState(per_user, MICROS, STATE, mode, TIMEOUTS[timeout]))
+    raise ValueError(
+        f"form={form!r}, timeout={timeout!r}: session_window, transform_with_state or pandas, event or processing is wanted"
+    )
 
 
 def _as_times(sessions: DataFrame) -> DataFrame:

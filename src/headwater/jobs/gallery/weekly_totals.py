@@ -70,8 +70,8 @@ def weeks_in_state(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     spent: dict[str, dict[str, int]] = {}
     for row in rows:
         if row["var"] == "purchases":
-            user, day = row["key"]["key"]["user"], row["key"]["userKey"]["date"]
-            spent.setdefault(user, {})[str(day)] = row["value"]["amount"]
+            day, amount = row["value"]["user_map_key"]["date"], row["value"]["user_map_value"]["amount"]
+            spent.setdefault(row["key"]["user"], {})[str(day)] = amount
     return [
         {"user": user, "total": sum(by_day.values()), "last_shopped": max(by_day)} for user, by_day in spent.items()
     ]

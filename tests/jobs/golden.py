@@ -1,0 +1,22 @@
+"""The golden files: raw input lines, step by step, and what each step must give."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+FOLDER = Path(__file__).parents[1] / "golden"
+NAMES = sorted(file.stem for file in FOLDER.glob("*.json"))
+
+Step = dict[str, Any]
+
+
+def golden(name: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8"))
+    return found
+
+
+def exact(rows: list[dict[str, Any]]) -> list[str]:
+    """Rows as JSON texts, in which the order of fields and the types of values count; the order of rows does not."""
+    return sorted(json.dumps(row) for row in rows)

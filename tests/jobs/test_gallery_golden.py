@@ -1,0 +1,83 @@
+"""Every golden file, through the scenario harness."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from golden import NAMES, Step, exact, golden
+from headwater.core.errors import JobRefused
+from headwater.jobs.loading import gallery_names, load_job
+from headwater.testing.scenario import Scenario
+
+STEPPED = [name for name in NAMES if name not in {"order_status", "retail_sales", "user_sessions"}]
+
+Open = Callable[..., Scenario]
+
+
+def play(
+    told: Scenario, steps: list[Step], rows: Callable[[Step], list[dict[str, Any]]] = lambda s: s["emits"]
+) -> None:
+    some_are_late = any("late" in step for step in steps)
+    for step in steps:
+        done = told.feed(*step["send"]).emits(*rows(step))
+        assert exact(done.emitted) == exact(rows(step))
+        if some_are_late:
+            done.drops(len(step.get("late", [])))
+        if "watermark_after" in step:
+            done.moves_watermark_to(step["watermark_after"])
+        if "state" in step:
+            done.holds(*step["state"])
+        if "batch" in step:
+            assert done.batch == step["batch"] + 1, "the data batch, and the batch without data that follows it"
+
+
+def test_every_job_has_a_golden_file() -> None:
+    """The golden files cover the whole gallery, and name no job that is not there."""
+    assert {golden(name)["job"] for name in NAMES} == set(gallery_names())
+
+
+@pytest.mark.parametrize("name", STEPPED)
+def test_golden_steps(scenario: Open, name: str) -> None:
+    """Each step emits, drops, stores and moves the watermark exactly as its golden file says."""
+    told = golden(name)
+    play(scenario(load_job(told["job"]), start_empty=name == "visits_windows_counter"), told["steps"])
+
+
+@pytest.mark.parametrize("form", ["session_window", "transform_with_state", "pandas"])
+def test_golden_sessions(scenario: Open, form: str) -> None:
+    """All three forms of user-sessions give the golden sessions."""
+    play(scenario(load_job("user-sessions"), settings={"form": form}), golden("user_sessions")["steps"])
+
+
+def test_golden_sales(scenario: Open) -> None:
+    """The same files give one running total, and a total for each window of event time."""
+    steps = golden("retail_sales")["steps"]
+    job = load_job("retail-sales")
+    play(scenario(job), steps, lambda step: step["windows"])
+    play(scenario(job, mode="complete", settings={"per": "total"}), steps, lambda step: [{"total": step["total"]}])
+
+
+def test_golden_output_modes(scenario: Open) -> None:
+    """Orders per status in complete and in update mode, and the orders themselves in append mode."""
+    told, job = golden("order_status"), load_job("order-status")
+    play(scenario(job, mode="complete"), told["complete"])
+    play(scenario(job, mode="update"), told["update"])
+    play(scenario(job, mode="append", settings={"aggregate": False}), told["append_without_aggregation"])
+
+
+@pytest.mark.parametrize(
+    ("mode", "aggregate", "reason", "rejected"),
+    [
+        ("append", True, "cannot run in append mode: its aggregation has no watermark", 0),
+        ("complete", False, "cannot run in complete mode: it has no aggregation", 1),
+    ],
+)
+def test_golden_refusals(scenario: Open, mode: str, aggregate: bool, reason: str, rejected: int) -> None:
+    """What cannot mean what it says is refused before anything starts."""
+    expected = ["append with the aggregation and no watermark", "complete without an aggregation"]
+    assert golden("order_status")["rejected_before_start"][rejected] == expected[rejected]
+    with pytest.raises(JobRefused, match=reason):
+        scenario(load_job("order-status"), mode=mode, settings={"aggregate": aggregate})

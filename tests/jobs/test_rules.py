@@ -1,0 +1,117 @@
+"""What is refused by looking at a job alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from headwater import Console, Files, Job, Kafka, Memory, Rate, Socket, Table
+from headwater.core.errors import HeadwaterError, JobRefused, UsageProblem
+from headwater.jobs.rules import check_job, check_restart
+from headwater.jobs.triggers import Trigger, parse_trigger
+
+JOB = Job("job", lambda rows: rows, reads=Files("in"), writes=Console())
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"mode": "never"}, "not an output mode"),
+        ({"mode": "complete", "per_batch": True}, "each micro-batch by itself"),
+        ({"mode": "update", "writes": Files("out")}, "update mode into files"),
+        ({"mode": "complete", "writes": Table("out")}, "complete mode into table"),
+        ({"trigger": "available-now", "reads": Socket()}, "socket source has no end"),
+        ({"trigger": "once", "reads": Rate()}, "rate source has no end"),
+        ({"trigger": "real-time 5 seconds", "reads": Kafka("t")}, "stateless jobs in update mode"),
+        ({"trigger": "real-time 5 seconds", "mode": "update"}, "reads from Kafka"),
+    ],
+)
+def test_contradictions(changes: dict[str, Any], says: str) -> None:
+    """Parts of a job that contradict each other are refused with a remedy."""
+    with pytest.raises(JobRefused, match=says) as refused:
+        check_job(replace(JOB, **changes))
+    assert refused.value.remedy
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"mode": "update", "writes": Files("out"), "per_batch": True},
+        {"mode": "append", "writes": Table("out"), "trigger": "available-now"},
+        {"trigger": "10 seconds", "reads": Rate()},
+        {"trigger": "real-time 5 seconds", "reads": Kafka("t"), "writes": Kafka("u"), "mode": "update"},
+    ],
+)
+def test_sense(changes: dict[str, Any]) -> None:
+    """Jobs that make sense pass."""
+    check_job(replace(JOB, **changes))
+
+
+def test_a_memory_table_after_a_restart() -> None:
+    """Only complete mode fills a memory table again."""
+    with pytest.raises(JobRefused, match="died with the process"):
+        check_restart(replace(JOB, writes=Memory("m")), checkpoint="ck")
+    check_restart(replace(JOB, writes=Memory("m"), mode="complete"), checkpoint="ck")
+    check_restart(JOB, checkpoint="ck")
+
+
+@pytest.mark.parametrize(
+    ("text", "trigger"),
+    [
+        (None, Trigger("asap")),
+        ("", Trigger("asap")),
+        ("once", Trigger("once")),
+        ("available-now", Trigger("available-now")),
+        ("10 seconds", Trigger("interval", "10 seconds")),
+        ("500 milliseconds", Trigger("interval", "500 milliseconds")),
+        ("real-time 5 seconds", Trigger("real-time", "5 seconds")),
+    ],
+)
+def test_triggers(text: str | None, trigger: Trigger) -> None:
+    """Triggers are written as people say them."""
+    assert parse_trigger(text) == trigger
+
+
+@pytest.mark.parametrize("text", ["now", "10", "10 fortnights", "real-time", "ten seconds", "-1 seconds"])
+def test_wrong_triggers(text: str) -> None:
+    """What is not a trigger is refused with the forms that are."""
+    with pytest.raises(UsageProblem, match="not a trigger") as refused:
+        parse_trigger(text)
+    assert "available-now" in (refused.value.remedy or "")
+
+
+def with_parameters(rows: Any, *, window: str = "5 minutes", size: int = 3, share: float = 0.5, all_of: bool = False):
+    """What it does.
+
+    And more.
+    """
+    return window, size, share, all_of
+
+
+def test_settings_are_read_as_the_type_of_their_default() -> None:
+    """``--set`` words become text, numbers and truth values; the function stays callable."""
+    job = replace(JOB, transform=with_parameters)
+    assert job.about == "What it does."
+    chosen = job.with_settings({"window": "1 hour", "size": "7", "all_of": "true"})
+    assert chosen(None) == ("1 hour", 7, 0.5, True)  # type: ignore[arg-type]
+    assert chosen.parameters == {"window": "1 hour", "size": 7, "share": 0.5, "all_of": True}
+    assert job.parameters["size"] == 3
+
+
+@pytest.mark.parametrize("word", [{"sizes": "1"}, {"size": "many"}, {"all_of": "perhaps"}])
+def test_settings_that_do_not_fit(word: dict[str, str]) -> None:
+    """An unknown parameter or a value of the wrong type is refused, and told what fits."""
+    with pytest.raises(HeadwaterError) as refused:
+        replace(JOB, transform=with_parameters).with_settings(word)
+    assert refused.value.exit_status == 2
+    assert refused.value.remedy
+
+
+@pytest.mark.parametrize("name", ["", "a/b", "../x", "a b"])
+def test_a_name_must_do_as_a_folder(name: str) -> None:
+    """A job's name becomes the folder of its checkpoint."""
+    with pytest.raises(ValueError, match="folder"):
+        replace(JOB, name=name)
