@@ -12,8 +12,9 @@ from headwater.statefiles.keys import decode_keys
 from headwater.statefiles.records import Records
 from headwater.statefiles.rowcodec import AvroRows, RowCodec, UnsafeRows
 from headwater.statefiles.schemafile import KeyEncoding
-from headwater.statefiles.sqltypes import Array, Atomic, Field, Struct
+from headwater.statefiles.sqltypes import Array, Atomic, Field, SqlType, Struct
 from headwater.statefiles.stores import StateTarget
+from headwater.statefiles.unsaferow import struct_of
 from headwater.statefiles.values import list_elements
 
 if TYPE_CHECKING:
@@ -78,9 +79,22 @@ def column_types(target: StateTarget) -> Struct:
             columns = [Field("key", parts[0]), Field("user_map_key", parts[1]), Field("user_map_value", value)]
         case "timers":
             columns = [Field("key", key.fields[0].type), Field("expiration_timestamp_ms", Atomic("long"))]
+        case "side":
+            columns = [Field("key", key.slice(0, -1)), Field("value", value.slice(0, _side_width(value)))]
         case _:
             columns = [Field("key", key), Field("value", value)]
     return Struct((*columns, Field("partition_id", Atomic("integer"))))
+
+
+def _side_width(value: Struct) -> int:
+    """How many fields of a join's row are the row's own; the last may be the mark that it found a partner."""
+    return len(value.fields) - (value.fields[-1] == Field("matched", Atomic("boolean")))
+
+
+def _narrowed(rows: pa.StructArray, kind: SqlType) -> pa.StructArray:
+    """The first fields of rows, as many as a type has."""
+    assert isinstance(kind, Struct)
+    return struct_of(kind, rows.flatten()[: len(kind.fields)], len(rows), None)
 
 
 def _values(
@@ -100,5 +114,8 @@ def _named(target: StateTarget, keys: pa.StructArray, values: Callable[[], pa.St
             return {"key": keys.field(0), "user_map_key": keys.field(1), "user_map_value": values()}
         case "timers":
             return {"key": keys.field(0), "expiration_timestamp_ms": keys.field(1)}
+        case "side":
+            kinds = column_types(target).fields
+            return {"key": _narrowed(keys, kinds[0].type), "value": _narrowed(values(), kinds[1].type)}
         case _:
             return {"key": keys, "value": values()}

@@ -87,6 +87,7 @@ ARROW_ATOMIC: dict[str, pa.DataType] = {
     "timestamp_ntz": pa.timestamp("us"),
     "time": pa.time64("ns"),
     "interval": pa.month_day_nano_interval(),
+    "variant": pa.string(),  # as JSON text
 }
 
 

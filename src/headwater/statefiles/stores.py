@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from headwater.checkpoint.logs import CheckpointLogs
@@ -14,7 +14,7 @@ from headwater.core.errors import UsageProblem
 from headwater.core.ids import DEFAULT_STORE, StoreKey
 from headwater.statefiles.schemafile import FamilySchema, KeyEncoding, parse_schema_file
 
-Kind = Literal["rows", "value", "list", "map", "timers", "hidden"]
+Kind = Literal["rows", "value", "list", "map", "timers", "side", "hidden"]
 
 JOIN = "symmetricHashJoin"
 _VARIABLE_KINDS: dict[str, Kind] = {
@@ -25,6 +25,8 @@ _VARIABLE_KINDS: dict[str, Kind] = {
 }
 # Newer joins keep lists under these names.
 _LISTS_OF_JOINS = ("left-keyWithTsToValues", "left-tsWithKey", "right-keyWithTsToValues", "right-tsWithKey")
+# The store of a join from which a side as a whole can be told: its rows, each under its key and a number.
+_SIDES = {"left-keyWithIndexToValue": "left", "right-keyWithIndexToValue": "right"}
 TIMERS = "timers"
 
 
@@ -77,7 +79,12 @@ def targets(logs: CheckpointLogs, batch: int) -> list[StateTarget]:
             found += _plain(logs, metadata)
         else:
             found += _with_families(logs, metadata)
-    return found
+    return found + [_side(target) for target in found if target.store in _SIDES]
+
+
+def _side(target: StateTarget) -> StateTarget:
+    """A join's side as Spark's ``joinSide`` shows it: keys and rows, without numbers and marks."""
+    return replace(target, store=_SIDES[target.store], kind="side")
 
 
 def _plain(logs: CheckpointLogs, metadata: OperatorMetadata) -> Iterator[StateTarget]:
@@ -163,16 +170,19 @@ def chosen(
         if (operator is None or target.operator_id == operator)
         and (store is None or target.store == store)
         and (target.kind != "hidden" if var is None else _named(target, var))
+        and (target.kind != "side" or target.store == store)
     ]
     if matching:
         return matching
     raise UsageProblem(
         "no-such-state",
         "no state store or variable fits these words" if found else "this checkpoint has no state",
-        evidence={"there are": "; ".join(target.arguments for target in found if target.kind != "hidden")}
-        if found
-        else {},
+        evidence={"there are": "; ".join(_shown(found))} if found else {},
     )
+
+
+def _shown(found: list[StateTarget]) -> list[str]:
+    return [target.arguments for target in found if target.kind not in ("hidden", "side")]
 
 
 def _named(target: StateTarget, var: str) -> bool:

@@ -97,6 +97,8 @@ def _variable(kind: SqlType, space: ByteSpace, start: Ints, size: Ints, valid: M
     match kind:
         case Atomic("string") | Atomic("binary"):
             return arrowbuild.binary(arrow_type(kind), space, start, size, valid)
+        case Atomic("variant"):
+            return _variants(space, start, size, valid)
         case Atomic("interval"):
             return _calendar_interval(space, start, valid)
         case Decimal():
@@ -118,6 +120,17 @@ def _interval(kind: Interval, space: ByteSpace, at: Ints, *, months: bool, valid
     pairs = np.zeros((len(at), 2), "<i8")
     pairs[:, 0] = space.gather("<i4", at).astype("<i8") & 0xFFFFFFFF
     return arrowbuild.words(arrow_type(kind), len(at), pairs, valid)
+
+
+def _variants(space: ByteSpace, start: Ints, size: Ints, valid: Mask | None) -> pa.Array:
+    from headwater.statefiles.variant import json_of_variant  # noqa: PLC0415  few states hold one
+
+    held = np.ones(len(start), bool) if valid is None else valid
+    texts = [
+        json_of_variant(space.text(at, length)) if present else None
+        for at, length, present in zip(start.tolist(), size.tolist(), held.tolist(), strict=True)
+    ]
+    return pa.array(texts, pa.string())
 
 
 def _calendar_interval(space: ByteSpace, start: Ints, valid: Mask | None) -> pa.Array:

@@ -101,7 +101,7 @@ def _quote(text: str) -> str:
 
 
 def _floats(values: pa.Array) -> pa.Array:
-    texts = values.cast(pa.string())
+    texts = pc.replace_substring_regex(values.cast(pa.string()), r"e\+?", "E")
     texts = pc.if_else(pc.match_substring_regex(texts, _WHOLE), _wrapped("", texts, ".0"), texts)
     if pc.all(pc.is_finite(values)).as_py() in (True, None):
         return texts
@@ -163,6 +163,7 @@ def _one_by_one(values: pa.Array, shown: Callable[[Any], str]) -> pa.Array:
 
 
 _ATOMIC: dict[str, Callable[[pa.Array], pa.Array]] = {
+    "variant": lambda values: values,
     "void": lambda values: pa.nulls(len(values), pa.string()),
     "string": _strings,
     "binary": lambda values: _one_by_one(values, lambda value: f'"{base64.b64encode(value).decode()}"'),

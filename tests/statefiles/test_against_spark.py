@@ -1,0 +1,125 @@
+"""What is read here against what Spark's own reader said, for every checkpoint of the corpus at every batch."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from corpus_support import CorpusCheckpoint, StateAnswer, corpus_names
+from headwater.checkpoint.files import LocalFiles
+from headwater.statefiles.reader import StateReader
+from headwater.statefiles.stores import StateTarget
+from headwater.views.state_json import json_texts
+
+Corpus = Callable[[str], CorpusCheckpoint]
+
+STATEFUL = corpus_names()
+
+
+def parsed(lines: list[str]) -> list[str]:
+    """Values of JSON lines in a settled order; names that repeat stay apart."""
+    return sorted(repr(json.loads(line, object_pairs_hook=lambda pairs: pairs)) for line in lines)
+
+
+def target_of(reader: StateReader, asked: StateAnswer) -> StateTarget:
+    fitting = [
+        target
+        for target in reader.targets(asked.batch_id)
+        if target.operator_id == asked.operator_id and _fits(target, asked)
+    ]
+    assert len(fitting) == 1, f"{asked.question}: {[target.label for target in fitting]}"
+    return fitting[0]
+
+
+def _fits(target: StateTarget, asked: StateAnswer) -> bool:
+    if asked.timers:
+        return target.kind == "timers"
+    if asked.state_var is not None:
+        return target.var == asked.state_var
+    return target.store == (asked.join_side or asked.store_name)
+
+
+def lines_of(reader: StateReader, target: StateTarget, batch: int) -> list[str]:
+    answer = reader.answer(target, batch)
+    columns = [
+        json_texts(field.type, part)
+        for field, part in zip(answer.types.fields, map(_whole, answer.table.columns), strict=True)
+    ]
+    names = [json.dumps(field.name) for field in answer.types.fields]
+    return [
+        "{" + ",".join(f"{name}:{text}" for name, text in zip(names, row, strict=True)) + "}"
+        for row in zip(*(column.to_pylist() for column in columns), strict=True)
+    ]
+
+
+def _whole(column: pa.ChunkedArray) -> pa.Array:
+    return column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
+
+
+@pytest.mark.parametrize("name", STATEFUL)
+def test_rows_are_those_of_spark(name: str, corpus: Corpus) -> None:
+    """At every batch, every store and variable has exactly the rows that Spark's `statestore` source gives."""
+    held = corpus(name)
+    reader = StateReader(LocalFiles(held.path))
+    for asked in held.answers:
+        if asked.error is None:
+            target = target_of(reader, asked)
+            assert parsed(lines_of(reader, target, asked.batch_id)) == parsed(list(asked.text)), asked.question
+
+
+@pytest.mark.parametrize("name", [name for name in STATEFUL if name.startswith("typed")])
+def test_microseconds_are_kept(name: str, corpus: Corpus) -> None:
+    """Times in the table have the microseconds that JSON leaves out."""
+    held = corpus(name)
+    reader = StateReader(LocalFiles(held.path))
+    compared = 0
+    for asked in held.answers:
+        if asked.precise_text:
+            table = reader.table(target_of(reader, asked), asked.batch_id)
+            ours = sorted(_moments(table.to_pylist()))
+            theirs = sorted(_moments([json.loads(line, object_pairs_hook=_renamed) for line in asked.precise_text]))
+            assert ours == theirs
+            compared += len(ours)
+    assert compared
+
+
+def _renamed(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    return {f"{name} {number}": value for number, (name, value) in enumerate(pairs)}
+
+
+def _moments(value: Any) -> list[str]:
+    """Every moment in a value as microseconds of the day, which both sides can give."""
+    if isinstance(value, dict):
+        return [moment for part in value.values() for moment in _moments(part)]
+    if isinstance(value, list):
+        return [moment for part in value for moment in _moments(part)]
+    if hasattr(value, "microsecond") and hasattr(value, "year"):
+        return [f"{value:%H:%M:%S}.{value.microsecond:06d}"]
+    if isinstance(value, str) and len(value) >= 26 and value[10:11] == "T" and value[19:20] == ".":
+        return [value[11:26]]
+    return []
+
+
+def test_table_columns_are_those_of_spark(corpus: Corpus) -> None:
+    """Columns are named and nested as Spark's reader has them."""
+    held = corpus("custom-changelog")
+    reader = StateReader(LocalFiles(held.path))
+    for asked in held.answers_at(held.answers[-1].batch_id):
+        assert asked.schema is not None
+        table = reader.table(target_of(reader, asked), asked.batch_id)
+        assert table.column_names == [field["name"] for field in asked.schema["fields"]]
+
+
+def test_state_of_one_batch_is_not_that_of_another(corpus: Corpus) -> None:
+    """Reading at a batch gives the state as it was then, and not the newest one."""
+    held = corpus("aggregation-changelog")
+    reader = StateReader(LocalFiles(held.path))
+    (target,) = reader.targets(reader.latest())
+    sizes = [reader.table(target, batch).num_rows for batch in reader.committed]
+    assert len(set(sizes)) > 1
+    assert pc.all(pc.is_valid(reader.table(target, reader.latest())["key"])).as_py()
