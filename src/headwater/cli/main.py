@@ -29,6 +29,7 @@ VERBS: tuple[str, ...] = (
     "compact",
     "fork",
     "repartition",
+    "ui",
     "jars",
     "broker",
     "topics",

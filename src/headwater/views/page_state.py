@@ -1,0 +1,219 @@
+"""A state as of a batch, with what changed since the batch before, given out a page at a time."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headwater.statefiles.answer import StateAnswer
+from headwater.statefiles.reader import StateReader
+from headwater.statefiles.sqltypes import SqlType, Struct
+from headwater.statefiles.stores import StateTarget
+from headwater.timemachine.diff import ADDED, CHANGED, REMOVED, StateDiff, diff
+from headwater.views.state_json import json_texts
+from headwater.views.state_table import cells, fields_of, in_order, readable, settled
+
+_ZERO_MILLIS = re.compile(r"(\d{4}-\d\d-\d\d)T(\d\d:\d\d:\d\d)(?:\.000|(\.\d+))?Z")
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of the table: ``name`` for people, ``field`` for the row's dictionary."""
+
+    field: str
+    name: str
+    is_key: bool
+    is_number: bool
+
+
+@dataclass(frozen=True)
+class StatePage:
+    """Some rows. Each has ``id``, ``change``, ``key`` (its fields as texts) and a ``{"now", "was"}`` for each column."""
+
+    rows: list[dict[str, Any]]
+    matching: int
+
+
+@dataclass(frozen=True)
+class _Side:
+    """Rows as columns of their own, keys first."""
+
+    names: list[str]
+    types: list[SqlType]
+    columns: list[pa.Array]
+    keys: int
+
+    def __len__(self) -> int:
+        return len(self.columns[0]) if self.columns else 0
+
+    def texts(self, place: int) -> pa.Array:
+        return cells(self.types[place], self.columns[place])
+
+
+class StateView:
+    """One target's state as of a batch. Reading is done when it is made; pages cost only their own rows."""
+
+    def __init__(self, reader: StateReader, target: StateTarget, batch: int, before: int | None) -> None:
+        self.target = target
+        self.batch = batch
+        self.answer = reader.answer(target, batch)
+        self.diff = diff(reader, target, before, batch) if before is not None else None
+        keyed = self.answer.keyed()
+        self._keys = settled(keyed["key"])
+        self._side = _side(self.answer, self._keys, settled(keyed["value"]))
+
+    @property
+    def total(self) -> int:
+        return len(self._keys)
+
+    @property
+    def columns(self) -> list[Column]:
+        side = self._side
+        return [
+            Column(f"c{place}", name, place < side.keys, _is_number(side.columns[place].type))
+            for place, name in enumerate(side.names)
+        ]
+
+    @cached_property
+    def counts(self) -> dict[str, int]:
+        """How many keys were added, removed and changed."""
+        if self.diff is None:
+            return {}
+        found = pc.value_counts(self.diff.change).to_pylist()
+        return {one["values"]: one["counts"] for one in found}
+
+    def page(
+        self,
+        *,
+        start: int = 0,
+        size: int = 25,
+        search: str = "",
+        order_by: str | None = None,
+        descending: bool = False,
+        only_changes: bool = False,
+    ) -> StatePage:
+        """Rows ``start`` and on, of those in which any column has ``search`` in it."""
+        side = self._changed_side if only_changes else self._side
+        chosen = _order(side, order_by, descending=descending)
+        if search:
+            hits = pc.take(_matches(side, search), chosen)
+            chosen = chosen.filter(hits)
+        part = chosen.slice(start, size)
+        rows = self._changed_rows(part) if only_changes else self._rows(part)
+        return StatePage(rows, len(chosen))
+
+    def _rows(self, part: pa.Array) -> list[dict[str, Any]]:
+        rows = _dicts(self._side, part)
+        if self.diff is None:
+            return rows
+        keys = json_texts(self.answer.types.fields[0].type, self._keys.take(part))
+        found = pc.index_in(keys, value_set=self._changed_keys).to_pylist()
+        self._mark(rows, found)
+        return rows
+
+    def _changed_rows(self, part: pa.Array) -> list[dict[str, Any]]:
+        rows = _dicts(self._changed_side, part)
+        self._mark(rows, part.to_pylist())
+        return rows
+
+    def _mark(self, rows: list[dict[str, Any]], found: list[int | None]) -> None:
+        """Write down what happened to each row, and what its values were."""
+        assert self.diff is not None
+        kinds = self.diff.change
+        for row, number in zip(rows, found, strict=True):
+            if number is None:
+                continue
+            row["change"] = kinds[number].as_py()
+            if row["change"] == CHANGED:
+                before = self._before.take_one(number)
+                for place in range(self._side.keys, len(self._side.names)):
+                    cell = row[f"c{place}"]
+                    was = before[place - self._side.keys]
+                    cell["was"] = was if was != cell["now"] else None
+
+    @cached_property
+    def _changed_keys(self) -> pa.Array:
+        assert self.diff is not None
+        return json_texts(self.answer.types.fields[0].type, self.diff.key)
+
+    @cached_property
+    def _changed_side(self) -> _Side:
+        """The keys that differ, with their values now, or their last ones where they are gone."""
+        if self.diff is None:
+            return _side(self.answer, self._keys.slice(0, 0), settled(self.answer.keyed()["value"]).slice(0, 0))
+        gone = pc.equal(self.diff.change, REMOVED)
+        numbers = pa.array(range(len(gone)), pa.int64())
+        both = pa.concat_arrays([self.diff.after, self.diff.before])
+        values = both.take(pc.if_else(gone, pc.add(numbers, len(gone)), numbers))
+        return _side(self.answer, self.diff.key, values)
+
+    @cached_property
+    def _before(self) -> _Before:
+        assert self.diff is not None
+        return _Before(self.diff, self.answer.value_type)
+
+
+class _Before:
+    """Older values, decoded one at a time: only those on the screen are wanted."""
+
+    def __init__(self, found: StateDiff, kind: Struct) -> None:
+        self._values = found.before
+        self._kind = kind
+
+    def take_one(self, number: int) -> list[str | None]:
+        names, types, columns = fields_of(self._kind, self._values.slice(number, 1))
+        types, columns = readable(names, types, columns)
+        return [plain(cells(kind, column)[0].as_py()) for kind, column in zip(types, columns, strict=True)]
+
+
+def _side(answer: StateAnswer, keys: pa.Array, values: pa.Array) -> _Side:
+    key_parts = fields_of(answer.key_type, keys)
+    value_parts = fields_of(answer.value_type, values)
+    names = key_parts[0] + value_parts[0]
+    types, columns = readable(names, key_parts[1] + value_parts[1], key_parts[2] + value_parts[2])
+    return _Side(names, types, columns, len(key_parts[0]))
+
+
+def _order(side: _Side, order_by: str | None, *, descending: bool) -> pa.Array:
+    if order_by and order_by[1:].isdigit() and int(order_by[1:]) < len(side.columns):
+        column = side.columns[int(order_by[1:])]
+        if not pa.types.is_nested(column.type):
+            return pc.sort_indices(column, sort_keys=[("", "descending" if descending else "ascending")])
+    order = in_order(side.columns[: side.keys])
+    return pa.array(range(len(side)), pa.int64()) if order is None else order
+
+
+def _matches(side: _Side, search: str) -> pa.Array:
+    found = None
+    for place in range(len(side.columns)):
+        hit = pc.fill_null(pc.match_substring(side.texts(place), search, ignore_case=True), fill_value=False)
+        found = hit if found is None else pc.or_(found, hit)
+    return found
+
+
+def _dicts(side: _Side, part: pa.Array) -> list[dict[str, Any]]:
+    texts = [cells(kind, column.take(part)).to_pylist() for kind, column in zip(side.types, side.columns, strict=True)]
+    rows = []
+    for place, number in enumerate(part.to_pylist()):
+        row: dict[str, Any] = {"id": number, "change": ""}
+        row["key"] = {side.names[column]: texts[column][place] for column in range(side.keys)}
+        row |= {f"c{column}": {"now": plain(texts[column][place]), "was": None} for column in range(len(texts))}
+        rows.append(row)
+    return rows
+
+
+def plain(text: str | None) -> str | None:
+    """Times as people read them in a table."""
+    return text if text is None else _ZERO_MILLIS.sub(lambda found: f"{found[1]} {found[2]}{found[3] or ''}", text)
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
+
+
+__all__ = ["ADDED", "CHANGED", "REMOVED", "Column", "StatePage", "StateView", "plain"]

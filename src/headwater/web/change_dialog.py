@@ -1,0 +1,120 @@
+"""Preview, typed confirmation, progress: how a change is made from the page."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from nicegui import ui
+
+from headwater.checkpoint.files import Files
+from headwater.core.errors import HeadwaterError, Surprise
+from headwater.web.changes import Rewinding, Undoing
+from headwater.web.pieces import show_error
+
+Change = Rewinding | Undoing
+
+
+class ChangeButtons:
+    """Rewind and undo. ``selected`` is asked when a button is pressed."""
+
+    def __init__(self, files: Callable[[], Files | None], selected: Callable[[], int | None]) -> None:
+        self._files = files
+        self._selected = selected
+
+    def build(self) -> None:
+        ui.button("Rewind to here", icon="fast_rewind", on_click=self._rewind).props(
+            "unelevated no-caps dense color=warning text-color=dark data-action=rewind"
+        ).classes("hw-action")
+        ui.button("Undo", icon="undo", on_click=self._undo).props("flat no-caps dense data-action=undo").classes(
+            "hw-action"
+        )
+
+    async def _rewind(self) -> None:
+        files, batch = self._files(), self._selected()
+        if files is not None and batch is not None:
+            await _ChangeDialog(lambda: Rewinding(files, batch)).open()
+
+    async def _undo(self) -> None:
+        files = self._files()
+        if files is not None:
+            await _ChangeDialog(lambda: Undoing(files)).open()
+
+
+class _ChangeDialog:
+    def __init__(self, plan: Callable[[], Change]) -> None:
+        self._plan = plan
+        self._done = (0, 0)
+
+    async def open(self) -> None:
+        with ui.dialog().props("persistent") as self._dialog, ui.card().classes("hw-dialog"):
+            self._body = ui.element("div").classes("hw-dialog-body")
+        self._dialog.open()
+        with self._body:
+            ui.spinner()
+        try:
+            change = await asyncio.to_thread(self._plan)
+        except HeadwaterError as error:
+            self._refuse(error)
+            return
+        self._preview(change)
+
+    def _preview(self, change: Change) -> None:
+        self._body.clear()
+        with self._body:
+            ui.label(change.title).classes("hw-title")
+            with ui.element("pre").classes("hw-plan").props("data-plan"):
+                for line in change.lines:
+                    warning = line.startswith("warning:")
+                    ui.label(line).classes("hw-plan-line" + (" hw-plan-warning" if warning else ""))
+            ui.label("Files are set aside, never deleted; undo puts them back.").classes("hw-about")
+            with ui.element("div").classes("hw-confirm"):
+                typed = ui.input(f"type: {change.words}").props("dense outlined autofocus data-confirm")
+                go = ui.button(change.title, on_click=lambda: self._apply(change)).props(
+                    "unelevated no-caps color=warning text-color=dark data-action=confirm"
+                )
+                go.bind_enabled_from(typed, "value", backward=lambda text: (text or "").strip() == change.words)
+                ui.button("Cancel", on_click=self._close).props("flat no-caps data-action=cancel")
+            self._typed = typed
+
+    async def _apply(self, change: Change) -> None:
+        if (self._typed.value or "").strip() != change.words:
+            return
+        self._body.clear()
+        with self._body:
+            ui.label(change.title).classes("hw-title")
+            bar = ui.linear_progress(0, show_value=False).props("rounded color=warning")
+            told = ui.label("...").classes("hw-about")
+        ticking = ui.timer(0.1, lambda: self._show_progress(bar, told))
+        try:
+            done = await asyncio.to_thread(change.apply, self._note_progress)
+        except HeadwaterError as error:
+            self._refuse(error)
+        except Exception as error:
+            self._refuse(Surprise(error))
+        else:
+            self._body.clear()
+            with self._body:
+                ui.label(change.title).classes("hw-title")
+                ui.label(done).props("data-done")
+                ui.button("Close", on_click=self._close).props("flat no-caps data-action=close")
+        finally:
+            ticking.deactivate()
+
+    def _note_progress(self, done: int, of: int) -> None:
+        self._done = (done, of)
+
+    def _show_progress(self, bar: ui.linear_progress, told: ui.label) -> None:
+        done, of = self._done
+        bar.set_value(done / of if of else 0)
+        told.set_text(f"{done:,} of {of:,} steps")
+
+    def _refuse(self, error: HeadwaterError) -> None:
+        self._body.clear()
+        with self._body:
+            show_error(error)
+            ui.button("Close", on_click=self._close).props("flat no-caps data-action=close")
+
+    def _close(self) -> None:
+        self._dialog.close()
+        self._dialog.delete()

@@ -1,0 +1,63 @@
+"""The only part of the page that can change a checkpoint. A read-only page never makes one of these."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from headwater.checkpoint.files import Files, open_files
+from headwater.checkpoint.job_record import read_job_record
+from headwater.checkpoint.lease import refuse_if_held
+from headwater.core.errors import ChangeRefused
+from headwater.timemachine.executor import refuse_if_pending
+from headwater.timemachine.kafka_offsets import earliest_offsets
+from headwater.timemachine.rewind import RewindPlan, plan_rewind
+from headwater.timemachine.undo import UndoPlan, find_undo, plan_undo
+from headwater.views.plans import rewind_lines, undo_lines
+
+Progress = Callable[[int, int], None]
+
+
+class Rewinding:
+    """A rewind that somebody has been shown and may confirm by typing ``words``."""
+
+    def __init__(self, files: Files, to: int) -> None:
+        refuse_if_held(files, f"cannot rewind to batch {to}")
+        refuse_if_pending(files)
+        self.plan: RewindPlan = plan_rewind(files, to=to, sink=_sink(files), ask_kafka=earliest_offsets)
+        gone = [reread for reread in self.plan.rereads if reread.still_there is False]
+        if gone:
+            raise ChangeRefused(
+                "source-gone",
+                f"the source no longer has what batch {self.plan.next_batch} would read again",
+                evidence={f"source {reread.source}": reread.why or "gone" for reread in gone},
+                remedy=f"headwater rewind {files.location} --to {to} --allow-missing-input",
+            )
+        self.words = f"rewind to {to}"
+        self.title = f"Rewind to batch {to}"
+        self.lines = rewind_lines(self.plan)
+
+    def apply(self, progress: Progress) -> str:
+        self.plan.apply(progress=progress)
+        return f"Done: batch {self.plan.next_batch} runs next."
+
+
+class Undoing:
+    """The same for taking back the last change."""
+
+    def __init__(self, files: Files) -> None:
+        refuse_if_held(files, "cannot undo")
+        refuse_if_pending(files)
+        recorded = find_undo(files).change.sink
+        self.plan: UndoPlan = plan_undo(files, sink=open_files(recorded) if recorded else _sink(files))
+        self.words = "undo"
+        self.title = f"Undo the last {self.plan.undoes.change.verb}"
+        self.lines = undo_lines(self.plan)
+
+    def apply(self, progress: Progress) -> str:
+        self.plan.apply(progress=progress)
+        return "Done: the checkpoint is as it was before."
+
+
+def _sink(files: Files) -> Files | None:
+    folder = read_job_record(files).sink_folder
+    return open_files(folder) if folder else None

@@ -1,0 +1,252 @@
+"""What the charts show, as options of ECharts. Pure: points in, dictionaries out.
+
+Colours are of a middle tone, so that one palette reads well on light and on dark ground.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from headwater.views.page_key import KeyLines
+from headwater.views.page_points import Kind, Point
+from headwater.views.words import moment
+
+BLUE, GREEN, AMBER, RED, VIOLET, GREY, TEAL = (
+    "#4c8dff",
+    "#22b07d",
+    "#f0a020",
+    "#ef5b5b",
+    "#9b7bff",
+    "#94a3b8",
+    "#19b5c9",
+)
+KIND_COLOURS: dict[Kind, str] = {
+    "kept": GREY,
+    "reachable": GREEN,
+    "again": TEAL,
+    "planned": AMBER,
+    "rewound": VIOLET,
+}
+KIND_WORDS: dict[Kind, str] = {
+    "kept": "committed",
+    "reachable": "committed, can be rewound to",
+    "again": "ran again after a rewind",
+    "planned": "planned",
+    "rewound": "rewound",
+}
+TEXT, LINE = "#8592a6", "rgba(133,146,166,0.18)"
+Options = dict[str, Any]
+
+
+def timeline(found: Sequence[Point], selected: int | None, forks: dict[int, str]) -> Options:
+    """A cell for each batch; where a fork left, a pin."""
+    cells = []
+    for point in found:
+        chosen = selected is not None and point.first <= selected <= point.last
+        style = {
+            "color": KIND_COLOURS[point.kind],
+            "opacity": 1 if chosen else (0.35 if point.kind == "rewound" else 0.62),
+            "borderRadius": 2,
+        }
+        cells.append({"value": 1.0 if chosen else 0.68, "tip": _timeline_tip(point), "itemStyle": style})
+    pins = [
+        {"coord": [place, 0.68], "name": forks[number], "value": "fork"}
+        for place, point in enumerate(found)
+        for number in range(point.first, point.last + 1)
+        if number in forks
+    ]
+    series = {
+        "type": "bar",
+        "data": cells,
+        "barCategoryGap": "14%",
+        "cursor": "pointer",
+        "markPoint": {
+            "data": pins,
+            "symbol": "pin",
+            "symbolSize": 34,
+            "itemStyle": {"color": VIOLET},
+            "label": {"fontSize": 9, "color": "#fff"},
+            "silent": True,
+        },
+    }
+    return {
+        "animation": False,
+        "grid": {"left": 4, "right": 4, "top": 14, "bottom": 20},
+        "xAxis": _batch_axis(found),
+        "yAxis": {"type": "value", "show": False, "max": 1},
+        "tooltip": _tooltip(trigger="item", formatter="p => p.data.tip || p.name"),
+        "series": [series],
+    }
+
+
+def _timeline_tip(point: Point) -> str:
+    lines = [f"<b>batch {point.label}</b>", KIND_WORDS[point.kind]]
+    if point.at_ms is not None:
+        lines.append(f"{moment(point.at_ms)} UTC")
+    if point.rows is not None:
+        lines.append(f"{point.rows:,} rows")
+    return "<br>".join(lines)
+
+
+def input_rows(found: Sequence[Point]) -> Options:
+    """Rows read, with what was dropped as late and what was malformed, and how long each batch took."""
+    return _chart(
+        found,
+        [
+            _bars("rows", BLUE, [point.rows for point in found], stack=None),
+            _bars("late", AMBER, [point.dropped for point in found], stack="faults"),
+            _bars("malformed", RED, [point.malformed for point in found], stack="faults"),
+            _line("duration", GREY, [point.duration_ms for point in found], axis=1),
+        ],
+        axes=[_axis(), _axis(unit=" ms", right=True)],
+    )
+
+
+def event_time(found: Sequence[Point]) -> Options:
+    """The newest event of each batch, the watermark, and the clock when the batch was planned."""
+    options = _chart(
+        found,
+        [
+            _line("clock", GREY, [point.at_ms for point in found], dashed=True),
+            _line("newest event", BLUE, [point.event_time_ms for point in found]),
+            _line("watermark", AMBER, [point.watermark_ms for point in found], area=False, width=2.4),
+        ],
+        axes=[{**_axis(), "type": "time", "min": "dataMin", "max": "dataMax", "splitNumber": 3}],
+    )
+    options["tooltip"][":valueFormatter"] = (
+        "v => v == null ? '-' : new Date(v).toISOString().replace('T', ' ').slice(0, 19)"
+    )
+    options["yAxis"][0]["axisLabel"] |= {":formatter": "v => new Date(v).toISOString().slice(11, 19)"}
+    return options
+
+
+def state_size(found: Sequence[Point]) -> Options:
+    options = _chart(
+        found,
+        [
+            _line("rows", VIOLET, [point.state_rows for point in found], area=True),
+            _line("bytes in memory", GREY, [point.state_bytes for point in found], axis=1),
+        ],
+        axes=[_axis(), _axis(right=True)],
+    )
+    options["yAxis"][1]["axisLabel"] |= {":formatter": _BYTES}
+    return options
+
+
+def kafka_lag(found: Sequence[Point]) -> Options:
+    return _chart(
+        found, [_line("records behind", TEAL, [point.lag_rows for point in found], area=True)], axes=[_axis()]
+    )
+
+
+def key_history(lines: KeyLines) -> Options:
+    colours = [BLUE, AMBER, GREEN, VIOLET, TEAL]
+    series = [
+        {**_line(name, colours[number % len(colours)], values), "step": "end", "connectNulls": False}
+        for number, (name, values) in enumerate(lines.numbers.items())
+    ]
+    return {
+        **_frame(),
+        "xAxis": {**_category(), "data": [str(batch) for batch in lines.batches]},
+        "yAxis": [_axis()],
+        "series": series,
+    }
+
+
+_BYTES = "v => v >= 1e9 ? (v/1e9).toFixed(1)+' GB' : v >= 1e6 ? (v/1e6).toFixed(0)+' MB' : (v/1e3).toFixed(0)+' kB'"
+
+
+def _chart(found: Sequence[Point], series: list[Options], *, axes: list[Options]) -> Options:
+    return {**_frame(), "xAxis": _batch_axis(found), "yAxis": axes, "series": series}
+
+
+def _frame() -> Options:
+    return {
+        "animation": False,
+        "grid": {"left": 8, "right": 8, "top": 34, "bottom": 4, "containLabel": True},
+        "legend": {
+            "top": 0,
+            "left": 0,
+            "itemWidth": 12,
+            "itemHeight": 8,
+            "itemGap": 14,
+            "textStyle": {"color": TEXT, "fontSize": 11},
+        },
+        "tooltip": _tooltip(trigger="axis"),
+    }
+
+
+def _tooltip(*, trigger: str, formatter: str | None = None) -> Options:
+    shown: Options = {
+        "trigger": trigger,
+        "confine": True,
+        "backgroundColor": "rgba(17,24,39,0.94)",
+        "borderWidth": 0,
+        "textStyle": {"color": "#e5e9f0", "fontSize": 12},
+        "axisPointer": {"lineStyle": {"color": TEXT}},
+    }
+    return shown | ({":formatter": formatter} if formatter else {})
+
+
+def _batch_axis(found: Sequence[Point]) -> Options:
+    return {**_category(), "data": [point.label for point in found]}
+
+
+def _category() -> Options:
+    return {
+        "type": "category",
+        "axisLine": {"show": False},
+        "axisTick": {"show": False},
+        "axisLabel": {"color": TEXT, "fontSize": 11, "hideOverlap": True},
+    }
+
+
+def _axis(*, unit: str = "", right: bool = False) -> Options:
+    return {
+        "type": "value",
+        "position": "right" if right else "left",
+        "splitNumber": 3,
+        "minInterval": 1,
+        "splitLine": {"show": not right, "lineStyle": {"color": LINE}},
+        "axisLabel": {
+            "color": TEXT,
+            "fontSize": 11,
+            ":formatter": f"v => Math.abs(v) >= 1e6 ? (v/1e6)+'M' : Math.abs(v) >= 1e4 ? (v/1e3)+'k' : v + '{unit}'",
+        },
+    }
+
+
+def _bars(name: str, colour: str, values: Sequence[float | None], *, stack: str | None) -> Options:
+    shown: Options = {
+        "name": name,
+        "type": "bar",
+        "data": list(values),
+        "itemStyle": {"color": colour, "borderRadius": [2, 2, 0, 0]},
+        "barMaxWidth": 22,
+        "barGap": "10%",
+    }
+    return shown | ({"stack": stack} if stack else {})
+
+
+def _line(
+    name: str,
+    colour: str,
+    values: Sequence[float | None],
+    *,
+    axis: int = 0,
+    area: bool = False,
+    dashed: bool = False,
+    width: float = 1.8,
+) -> Options:
+    shown: Options = {
+        "name": name,
+        "type": "line",
+        "yAxisIndex": axis,
+        "data": list(values),
+        "showSymbol": sum(value is not None for value in values) < 3,
+        "symbolSize": 5,
+        "itemStyle": {"color": colour},
+        "lineStyle": {"color": colour, "width": width, "type": "dashed" if dashed else "solid"},
+    }
+    return shown | ({"areaStyle": {"color": colour, "opacity": 0.14}} if area else {})

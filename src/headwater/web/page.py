@@ -1,0 +1,178 @@
+"""The page: one for each reader, on one of several checkpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from nicegui import events, ui
+
+from headwater.checkpoint.files import Files
+from headwater.web.findings_pane import FindingsPane, JournalPane
+from headwater.web.kafka_lag import KafkaLag
+from headwater.web.overview import Overview
+from headwater.web.pieces import nothing, panel, show_error
+from headwater.web.records_pane import FindRecords, RecordsPane
+from headwater.web.state_cache import StateCache
+from headwater.web.time_machine import TimeMachine
+from headwater.web.watch import Snapshot, Watched
+
+STYLE = Path(__file__).with_name("page.css")
+LOGO = Path(__file__).with_name("logo.svg")
+TICK_SECONDS = 0.3
+Actions = Callable[[Callable[[], Files | None], Callable[[], int | None]], None]
+"""Builds the buttons that change a checkpoint."""
+
+
+class Shown:
+    """A checkpoint with what is kept of it for all readers."""
+
+    def __init__(self, watched: Watched) -> None:
+        self.watched = watched
+        self.cache = StateCache(watched)
+        self.lag = KafkaLag()
+
+
+class Page:
+    """Everything that one reader sees. Without ``actions`` nothing on it can change anything."""
+
+    def __init__(self, shown: Sequence[Shown], actions: Actions | None, find_records: FindRecords | None) -> None:
+        self._all = shown
+        self._shown = shown[0]
+        self._actions = actions
+        self._find_records = find_records
+        self._version = -1
+        self._ticks = 0
+        self._busy = False
+
+    def build(self) -> None:
+        ui.add_css(STYLE.read_text())
+        ui.query("body").classes("hw-body")
+        self._dark = ui.dark_mode(None)
+        self._build_header()
+        self._main = ui.element("main").classes("hw-main")
+        with self._main:
+            self._build_board()
+        ui.keyboard(on_key=self._key)
+        ui.timer(TICK_SECONDS, self._tick)
+
+    def _build_header(self) -> None:
+        with ui.element("header").classes("hw-header"):
+            ui.html(LOGO.read_text(), sanitize=False).classes("hw-logo")
+            ui.label("Headwater").classes("hw-brand")
+            names = {place: held.watched.name for place, held in enumerate(self._all)}
+            if len(names) > 1:
+                ui.select(names, value=0, on_change=self._choose).props(
+                    'dense borderless aria-label="checkpoint"'
+                ).classes("hw-checkpoint")
+            else:
+                ui.label(names[0]).classes("hw-checkpoint")
+            self._status = ui.label().classes("hw-chip").props("data-status")
+            ui.space()
+            ui.label("read-only" if self._actions is None else "changes allowed").classes("hw-chip hw-chip-dull")
+            ui.button(icon="contrast", on_click=self._toggle_dark).props('flat round dense aria-label="light or dark"')
+
+    def _build_board(self) -> None:
+        shown = self._shown
+        self._trouble = ui.element("div")
+        self._overview = Overview(on_pick=self._go_to, lag=shown.lag)
+        self._machine = TimeMachine(shown.cache, on_select=self._overview.select)
+        self._records = RecordsPane(self._find_records)
+        self._findings, self._journal = FindingsPane(), JournalPane()
+        self._overview.build()
+        self._machine.build(self._build_actions)
+        with ui.element("div").classes("hw-charts"):
+            with panel("Late and malformed", about="records that did not count"):
+                self._records.build()
+            with panel("Checks and journal", about="fsck's findings, and what was changed"):
+                with ui.tabs().props("dense no-caps align=left inline-label") as tabs:
+                    journal, findings = ui.tab("Journal"), ui.tab("Checks")
+                with ui.tab_panels(tabs, value=journal, on_change=self._tab_changed).classes("hw-tab-panels"):
+                    with ui.tab_panel(journal):
+                        self._journal.build()
+                    with ui.tab_panel(findings):
+                        self._findings.build()
+
+    def _go_to(self, batch: int) -> None:
+        self._machine.go_to(batch)
+
+    def _build_actions(self) -> None:
+        if self._actions is not None:
+            shown, machine = self._shown, self._machine
+            self._actions(lambda: shown.watched.files, lambda: machine.selected)
+
+    def _choose(self, event: events.ValueChangeEventArguments[Any]) -> None:
+        self._shown = self._all[int(event.value)]
+        self._version = -1
+        self._main.clear()
+        with self._main:
+            self._build_board()
+
+    async def _tab_changed(self, event: events.ValueChangeEventArguments[Any]) -> None:
+        if event.value == "Checks":
+            await self._findings.look()
+
+    async def _toggle_dark(self) -> None:
+        dark = await ui.run_javascript("document.body.classList.contains('body--dark')")
+        self._dark.set_value(not dark)
+
+    def _key(self, event: events.KeyEventArguments) -> None:
+        if event.action.keydown and event.key.arrow_left:
+            self._machine.step(-1)
+        elif event.action.keydown and event.key.arrow_right:
+            self._machine.step(1)
+
+    async def _tick(self) -> None:
+        if self._busy:
+            return
+        self._busy = True
+        try:
+            self._ticks += 1
+            snapshot = self._shown.watched.snapshot
+            if snapshot.version != self._version:
+                self._version = snapshot.version
+                await self._update(snapshot)
+            elif self._ticks % 3 == 0:
+                self._overview.tick()
+        finally:
+            self._busy = False
+
+    async def _update(self, snapshot: Snapshot) -> None:
+        self._show_status(snapshot)
+        self._show_trouble(snapshot)
+        self._overview.update(snapshot, self._machine.selected, self._forks())
+        self._records.update(snapshot, self._shown.watched.files.location if self._shown.watched.files else "")
+        self._findings.update(self._shown.watched.files)
+        self._journal.update(snapshot)
+        await self._machine.update(snapshot)
+
+    def _show_status(self, snapshot: Snapshot) -> None:
+        lease = snapshot.lease
+        text, kind = (f"running, pid {lease.pid}", "good") if lease else ("no query running", "dull")
+        if snapshot.problem:
+            text, kind = "cannot be read", "bad"
+        elif snapshot.loading:
+            text, kind = "reading ...", "dull"
+        self._status.set_text(text)
+        self._status.classes(replace=f"hw-chip hw-chip-{kind}")
+
+    def _show_trouble(self, snapshot: Snapshot) -> None:
+        self._trouble.clear()
+        with self._trouble:
+            if snapshot.problem is not None and snapshot.batches:
+                show_error(snapshot.problem)
+            elif snapshot.problem is not None:
+                nothing(f"Waiting for a checkpoint: {snapshot.problem.problem}.")
+            elif not snapshot.batches and not snapshot.loading:
+                nothing("Waiting for the first batch.")
+
+    def _forks(self) -> dict[int, str]:
+        """Where other checkpoints on this page left this one."""
+        own = self._shown.watched.files.location if self._shown.watched.files else None
+        found: dict[int, str] = {}
+        for other in self._all:
+            origin = other.watched.snapshot.origin
+            if origin and origin.get("checkpoint") == own and isinstance(origin.get("at"), int):
+                found[origin["at"]] = f"fork: {other.watched.name}"
+        return found
