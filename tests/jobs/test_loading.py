@@ -81,7 +81,8 @@ def test_names_that_lead_nowhere(tmp_path: Path) -> None:
     assert "no file missing.py" in refused("missing.py:JOB").problem
     (tmp_path / "empty.py").write_text("")
     assert "no job in it" in refused("empty.py").problem
-    two = "from headwater import *\nA = Job('a', print, reads=Rate(), writes=Console())\nB = Job('b', print, reads=Rate(), writes=Console())"
+    job = "{} = Job('{}', print, reads=Rate(), writes=Console())\n"
+    two = "from headwater import *\n" + job.format("A", "a") + job.format("B", "b")
     (tmp_path / "two.py").write_text(two)
     assert "2 jobs" in refused("two.py").problem
     assert refused("two.py:C").evidence["jobs there"] == "A, B"

@@ -29,7 +29,9 @@ def pairs(texts: Sequence[str] | None, option: str) -> dict[str, str]:
     for text in texts or ():
         name, equals, value = text.partition("=")
         if not equals or not name:
-            raise UsageProblem("bad-option", f"{option} {text!r} is not of the form name=value")
+            raise UsageProblem(
+                "bad-option", f"{option} {text} is not of the form name=value", remedy=f"{option} {name or 'name'}=VALUE"
+            )
         found[name.strip()] = value.strip()
     return found
 

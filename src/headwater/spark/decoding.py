@@ -95,7 +95,7 @@ def _more_than_one_json_value(text: Column, options: Mapping[str, str]) -> Colum
     read once more, as the only element of an array.
     """
     suspicious = F.instr(text, "}") != F.length(text)
-    elements = F.from_json(F.concat(F.lit("["), text, F.lit("]")), "array<string>", dict(options))
+    elements = F.from_json(F.concat(F.lit("["), text, F.lit("]")), "array<string>", {**options, "mode": "PERMISSIVE"})
     return suspicious & (F.coalesce(F.size(elements), F.lit(0)) != 1)
 
 

@@ -6,6 +6,7 @@ import re
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import AnalysisException, PySparkException, StreamingQueryException
@@ -41,7 +42,8 @@ def refusal(problem: str, error: Exception) -> JobRefused:
             evidence={"columns": known.replace("`", "")} if known else {"Spark says": sentence},
             remedy="use one of these, or add the field to the source's schema",
         )
-    return JobRefused("spark-refuses", problem, evidence={condition or "Spark says": sentence})
+    named = condition and not condition.startswith("_LEGACY")
+    return JobRefused("spark-refuses", problem, evidence={condition if named else "Spark says": sentence})
 
 
 def failure(name: str, error: Exception) -> JobFailed:
@@ -67,20 +69,30 @@ def condition_of(error: Exception) -> str:
 
 
 def first_sentence(error: Exception) -> str:
-    text = TRAILING_STATE.sub("", CONDITION.sub("", _java_message(error))).strip()
+    text = TRAILING_STATE.sub("", CONDITION.sub("", _java_message(error).strip())).strip()
     line = text.splitlines()[0] if text else type(error).__name__
     return line.removesuffix(";")
 
 
 def root_cause(error: Exception) -> str:
     """The innermost Java message: the outer ones only say that something failed."""
-    cause = getattr(error, "_origin", None) or getattr(error, "java_exception", None)
+    cause = _throwable(error)
     if cause is None:
-        return first_sentence(error)
+        return str(error).strip().partition("\n")[0] or type(error).__name__
     while cause.getCause() is not None:
         cause = cause.getCause()
-    text = TRAILING_STATE.sub("", str(cause.getMessage() or cause.toString())).strip()
+    text = TRAILING_STATE.sub("", CONDITION.sub("", str(cause.getMessage() or cause.toString()))).strip()
     return text.splitlines()[0] if text else str(cause.getClass().getName())
+
+
+def _throwable(error: Exception | None) -> Any | None:
+    """The Java exception behind a Python one, or behind its cause."""
+    while error is not None:
+        held = getattr(error, "_origin", None) or getattr(error, "java_exception", None)
+        if held is not None:
+            return held
+        error = getattr(error, "_cause", None)
+    return None
 
 
 def _java_message(error: Exception) -> str:

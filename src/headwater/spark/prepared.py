@@ -84,7 +84,8 @@ def apply_function(job: Job, frame: DataFrame) -> DataFrame:
     try:
         with explained(f"the function of {job.name} does not fit its source"):
             result = job(frame)
-            result.schema  # noqa: B018  Spark resolves columns here at the latest
+            if isinstance(result, DataFrame):
+                result.schema  # noqa: B018  Spark resolves columns here at the latest
     except HeadwaterError:
         raise
     except Exception as error:
@@ -96,7 +97,11 @@ def apply_function(job: Job, frame: DataFrame) -> DataFrame:
             remedy="add --debug to see the whole traceback",
         ) from error
     if not isinstance(result, DataFrame):
-        raise JobRefused("job-function", f"the function of {job.name} gives {type(result).__name__}, not a DataFrame")
+        raise JobRefused(
+            "job-function",
+            f"the function of {job.name} gives {type(result).__name__}, not a DataFrame",
+            remedy="let it return the DataFrame that it builds",
+        )
     return result
 
 

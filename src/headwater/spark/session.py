@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import tempfile
@@ -72,6 +73,7 @@ def start_session(
     log = (log or Path(tempfile.gettempdir()) / f"headwater-{os.getpid()}.log").absolute()
     log.parent.mkdir(parents=True, exist_ok=True)
     _same_python_and_clock_for_workers()
+    _quiet_python_side()
     from pyspark.sql import SparkSession  # noqa: PLC0415  the JVM's environment has to be set first
 
     submitted = _conf_of_spark_submit()
@@ -139,6 +141,16 @@ def _same_python_and_clock_for_workers() -> None:
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     os.environ["TZ"] = "UTC"
     time.tzset()
+
+
+def _quiet_python_side() -> None:
+    """PySpark logs every exception that it raises, stack trace and all, and py4j every broken connection."""
+    from pyspark.logger import PySparkLogger  # noqa: PLC0415
+
+    for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
+        PySparkLogger.getLogger(name).disabled = True
+    for name in ("py4j", "py4j.clientserver", "py4j.java_gateway"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
 
 
 def stop_session(session: SparkSession) -> None:

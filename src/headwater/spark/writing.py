@@ -36,8 +36,8 @@ def start_stream(
         case Kafka():
             return writer.format("kafka").options(**_kafka_options(sink)).start()
         case Table():
-            prepare_table(spark, sink, schema)
-            return writer.options(**sink.options).toTable(sink.name)
+            format_name = prepare_table(spark, sink, schema)
+            return writer.options(**sink.options).toTable(sink.name, format=format_name)
         case Postgres():
             return writer.foreachBatch(batch_writer(spark, sink, schema, generation)).start()
 

@@ -1,0 +1,70 @@
+"""Whole commands as processes of their own, watched while they run."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from broker_support import HEADWATER
+
+
+class Running:
+    """A ``headwater`` process in a process group of its own."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self._process = process
+        self.lines: list[str] = []
+
+    def wait_for(self, text: str) -> str:
+        """Read standard error until a line holds the text."""
+        assert self._process.stderr is not None
+        for line in self._process.stderr:
+            self.lines.append(line.rstrip("\n"))
+            if text in line:
+                return line
+        raise AssertionError(f"no {text!r} in {self.lines}")
+
+    def signal_group(self, number: int) -> None:
+        os.killpg(self._process.pid, number)
+
+    def kill_python_alone(self) -> None:
+        self._process.kill()
+
+    def end(self) -> int:
+        """Wait for the end; the rest of standard error is read first."""
+        assert self._process.stderr is not None
+        self.lines += self._process.stderr.read().splitlines()
+        return self._process.wait(timeout=120)
+
+    @property
+    def errors(self) -> str:
+        return "\n".join(self.lines)
+
+
+@contextmanager
+def running(folder: Path, *arguments: str, **environment: str) -> Iterator[Running]:
+    """Start a command; whatever happens, nothing of it is left behind."""
+    process = subprocess.Popen(
+        [HEADWATER, *arguments],
+        cwd=folder,
+        env={**os.environ, **environment},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        yield Running(process)
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def assert_no_stack_trace(text: str) -> None:
+    for noise in ("Traceback", "at org.apache", "at java.", "py4j", "SQLSTATE", 'File "'):
+        assert noise not in text, text

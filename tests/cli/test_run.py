@@ -1,0 +1,103 @@
+"""``headwater run`` and ``check`` as a user calls them."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from broker_support import headwater
+from cli.commands import assert_no_stack_trace
+
+JOBS = '''
+from headwater import Console, Files, Job
+from pyspark.sql import functions as F
+
+VISITS = Files("in", schema="user STRING, at TIMESTAMP", options={"maxFilesPerTrigger": "1"})
+
+def visits(rows):
+    """The visits themselves."""
+    return rows
+
+def per_batch(rows, *, least: int = 0):
+    """Visits per user within each batch."""
+    return rows.groupBy("user").count().where(F.col("count") >= least)
+
+def misspelt(rows):
+    """Names a column that is not there."""
+    return rows.select("usr")
+
+ALL = Job("all", visits, reads=VISITS, writes=Console())
+PER_BATCH = Job("per-batch", per_batch, reads=VISITS, writes=Console(), per_batch=True, mode="update")
+MISSPELT = Job("misspelt", misspelt, reads=VISITS, writes=Console())
+'''
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "jobs.py").write_text(JOBS)
+    (tmp_path / "in").mkdir()
+    for number, users in enumerate([["ann", "ann", "bob"], ["bob"]]):
+        lines = [json.dumps({"user": user, "at": "2024-03-01T10:00:00Z"}) for user in users]
+        file = tmp_path / "in" / f"{number}.json"
+        file.write_text("\n".join([*lines, "no json", ""]))
+        os.utime(file, (1_700_000_000 + number,) * 2)
+    return tmp_path
+
+
+def test_console_and_progress_of_a_piped_run(folder: Path) -> None:
+    """Spark's own tables go to standard output and one plain line a batch to standard error; --conf and --set count."""
+    ran = headwater(
+        "run", "jobs.py:PER_BATCH", "--trigger", "available-now", "--set", "least=1",
+        "--conf", "spark.sql.shuffle.partitions=3", "--conf", "spark.sql.session.timeZone=Europe/Oslo", cwd=folder,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.count("Batch: ") == 2
+    assert "|ann |2    |" in ran.stdout
+    assert ran.stdout.count("|bob |1    |") == 2
+    lines = ran.stderr.splitlines()
+    assert [line.split("  ")[0] for line in lines] == ["batch 0", "batch 1", "per-batch: nothing more to read"]
+    assert all(line.endswith("malformed 1") for line in lines[:2])
+    assert lines[2].endswith("2 batches  6 rows  dropped 0  malformed 2")
+    assert "\r" not in ran.stderr
+    assert "\x1b" not in ran.stderr
+    offsets = (folder / ".headwater" / "checkpoints" / "per-batch" / "offsets" / "0").read_text()
+    conf = json.loads(offsets.splitlines()[1])["conf"]
+    assert conf["spark.sql.shuffle.partitions"] == "3"
+    assert conf["spark.sql.session.timeZone"] == "Europe/Oslo"
+    assert "RocksDB" in conf["spark.sql.streaming.stateStore.providerClass"]
+    record = json.loads((folder / ".headwater" / "checkpoints" / "per-batch" / "_headwater" / "job.json").read_text())
+    assert (record["job"], record["reference"], record["settings"]) == ("per-batch", "jobs.py:PER_BATCH", {"least": 1})
+
+
+def test_a_table_from_one_process_to_the_next(folder: Path) -> None:
+    """A table outlives the process that filled it; --query asks the tables of a run when it ends."""
+    counted = "SELECT user, count(*) AS n FROM {} GROUP BY user ORDER BY user"
+    run = ["run", "jobs.py:ALL", "--trigger", "available-now"]
+    first = headwater(*run, "--sink", "table:kept", "--query", counted.format("kept"), cwd=folder)
+    second = headwater(
+        *run, "--source", "table:kept", "--sink", "memory:seen", "--checkpoint", "second",
+        "--query", counted.format("seen"), cwd=folder,
+    )  # fmt: skip
+    for ran in (first, second):
+        assert ran.returncode == 0, ran.stderr
+        rows = [line.split("|")[1:3] for line in ran.stdout.splitlines() if line.startswith("|")]
+        assert [[cell.strip() for cell in row] for row in rows] == [["user", "n"], ["ann", "2"], ["bob", "2"]]
+
+
+def test_refusals_that_need_spark(folder: Path) -> None:
+    """A job that does not fit is refused by run and check alike, and leaves no checkpoint; a good one is told so."""
+    for verb in ("run", "check"):
+        ran = headwater(verb, "jobs.py:MISSPELT", cwd=folder)
+        assert ran.returncode == 10
+        assert ran.stdout == ""
+        assert_no_stack_trace(ran.stderr)
+        assert ran.stderr.splitlines()[0] == "error[unknown-column]: there is no column `usr`"
+        assert not (folder / ".headwater" / "checkpoints").exists()
+    fine = headwater("check", "jobs.py:ALL", "--sink", "kafka://127.0.0.1:1/visits", cwd=folder)
+    assert (fine.returncode, fine.stderr) == (0, "")
+    assert fine.stdout == "all: ready to run in append mode, files to kafka\n"
+    assert Counter(path.name for path in folder.iterdir())["out"] == 0

@@ -1,0 +1,115 @@
+"""What ``run`` refuses before it starts Spark: short, with a remedy, and with nothing left on the disk."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from broker_support import Broker, free_port
+from cli.commands import assert_no_stack_trace
+from cli.running import Command, Ran
+from headwater.checkpoint.files import LocalFiles
+from headwater.checkpoint.job_record import JobRecord
+from headwater.checkpoint.layout import JOB_FILE
+
+JOB = "browser-stats-stateful"
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "in").mkdir()
+    return tmp_path
+
+
+def refused(command: Command, *arguments: str) -> Ran:
+    ran = command("run", *arguments)
+    assert_no_stack_trace(ran.err)
+    assert ran.out == ""
+    assert ran.err.startswith("error[")
+    assert "\nhelp: " in ran.err
+    assert len(ran.err.splitlines()) <= 5, ran.err
+    assert not Path(".headwater").exists()
+    return ran
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "status"),
+    [
+        (["browser-stat"], "unknown-job", 2),
+        (["missing.py:JOB"], "unknown-job", 2),
+        ([JOB, "--source", "in"], "bad-uri", 2),
+        ([JOB, "--sink", "socket://127.0.0.1:1"], "bad-uri", 2),
+        ([JOB, "--trigger", "soon"], "bad-trigger", 2),
+        ([JOB, "--set", "windw=1"], "unknown-setting", 2),
+        ([JOB, "--conf", "spark.x"], "bad-option", 2),
+        ([JOB, "--source", "files:nowhere"], "no-folder", 10),
+        ([JOB, "--source", "files:in", "--sink", "files:out"], "mode", 10),
+        (["browser-stats-stateless", "--mode", "complete"], "mode", 10),
+        (["word-count", "--trigger", "available-now"], "trigger", 10),
+        ([JOB, "--source", "files:in", "--sink", "console:", "--master", "spark://127.0.0.1:1"], "no-master", 12),
+        (
+            [JOB, "--source", "files:in", "--sink", "postgresql://u@127.0.0.1:1/d?table=t&key=browser"],
+            "postgres-unreachable",
+            12,
+        ),
+    ],
+)
+def test_words_and_services(command: Command, arguments: list[str], code: str, status: int) -> None:
+    """Wrong words, parts that contradict each other, and services that are not there."""
+    ran = refused(command, *arguments)
+    assert (ran.err.partition("]")[0], ran.status) == (f"error[{code}", status)
+
+
+def test_kafka_that_is_down(command: Command) -> None:
+    """No broker at the address is told within seconds."""
+    began = time.monotonic()
+    ran = refused(command, JOB, "--source", f"kafka://127.0.0.1:{free_port()}/visits")
+    assert (ran.status, ran.err[:24]) == (12, "error[kafka-unreachable]")
+    assert "headwater broker start" in ran.err
+    assert time.monotonic() - began < 30, "far less than Kafka's own minute, on the slowest machine"
+
+
+def test_a_topic_that_is_not_there(command: Command, broker: Broker) -> None:
+    """A missing topic is told with the command that makes it."""
+    ran = refused(command, JOB, "--source", f"kafka://{broker.bootstrap}/no-such-visits")
+    assert (ran.status, ran.err[:15]) == (12, "error[no-topic]")
+    assert f"headwater topics create no-such-visits --bootstrap {broker.bootstrap}" in ran.err
+
+
+def test_a_checkpoint_of_another_job(command: Command, folder: Path) -> None:
+    """A checkpoint belongs to one job."""
+    LocalFiles(folder / "ck").write(JOB_FILE, JobRecord(job="another").to_bytes())
+    ran = refused(command, JOB, "--source", "files:in", "--sink", "console:", "--checkpoint", "ck")
+    assert (ran.status, ran.err.splitlines()[0]) == (
+        10,
+        f"error[other-job]: this checkpoint belongs to another, not to {JOB}",
+    )
+
+
+HOLDER = """
+import sys
+from pathlib import Path
+from headwater.checkpoint.files import LocalFiles
+from headwater.checkpoint.lease import held_by_us
+with held_by_us(LocalFiles(Path("ck")), "a rewind", "cannot begin"):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_a_checkpoint_that_is_being_changed(command: Command) -> None:
+    """A checkpoint that another process works on is left alone."""
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLDER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "held\n"
+        ran = refused(command, JOB, "--source", "files:in", "--sink", "console:", "--checkpoint", "ck")
+        assert (ran.status, ran.err[:22]) == (14, "error[checkpoint-busy]")
+        assert f"kill {holder.pid}" in ran.err
+        holder.communicate("")

@@ -1,0 +1,67 @@
+"""Small jobs on folders of golden records, run to their end, for tests that look back at them."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from headwater import Console, Files, Job
+from headwater.checkpoint.files import LocalFiles
+from headwater.spark.ownership import Run
+from headwater.spark.progress import BatchProgress
+from headwater.spark.runner import run_job
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+
+
+@dataclass
+class Recorded:
+    """A checkpoint that a real run left, and what Spark reported of each batch."""
+
+    job: Job
+    inbox: Path
+    checkpoint: Path
+    progress: list[BatchProgress] = field(default_factory=list)
+
+    @property
+    def files(self) -> LocalFiles:
+        return LocalFiles(self.checkpoint)
+
+
+def golden_steps(name: str) -> list[list[str]]:
+    return [step["send"] for step in json.loads((GOLDEN / f"{name}.json").read_text())["steps"]]
+
+
+def put(inbox: Path, number: int, lines: Sequence[str]) -> None:
+    file = inbox / f"{number:03d}.json"
+    file.write_text("".join(f"{line}\n" for line in lines))
+    os.utime(file, (1_000_000_000 + number, 1_000_000_000 + number))
+
+
+def run_recorded(spark: Any, job: Job, folder: Path, steps: Sequence[Sequence[str]], **changes: Any) -> Recorded:
+    """One file a step, one batch a file, without the no-data batches between: every batch has records to look at."""
+    inbox = folder / "inbox"
+    inbox.mkdir(parents=True)
+    for number, lines in enumerate(steps):
+        put(inbox, number, lines)
+    source = Files(
+        str(inbox),
+        schema=job.reads.decoding.schema,
+        format="json",
+        decode=job.reads.decoding.options,
+        options={"maxFilesPerTrigger": "1"},
+    )
+    chosen = replace(job, reads=source, writes=Console(), trigger="available-now", **changes)
+    recorded = Recorded(chosen, inbox, folder / "checkpoint")
+    run = Run(chosen, job.name, str(recorded.checkpoint))
+    run_job(spark, run, stop=threading.Event(), on_batch=recorded.progress.append)
+    return recorded
+
+
+def tree(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}

@@ -1,0 +1,176 @@
+"""What counts as a record, and what as a malformed one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import IntegerType, StructType
+
+from headwater import Files, Job, Memory
+from headwater.core.errors import JobRefused
+from headwater.jobs.endpoints import Decoding
+from headwater.spark.decoding import decode_lines
+
+SCHEMA = "a INT, s STRING, t TIMESTAMP, b BYTE, d DECIMAL(5,2), n STRUCT<x INT>, l ARRAY<INT>"
+GOOD_JSON = [
+    '{"a":1,"s":"x","t":"2024-01-01T00:00:00Z"}',
+    "{'a':2, 's':'single quotes'}",
+    '{"n":{"x":1},"a":3}',
+    '{"s":"}{"}  \r',
+    "{}",
+    '{"unknown":1}',
+    '{"s":"naïve ☃"}',
+]
+BAD_JSON = [
+    None,
+    b"",
+    b"   ",
+    b"null",
+    b"1",
+    b'"text"',
+    b"[]",
+    b'[{"a":1}]',
+    b"no json",
+    b'{"a":1',
+    b'{"a":"five"}',
+    b'{"a":3000000000}',
+    b'{"b":300}',
+    b'{"d":12345.6}',
+    b'{"t":"soon"}',
+    b'{"t":"2024-13-01T00:00:00Z"}',
+    b'{"n":5}',
+    b'{"n":{"x":"y"}}',
+    b'{"l":["q"]}',
+    b'{"a":' + b"9" * 2000 + b"}",
+    b'{"s":' + b"[" * 2000 + b"]" * 2000 + b"}",
+    b'{"s":"\xff\xfe"}',
+    b"\xff",
+    b'{"a":1} trailing',
+    b'{"a":1}{"a":2}',
+    b'{"a":1},{"a":2}',
+    b'{"a":1}}',
+]
+CSV_SCHEMA = "a INT, s STRING, t TIMESTAMP"
+GOOD_CSV = ["1,x,2024-01-01T00:00:00Z", '2,"x,y",', ",,", "3,'single',2024-01-01 10:00:00"]
+BAD_CSV = [
+    None,
+    b"",
+    b"  ",
+    b"1",
+    b"1,x",
+    b"1,x,2024-01-01T00:00:00Z,more",
+    b"one,x,",
+    b"3000000000,x,",
+    b"1,x,soon",
+    b'1,"open,',
+    b"1,\xff,",
+    b"a,s,t",
+]
+
+
+def decoded(spark: SparkSession, records: list[str | bytes | None], decoding: Decoding) -> dict[int, dict[str, object]]:
+    raw = [(place, one.encode() if isinstance(one, str) else one) for place, one in enumerate(records)]
+    frame = decode_lines(spark, spark.createDataFrame(raw, "i INT, value BINARY"), decoding, keep=("i",))
+    return {row.i: {name: value for name, value in row.asDict().items() if name != "i"} for row in frame.collect()}
+
+
+@pytest.mark.parametrize(
+    ("good", "bad", "decoding"),
+    [
+        (GOOD_JSON, BAD_JSON, Decoding(SCHEMA, "json")),
+        (GOOD_CSV, BAD_CSV, Decoding(CSV_SCHEMA, "csv")),
+        (["", "any line", "☃"], [None, b"\xff"], Decoding(None, "text")),
+    ],
+    ids=["json", "csv", "text"],
+)
+def test_good_records_decode_and_bad_ones_stay_out(
+    headwater_spark: SparkSession, good: list[str], bad: list[bytes | None], decoding: Decoding
+) -> None:
+    """Every well-formed record becomes a row, no malformed one does, and nothing raises."""
+    found = decoded(headwater_spark, [*good, *bad], decoding)
+    through = [place - len(good) for place in found if place >= len(good)]
+    assert [bad[place] for place in through] == []
+    assert sorted(found) == list(range(len(good)))
+
+
+def test_values_are_the_ones_that_were_written(headwater_spark: SparkSession) -> None:
+    """Quotes of both kinds, nested fields and braces inside strings come out as they went in."""
+    rows = decoded(headwater_spark, GOOD_JSON, Decoding(SCHEMA, "json"))
+    assert rows[0]["t"].isoformat() == "2024-01-01T00:00:00"  # type: ignore[attr-defined]
+    assert (rows[1]["a"], rows[1]["s"]) == (2, "single quotes")
+    assert (rows[2]["a"], rows[2]["n"]["x"], rows[3]["s"]) == (3, 1, "}{")  # type: ignore[index]
+
+
+@pytest.mark.parametrize(("format_name", "wrong"), [("json", '{"a":"wrong","s":"x"}'), ("csv", "wrong,x,")])
+def test_malformed_does_not_depend_on_the_columns_in_use(
+    headwater_spark: SparkSession, format_name: str, wrong: str
+) -> None:
+    """A record with a bad field is malformed even when the job never looks at that field."""
+    raw = headwater_spark.createDataFrame([(wrong,)], "value STRING")
+    assert decode_lines(headwater_spark, raw, Decoding(CSV_SCHEMA, format_name)).select("s").collect() == []
+
+
+def test_a_jobs_options_cannot_make_bad_records_stop_the_stream(headwater_spark: SparkSession) -> None:
+    """FAILFAST among the options is overruled; other options are obeyed."""
+    options = {"mode": "FAILFAST", "timestampFormat": "dd.MM.yyyy"}
+    found = decoded(headwater_spark, ['{"t":"01.02.2024"}', "bad"], Decoding("t TIMESTAMP", "json", options))
+    assert [row["t"].isoformat() for row in found.values()] == ["2024-02-01T00:00:00"]  # type: ignore[attr-defined]
+
+
+def test_a_schema_object_is_left_as_it_was(headwater_spark: SparkSession) -> None:
+    """A StructType that a job hands in is not changed by decoding with it."""
+    schema = StructType().add("a", IntegerType())
+    decoded(headwater_spark, ['{"a":1}'], Decoding(schema, "json"))
+    assert schema.fieldNames() == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("decoding", "code"),
+    [
+        (Decoding(None, "json"), "no-schema"),
+        (Decoding("a INT, b", "json"), "spark-refuses"),
+        (Decoding("a INT", "text"), "text-schema"),
+        (Decoding("a INT", "avro"), "record-format"),
+    ],
+)
+def test_what_cannot_decode_anything_is_refused(headwater_spark: SparkSession, decoding: Decoding, code: str) -> None:
+    """A missing or wrong schema and an unknown format are refused with a message, not with an exception of Spark's."""
+    with pytest.raises(JobRefused) as refused:
+        decoded(headwater_spark, [], decoding)
+    assert refused.value.code == code
+    assert "JVM" not in str(refused.value)
+    assert "SQLSTATE" not in str(refused.value)
+
+
+def keep_all(rows: DataFrame) -> DataFrame:
+    """The rows as they are."""
+    return rows
+
+
+def twice(rows: DataFrame) -> DataFrame:
+    """Every row two times over."""
+    return rows.union(rows)
+
+
+def test_malformed_records_are_counted_and_the_stream_goes_on(
+    headwater_spark: SparkSession, drain, tmp_path: Path
+) -> None:
+    """Each batch reports its records and its malformed ones, in Spark's own progress and in the progress line."""
+    folder = tmp_path / "in"
+    folder.mkdir()
+    job = Job(
+        "counted", keep_all, reads=Files(str(folder), schema="a INT"), writes=Memory("counted"), trigger="available-now"
+    )
+    (folder / "1.json").write_bytes(b'{"a":1}\nbad\n\n{"a":2}\n\xff\n')
+    (first,) = drain(job)
+    observed = first.raw["observedMetrics"]["headwater_source"]
+    assert (observed["records"], observed["malformed"], first.malformed) == (5, 3, 3)
+    assert first.line().endswith("malformed 3")
+    assert sorted(row.a for row in headwater_spark.table("counted").collect()) == [1, 2]
+    per_batch = replace(job, name="twice", transform=twice, per_batch=True, writes=Memory("twice"))
+    (again,) = drain(per_batch, tmp_path / "second")
+    assert (again.input_rows, again.malformed) == (5, 3), "a function that uses its batch twice counts once"
+    assert headwater_spark.table("twice").count() == 4

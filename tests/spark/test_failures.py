@@ -1,0 +1,59 @@
+"""A job that breaks while it runs says why, and where in the user's own code, without a stack trace."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from headwater import Files, Job, Memory
+from headwater.core.errors import JobFailed
+
+
+def divide(rows: DataFrame) -> DataFrame:
+    """Divides by nothing."""
+    return rows.select((1 / F.col("a")).alias("x"))
+
+
+def in_a_worker(rows: DataFrame) -> DataFrame:
+    """Breaks in Python code that runs in a worker."""
+
+    @F.udf("int")
+    def look_up(value):
+        return {"known": 1}[str(value)]
+
+    return rows.select(look_up("a").alias("x"))
+
+
+def on_the_driver(rows: DataFrame) -> DataFrame:
+    """Breaks in a per-batch function, once there are rows."""
+    if rows.count():
+        raise RuntimeError("no such luck")
+    return rows
+
+
+@pytest.mark.parametrize(
+    ("transform", "per_batch", "cause", "place"),
+    [
+        (divide, False, "Division by zero", None),
+        (in_a_worker, False, "KeyError: '0'", "look_up"),
+        (on_the_driver, True, "RuntimeError: no such luck", "on_the_driver"),
+    ],
+)
+def test_cause_and_place(drain, tmp_path: Path, transform, per_batch: bool, cause: str, place: str | None) -> None:
+    """The message has the innermost cause and the line of the user's file."""
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.json").write_text('{"a":0}\n')
+    job = Job("breaks", transform, reads=Files(str(tmp_path / "in"), schema="a INT"), writes=Memory("broken"))
+    with pytest.raises(JobFailed) as failed:
+        drain(replace(job, per_batch=per_batch, trigger="available-now"))
+    text = str(failed.value)
+    print(text)
+    assert cause in failed.value.evidence["cause"]
+    assert place is None or (place in failed.value.evidence["in"] and "test_failures.py" in failed.value.evidence["in"])
+    assert len(text.splitlines()) <= 4
+    for noise in ("Traceback", "at org.apache", "py4j", "SQLSTATE"):
+        assert noise not in text

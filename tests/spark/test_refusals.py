@@ -1,0 +1,236 @@
+"""Jobs that Spark would refuse, or that cannot mean what they say, are refused before anything starts."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
+
+from headwater import Console, Files, Job, Kafka, Memory, Postgres, Table
+from headwater.checkpoint.files import LocalFiles
+from headwater.checkpoint.layout import JOB_FILE, PENDING_FILE
+from headwater.core.errors import CheckpointBusy, CheckpointUnreadable, HeadwaterError, JobRefused
+from headwater.spark.lease import running_on
+from headwater.spark.ownership import Run, record_of
+from headwater.spark.prepared import check_only, prepare_job
+from headwater.spark.runner import check_checkpoint, run_job
+
+SCHEMA = "user STRING, at TIMESTAMP, amount INT"
+
+
+def keep_all(rows: DataFrame) -> DataFrame:
+    """The rows as they are."""
+    return rows
+
+
+def per_user(rows: DataFrame) -> DataFrame:
+    """Rows of each user, without a watermark."""
+    return rows.groupBy("user").count()
+
+
+def per_window(rows: DataFrame) -> DataFrame:
+    """Rows per hour."""
+    return rows.withWatermark("at", "1 hour").groupBy(F.window("at", "1 hour")).count()
+
+
+def sessions(rows: DataFrame) -> DataFrame:
+    """Sessions of each user."""
+    return rows.withWatermark("at", "1 hour").groupBy("user", F.session_window("at", "10 minutes")).count()
+
+
+def misspelt(rows: DataFrame) -> DataFrame:
+    """Names a column that is not there."""
+    return rows.select("usr")
+
+
+def broken(rows: DataFrame) -> DataFrame:
+    """Has a mistake of Python's kind."""
+    return rows.select(rows.columns[99])
+
+
+def nothing(rows: DataFrame) -> None:
+    """Forgets to return."""
+
+
+def static(rows: DataFrame) -> DataFrame:
+    """Gives something that is not built on the stream."""
+    return rows.sparkSession.range(1)
+
+
+def sorted_rows(rows: DataFrame) -> DataFrame:
+    """Sorts a stream."""
+    return rows.orderBy("user")
+
+
+class Counting(StatefulProcessor):
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        self.count = handle.getValueState("count", "n INT")
+
+    def handleInputRows(self, key, rows: Iterator[pd.DataFrame], timers) -> Iterator[pd.DataFrame]:  # noqa: N802
+        yield pd.DataFrame({"user": [key[0]]})
+
+
+def custom_state(rows: DataFrame) -> DataFrame:
+    """Keeps state of its own."""
+    return rows.groupBy("user").transformWithStateInPandas(
+        Counting(), outputStructType="user STRING", outputMode="Update", timeMode="None"
+    )
+
+
+JOB = Job("tried", keep_all, reads=Files("in", schema=SCHEMA), writes=Console())
+
+REFUSED = [
+    (replace(JOB, mode="complete"), "mode", "no aggregation", "--mode append"),
+    (replace(JOB, transform=per_user), "mode", "no watermark", "withWatermark"),
+    (replace(JOB, transform=sessions, mode="update"), "mode", "session_window", "--mode append"),
+    (replace(JOB, mode="complete", per_batch=True), "mode", "each micro-batch by itself", "--mode append or update"),
+    (replace(JOB, writes=Files("out"), mode="update"), "mode", "into files", "--mode append"),
+    (replace(JOB, writes=Table("out"), transform=per_user, mode="complete"), "mode", "into table", "--mode append"),
+    (replace(JOB, mode="sometimes"), "mode", "not an output mode", "--mode append"),
+    (replace(JOB, transform=misspelt), "unknown-column", "`usr`", "schema"),
+    (replace(JOB, writes=Kafka("t", key="usr")), "unknown-column", "usr", "name one of"),
+    (replace(JOB, writes=Postgres("postgresql://x/y", "t", "usr")), "unknown-column", "usr", "key="),
+    (replace(JOB, transform=broken), "job-function", "IndexError", "--debug"),
+    (replace(JOB, transform=nothing), "job-function", "NoneType", None),
+    (replace(JOB, transform=static), "not-a-stream", "static", "per_batch"),
+    (replace(JOB, transform=sorted_rows), "spark-refuses", "append mode", None),
+    (replace(JOB, reads=Files("in", schema="a INTT")), "spark-refuses", "schema", None),
+    (
+        replace(JOB, transform=per_window, reads=Kafka("t", SCHEMA), mode="update", trigger="real-time 5 seconds"),
+        "trigger",
+        "keeps state",
+        "--trigger",
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("job", "code", "says", "remedy"), REFUSED, ids=[f"{job.transform.__name__}-{code}" for job, code, _, _ in REFUSED]
+)
+def test_refused(headwater_spark: SparkSession, job: Job, code: str, says: str, remedy: str | None) -> None:
+    """The refusal names the problem and a remedy in a few lines without a stack trace."""
+    with pytest.raises(JobRefused) as refused:
+        check_only(headwater_spark, job)
+    text = str(refused.value)
+    print(text)
+    assert refused.value.code == code
+    assert says in text
+    assert remedy is None or remedy in (refused.value.remedy or "")
+    assert len(text.splitlines()) <= 5
+    for noise in ("Traceback", "at org.apache", "JVM stacktrace", "SQLSTATE", "py4j"):
+        assert noise not in text
+
+
+@pytest.mark.parametrize(
+    ("transform", "mode"),
+    [
+        (per_user, "complete"),
+        (per_user, "update"),
+        (per_window, "append"),
+        (sessions, "append"),
+        (custom_state, "update"),
+    ],
+)
+def test_accepted(headwater_spark: SparkSession, transform, mode) -> None:
+    """Jobs that make sense pass the same checks."""
+    check_only(headwater_spark, replace(JOB, transform=transform, mode=mode))
+
+
+def test_custom_state_needs_rocksdb(headwater_spark: SparkSession) -> None:
+    """Custom state on the HDFS-backed store is refused with the setting to leave out."""
+    name = "spark.sql.streaming.stateStore.providerClass"
+    kept = headwater_spark.conf.get(name)
+    headwater_spark.conf.set(name, "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider")
+    try:
+        with pytest.raises(JobRefused) as refused:
+            check_only(headwater_spark, replace(JOB, transform=custom_state, mode="update"))
+    finally:
+        headwater_spark.conf.set(name, kept)
+    assert refused.value.code == "state-store"
+    assert "HDFSBackedStateStoreProvider" in str(refused.value)
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    (tmp_path / "in").mkdir()
+    job = replace(JOB, reads=Files(str(tmp_path / "in"), schema=SCHEMA), writes=Memory("held"), trigger="available-now")
+    return Run(job, "jobs.py:TRIED", str(tmp_path / "checkpoint"))
+
+
+def refused_by_both(spark: SparkSession, run: Run) -> HeadwaterError:
+    """The same answer before Spark starts and after."""
+    with pytest.raises(HeadwaterError) as before:
+        check_checkpoint(run)
+    with pytest.raises(HeadwaterError) as after:
+        run_job(spark, run, stop=threading.Event())
+    assert str(before.value) == str(after.value)
+    return before.value
+
+
+def remember(run: Run, *, offsets: bool = True) -> None:
+    files = LocalFiles(Path(run.checkpoint))
+    files.write(JOB_FILE, record_of(run).to_bytes())
+    if offsets:
+        files.write("offsets/0", b"v1")
+
+
+def test_checkpoint_of_another_job(headwater_spark: SparkSession, run: Run) -> None:
+    """A checkpoint is for one job, even before its first batch."""
+    remember(replace(run, job=replace(run.job, name="other")), offsets=False)
+    refused = refused_by_both(headwater_spark, run)
+    assert (refused.code, refused.exit_status) == ("other-job", 10)
+    assert "other" in refused.problem
+
+
+@pytest.mark.parametrize(
+    ("before", "now"),
+    [
+        (Files("in", schema=SCHEMA), Kafka("a", schema=SCHEMA)),
+        (Kafka("a", schema=SCHEMA), Kafka("b", schema=SCHEMA)),
+    ],
+)
+def test_checkpoint_of_another_source(headwater_spark: SparkSession, run: Run, before, now) -> None:
+    """Offsets of one source mean nothing to another."""
+    run = replace(run, job=replace(run.job, writes=Console()))
+    remember(replace(run, job=replace(run.job, reads=before)))
+    assert refused_by_both(headwater_spark, replace(run, job=replace(run.job, reads=now))).code == "other-source"
+
+
+def test_a_file_sink_does_not_move(headwater_spark: SparkSession, run: Run, tmp_path: Path) -> None:
+    """A file sink stays in its folder for the life of a checkpoint."""
+    remember(replace(run, job=replace(run.job, writes=Files(str(tmp_path / "a")))))
+    moved = replace(run, job=replace(run.job, writes=Files(str(tmp_path / "b"))))
+    assert refused_by_both(headwater_spark, moved).code == "other-sink"
+
+
+def test_a_memory_table_is_gone_after_a_restart(headwater_spark: SparkSession, run: Run) -> None:
+    """A checkpoint with history cannot go on into a memory table in append mode."""
+    remember(run)
+    refused = refused_by_both(headwater_spark, run)
+    assert "--mode complete" in (refused.remedy or "")
+
+
+def test_an_interrupted_change(headwater_spark: SparkSession, run: Run) -> None:
+    """A job does not start on a checkpoint that is half changed."""
+    LocalFiles(Path(run.checkpoint)).write(PENDING_FILE, b"{}")
+    refused = refused_by_both(headwater_spark, run)
+    assert isinstance(refused, CheckpointUnreadable)
+    assert "fsck" in (refused.remedy or "")
+
+
+def test_a_checkpoint_in_use(headwater_spark: SparkSession, run: Run) -> None:
+    """While one job holds the checkpoint, another is refused, and is told which process to stop."""
+    with running_on(headwater_spark, LocalFiles(Path(run.checkpoint)), "first"):
+        refused = refused_by_both(headwater_spark, run)
+    assert isinstance(refused, CheckpointBusy)
+    assert refused.exit_status == 14
+    assert "first is running" in refused.problem
+    check_checkpoint(run)
+    assert prepare_job(headwater_spark, run.job).job is run.job

@@ -1,0 +1,88 @@
+"""Recorded batches run again, on real Spark, beside the checkpoint that they come from."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from pyspark.sql import functions as F
+
+from headwater.core.errors import ChangeRefused
+from headwater.jobs.loading import load_job
+from headwater.spark.replay import nondeterministic_parts, replay
+from headwater.views.comparison import compare_rows
+from spark.replay_support import golden_steps, put, run_recorded, tree
+
+JOB = load_job("browser-stats-stateful")
+
+
+def by_user(visits):
+    """Another key, so another shape of state."""
+    visits = visits.withWatermark("eventTime", "20 minutes")
+    return visits.groupBy("userId", F.window("eventTime", "5 minutes")).agg(F.count("*").alias("count"))
+
+
+def doubled(visits):
+    return JOB.transform(visits).withColumn("count", F.col("count") * 2)
+
+
+@pytest.fixture(scope="module")
+def recorded(headwater_spark, tmp_path_factory):
+    found = run_recorded(
+        headwater_spark, JOB, tmp_path_factory.mktemp("replay"), golden_steps("browser_stats_stateful")
+    )
+    put(found.inbox, 900, ['{"userId": 9, "eventTime": "2024-10-06T11:00:00Z", "browser": "Newer"}'])
+    return found
+
+
+def test_batches_give_the_recorded_rows_and_touch_nothing(headwater_spark, recorded) -> None:
+    """Each batch runs again with its own records, whatever new data the source has, and the checkpoint stays as it is."""
+    before = tree(recorded.checkpoint), tree(recorded.inbox)
+    first = replay(headwater_spark, recorded.job, recorded.files, 1, 3)
+    assert [(one.batch_id, [(row["browser"], row["count"]) for row in one.rows]) for one in first] == [
+        (1, [("Firefox", 3)]),
+        (2, [("Firefox", 1)]),
+        (3, []),
+    ]
+    assert first == replay(headwater_spark, recorded.job, recorded.files, 1, 3)
+    assert (tree(recorded.checkpoint), tree(recorded.inbox)) == before
+
+
+def test_from_the_first_batch(headwater_spark, recorded) -> None:
+    """Batch 0 can be replayed as well: it starts from nothing."""
+    (only,) = replay(headwater_spark, recorded.job, recorded.files, 0, 0)
+    assert sorted(row["browser"] for row in only.rows) == ["Chrome", "Firefox", "Safari"]
+
+
+def test_changed_code_shows_in_its_rows(headwater_spark, recorded) -> None:
+    """The same batches through changed code, from the same state, differ exactly where the code does."""
+    old = replay(headwater_spark, recorded.job, recorded.files, 1, 1)[0]
+    new = replay(headwater_spark, replace(recorded.job, transform=doubled), recorded.files, 1, 1)[0]
+    compared = compare_rows(1, old.rows, new.rows)
+    ((before, after),) = compared.differ
+    assert (before["count"], after["count"]) == (3, 6)
+    assert not compared.only_before
+    assert not compared.only_after
+
+
+def test_state_of_another_shape_is_refused_or_left_out(headwater_spark, recorded) -> None:
+    """Incompatible state is refused with the remedy; from empty state the batches run, without what came before."""
+    other = replace(recorded.job, transform=by_user)
+    with pytest.raises(ChangeRefused, match="another shape") as refused:
+        replay(headwater_spark, other, recorded.files, 1, 1)
+    assert "--from-empty-state" in (refused.value.remedy or "")
+    found = replay(headwater_spark, other, recorded.files, 1, 2, from_empty_state=True)
+    assert [(one.batch_id, [row["count"] for row in one.rows]) for one in found] == [(1, [2]), (2, [1])]
+
+
+def test_unknown_batch_is_refused(headwater_spark, recorded) -> None:
+    """A batch that is not in the log cannot be run again."""
+    with pytest.raises(ChangeRefused, match="batch 77"):
+        replay(headwater_spark, recorded.job, recorded.files, 77, 77)
+
+
+def test_random_jobs_are_told_so(headwater_spark, recorded) -> None:
+    """A job that rolls dice is recognised; the recorded one is not accused."""
+    dice = replace(recorded.job, transform=lambda visits: visits.withColumn("luck", F.rand()), mode="append")
+    assert any("rand" in part for part in nondeterministic_parts(headwater_spark, dice))
+    assert nondeterministic_parts(headwater_spark, recorded.job) == []
