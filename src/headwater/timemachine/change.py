@@ -10,6 +10,7 @@ import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import cached_property
 from typing import Any, Literal, TypeAlias
 
 from headwater.checkpoint.layout import OURS
@@ -72,6 +73,10 @@ class Change:
     to: int | None = None
     undoes: str | None = None
     details: Mapping[str, Any] = field(default_factory=dict)
+
+    @cached_property
+    def stages(self) -> list[tuple[Step, ...]]:
+        return stages(self.steps)
 
     def as_dict(self) -> dict[str, Any]:
         return {

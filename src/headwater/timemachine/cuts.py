@@ -8,6 +8,7 @@ from headwater.checkpoint.file_source_log import log_with
 from headwater.checkpoint.files import Files
 from headwater.checkpoint.history import History
 from headwater.checkpoint.layout import COMMITS, OFFSETS, SOURCES, STATE, batch_id, join, state_file
+from headwater.checkpoint.logtext import broken
 from headwater.checkpoint.offset_log import OffsetEntry
 from headwater.checkpoint.source_offsets import kind_of, log_offset, offset_value
 from headwater.core.errors import ChangeRefused
@@ -74,8 +75,12 @@ def cut_sources(history: History, next_batch: int, *, replan: bool) -> dict[str,
     cuts: dict[str, LogCut] = {}
     for folder in history.files.entries(SOURCES):
         if history.source_log(folder.name).names.ids and _is_file_source(history, folder.name):
-            kept = log_offset(offset_value(_text_of(entry, folder.name)))
-            cuts[folder.name] = _cut_source(history, folder.name, -1 if kept is None else kept)
+            text = _text_of(entry, folder.name)
+            kept = -1 if text is None else log_offset(offset_value(text))
+            if kept is None:
+                path = history.logs.offsets.path(last_kept_offsets)
+                raise broken("bad-offset", path, f"has no position for file source {folder.name}: {text}")
+            cuts[folder.name] = _cut_source(history, folder.name, kept)
     return cuts
 
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from headwater.checkpoint.files import Files
 from headwater.checkpoint.layout import METADATA, PENDING_FILE, hadoop_crc_of
 from headwater.core.errors import ChangeRefused, CheckpointUnreadable
-from headwater.timemachine.change import Change, Move, Put, Root, Step, stages
+from headwater.timemachine.change import Change, Move, Put, Root, Step
 from headwater.timemachine.fingerprint import fingerprint
 from headwater.timemachine.journal import Entry, Pending, read_entries, read_pending, write_entry
 
@@ -66,7 +66,7 @@ class Executor:
                 f"the interrupted {pending.change.verb} had done all of its work, and a query may have run since",
                 remedy=f"headwater rewind {self.checkpoint.location} --resume, then headwater undo",
             )
-        parts = stages(pending.change.steps)
+        parts = pending.change.stages
         if self._guard_is_up(pending):
             for number in range(min(pending.stage, len(parts) - 1), -1, -1):
                 if number != pending.stage:
@@ -80,7 +80,7 @@ class Executor:
 
     def _carry_on(self, pending: Pending) -> Entry:
         change = pending.change
-        parts = stages(change.steps)
+        parts = change.stages
         if not pending.all_done:
             self._raise_guard(pending)
             done = sum(len(part) for part in parts[: pending.stage])

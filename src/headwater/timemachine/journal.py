@@ -10,7 +10,7 @@ from headwater.checkpoint.files import Files
 from headwater.checkpoint.layout import OURS, PENDING_FILE
 from headwater.checkpoint.logtext import json_object, read_bytes
 from headwater.core.errors import CheckpointUnreadable
-from headwater.timemachine.change import Change, quarantine_of, stages
+from headwater.timemachine.change import Change, quarantine_of
 
 FOLDER = f"{OURS}/journal"
 
@@ -40,7 +40,7 @@ class Pending:
 
     @property
     def all_done(self) -> bool:
-        return self.stage >= len(stages(self.change.steps))
+        return self.stage >= len(self.change.stages)
 
     def to_bytes(self) -> bytes:
         held = {
@@ -102,7 +102,7 @@ def is_emptied(files: Files, change: Change) -> bool:
 
 def _entry_bytes(entry: Entry) -> bytes:
     held = {"number": entry.number, "done_at_ms": entry.done_at_ms, "change": entry.change.as_dict()}
-    return json.dumps(held, indent=1).encode()
+    return json.dumps(held).encode()
 
 
 def _object(data: bytes, path: str) -> dict[str, Any]:

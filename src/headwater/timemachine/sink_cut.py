@@ -73,13 +73,31 @@ def _kept_by_time(history: History, log: FileSinkLog, next_batch: int) -> list[S
     entries = log.read(later).entries
     moments = [_moment(entry) for entry in entries]
     step = 1000 if all(moment % 1000 == 0 for moment in moments) else 1  # some stores keep whole seconds only
-    older = [moment <= committed and moment // step < plan.timestamp_ms // step for moment in moments]
+    older = [0 < moment <= committed and moment // step < plan.timestamp_ms // step for moment in moments]
     newer = [moment > committed and moment >= plan.timestamp_ms for moment in moments]
     kept = sum(older)
-    if any(a == b for a, b in zip(older, newer, strict=True)) or not all(older[:kept]):
+    if (
+        any(a == b for a, b in zip(older, newer, strict=True))
+        or not all(older[:kept])
+        or not _clocks_agree(history, log, step)
+    ):
         reason = "the clocks of sink, checkpoint and query disagree, or files were copied without their times"
         raise _cannot_tell(history, log, next_batch, reason)
     return list(entries[:kept])
+
+
+def _clocks_agree(history: History, log: FileSinkLog, step: int) -> bool:
+    """Whether the files of batches that can still be told apart were written between their plan and their commit."""
+    seen = False
+    for number in log.names.ids:
+        plan, committed = history.logs.offsets.get(number), history.logs.commits.modified_ms(number)
+        if log.names.is_compact(number) or plan is None or plan.timestamp_ms is None or committed is None:
+            continue
+        for entry in log.read(number).entries:
+            seen = True
+            if not plan.timestamp_ms // step * step <= _moment(entry) <= committed:
+                return False
+    return seen or (history.files.is_local and log.files.is_local)
 
 
 def _moment(entry: SinkFile) -> int:

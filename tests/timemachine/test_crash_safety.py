@@ -1,0 +1,222 @@
+"""A change may be cut short at any moment: the checkpoint is then the old one, the new one, or Spark refuses it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+
+from headwater.checkpoint.checks import interrupted_operation, run_checks
+from headwater.checkpoint.checks.scene import Scene
+from headwater.core.errors import ChangeRefused
+from headwater.timemachine.change import Change
+from headwater.timemachine.compact import empty_quarantine
+from headwater.timemachine.executor import Executor, notice
+from headwater.timemachine.journal import read_pending
+from headwater.timemachine.rewind import plan_rewind
+from headwater.timemachine.undo import plan_undo
+from timemachine.crashing import Died, Disk, Fate, Store, Tree
+from timemachine.trees import MATRIX, SINK, Contents, as_spark_sees, checkpoint, rerun, sink, sparks_part
+
+Media = type[Disk]
+
+
+@dataclass(frozen=True)
+class Place:
+    """Both trees of a checkpoint with a file sink."""
+
+    checkpoint: Contents
+    sink: Contents
+
+    def on(self, medium: Media, fate: Fate) -> tuple[Disk, Disk]:
+        return medium(self.checkpoint, fate), medium(self.sink, fate, SINK)
+
+    @property
+    def sparks(self) -> tuple[Contents, Contents]:
+        return sparks_part(self.checkpoint), sparks_part(self.sink)
+
+    @property
+    def seen(self) -> tuple[Contents, Contents]:
+        return as_spark_sees(self.checkpoint), as_spark_sees(self.sink)
+
+
+@dataclass(frozen=True)
+class Verb:
+    """One change on one place, and where it leads."""
+
+    before: Place
+    change: Change
+    after: Place
+
+    @classmethod
+    def of(cls, before: Place, change: Change) -> Verb:
+        return cls(before, change, _run(before, Disk, lambda executor: executor.apply(change))[0])
+
+
+def _run(place: Place, medium: Media, act, dies_at: int | None = None) -> tuple[Place, int]:
+    """What is on the trees after an act, or after the part of it that could be done; and the points that were passed."""
+    fate = Fate(dies_at)
+    checkpoint_files, sink_files = place.on(medium, fate)
+    with contextlib.suppress(Died):
+        act(Executor({"checkpoint": checkpoint_files, "sink": sink_files}))
+    return Place(checkpoint_files.contents, sink_files.contents), fate.passed
+
+
+def _verbs(name: str) -> Iterator[tuple[str, Verb]]:
+    start = Place(checkpoint(name), sink(10))
+    trees = lambda place: (Tree(place.checkpoint), Tree(place.sink, SINK))  # noqa: E731
+
+    files, folder = trees(start)
+    kept = Verb.of(start, plan_rewind(files, to=4, sink=folder).change)
+    yield "rewind", kept
+    yield "rewind --replan", Verb.of(start, plan_rewind(files, to=6, replan=True, sink=folder).change)
+    yield "rewind --redo 0", Verb.of(start, plan_rewind(files, to=None, sink=folder).change)
+    files, folder = trees(kept.after)
+    yield "undo", Verb.of(kept.after, plan_undo(files, sink=folder).change)
+    ran = Place(
+        rerun(kept.after.checkpoint, start.checkpoint, 5, 7), kept.after.sink | {**sink(8, first=5), **_again(5, 8)}
+    )
+    files, folder = trees(ran)
+    yield "undo --drop-newer", Verb.of(ran, plan_undo(files, sink=folder, drop_newer=True).change)
+
+
+def _again(first: int, last: int) -> Contents:
+    return {path: data + b"again" for path, data in sink(last, first=first).items() if path.startswith("part")}
+
+
+def _points(verb: Verb, medium: Media, start: Place, act, *, every: int = 1) -> Iterator[Place]:
+    """The place after a crash at each point of an act, and at last after the whole act."""
+    for number in range(0, 100_000, every):
+        crashed, passed = _run(start, medium, act, number)
+        yield crashed
+        if passed < number:
+            return
+    raise AssertionError("this act never ends")
+
+
+def _check_point(verb: Verb, medium: Media, crashed: Place) -> None:
+    files = Tree(crashed.checkpoint)
+    pending = read_pending(files)
+    guarded = crashed.checkpoint.get("metadata") == notice(verb.change)
+    findings = list(interrupted_operation.check(Scene(files, 0)))
+    assert bool(pending) == any(finding.code == "interrupted-operation" for finding in findings)
+    if guarded:
+        assert pending, "nobody could take the guard down again"
+    else:
+        assert crashed.seen in (verb.before.seen, verb.after.seen)
+    if not pending:
+        return
+    finished, _ = _run(crashed, medium, Executor.resume)
+    assert finished.sparks == verb.after.sparks
+    assert read_pending(Tree(finished.checkpoint)) is None
+    if pending.all_done and not guarded:
+        with pytest.raises(ChangeRefused, match="had done all of its work"):
+            _run(crashed, medium, Executor.abort)
+        return
+    taken_back, _ = _run(crashed, medium, Executor.abort)
+    assert taken_back.sparks == verb.before.sparks
+    assert read_pending(Tree(taken_back.checkpoint)) is None
+
+
+def _check_verb(verb: Verb, medium: Media) -> int:
+    count = 0
+    for crashed in _points(verb, medium, verb.before, lambda executor: executor.apply(verb.change)):
+        _check_point(verb, medium, crashed)
+        count += 1
+    return count
+
+
+def _check_finishing(verb: Verb, medium: Media, *, every: int) -> int:
+    """The same for ``resume`` and ``abort`` themselves, begun at some of the points of the verb."""
+    count = 0
+    for crashed in _points(verb, medium, verb.before, lambda executor: executor.apply(verb.change), every=every):
+        pending = read_pending(Tree(crashed.checkpoint))
+        if pending is None or pending.all_done:
+            continue
+        for act in (Executor.resume, Executor.abort):
+            for twice in _points(verb, medium, crashed, act):
+                _check_point(verb, medium, twice)
+                count += 1
+    return count
+
+
+@pytest.mark.parametrize(("name", "medium"), [("aggregation-hdfs", Disk), ("custom-format2", Store)])
+def test_every_point_of_every_verb(name: str, medium: Media) -> None:
+    """At each point the trees are old or new or guarded, and resume and abort lead to exactly the new and the old."""
+    points = 0
+    for _, verb in _verbs(name):
+        assert verb.before.sparks != verb.after.sparks
+        points += _check_verb(verb, medium)
+    print(f"{name} on {medium.__name__.lower()}: {points} points")
+    assert points > 500
+
+
+@pytest.mark.parametrize("medium", [Disk, Store])
+def test_resume_and_abort_may_be_cut_short_too(medium: Media) -> None:
+    """A crash while a crash is cleared up is cleared up in the same way."""
+    verbs = dict(_verbs("aggregation-hdfs"))
+    points = sum(_check_finishing(verbs[name], medium, every=150) for name in ("rewind", "undo --drop-newer"))
+    print(f"resume and abort on {medium.__name__.lower()}: {points} points")
+    assert points > 200
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("medium", [Disk, Store])
+@pytest.mark.parametrize("name", MATRIX)
+def test_every_point_over_the_matrix(name: str, medium: Media) -> None:
+    """All verbs over all stores and operators, resume and abort begun at many of their points."""
+    points = 0
+    for _, verb in _verbs(name):
+        points += _check_verb(verb, medium) + _check_finishing(verb, medium, every=23)
+    print(f"{name} on {medium.__name__.lower()}: {points} points")
+
+
+def test_fsck_tells_of_an_interrupted_change_among_all_its_findings() -> None:
+    """The whole of fsck works on a guarded tree, and says first what is to be done."""
+    verb = dict(_verbs("aggregation-changelog"))["rewind"]
+    crashed, _ = _run(verb.before, Disk, lambda executor: executor.apply(verb.change), 60)
+    findings = list(run_checks(Scene(Tree(crashed.checkpoint), 0)))
+    assert findings[0].code == "interrupted-operation"
+
+
+@pytest.mark.parametrize("medium", [Disk, Store])
+def test_compact_cut_short_never_leaves_half_an_undo(medium: Media) -> None:
+    """At each point of compact the checkpoint is untouched, and undo either restores all of it or is refused."""
+    verb = dict(_verbs("aggregation-hdfs"))["rewind"]
+    points = refused = 0
+    for number in range(100_000):
+        fate = Fate(number)
+        files, folder = verb.after.on(medium, fate)
+        with contextlib.suppress(Died):
+            empty_quarantine(files, [folder])
+        left = Place(files.contents, folder.contents)
+        assert left.sparks == verb.after.sparks
+        try:
+            undo = plan_undo(Tree(left.checkpoint), sink=Tree(left.sink, SINK)).change
+        except ChangeRefused as error:
+            assert error.code == "quarantine-emptied"
+            refused += 1
+        else:
+            assert _run(left, Disk, lambda executor, undo=undo: executor.apply(undo))[0].sparks == verb.before.sparks
+        points += 1
+        if fate.passed < number:
+            break
+    print(f"compact on {medium.__name__.lower()}: {points} points")
+    assert 0 < refused < points
+    assert not any("/quarantine/" in path and not path.endswith(".emptied") for path in files.contents)
+
+
+def test_a_query_that_went_on_before_the_guard_was_up() -> None:
+    """Resume is refused when batches were committed after the crash; abort only forgets the plan."""
+    verb = dict(_verbs("aggregation-hdfs"))["rewind"]
+    crashed, _ = _run(verb.before, Disk, lambda executor: executor.apply(verb.change), 4)
+    assert crashed.seen == verb.before.seen
+    assert read_pending(Tree(crashed.checkpoint)) is not None
+    went_on = Place(crashed.checkpoint | {"offsets/10": b"v1", "commits/10": b"v1"}, crashed.sink)
+    with pytest.raises(ChangeRefused, match="has changed since"):
+        _run(went_on, Disk, Executor.resume)
+    taken_back, _ = _run(went_on, Disk, Executor.abort)
+    assert taken_back.sparks[0] == verb.before.sparks[0] | {"offsets/10": b"v1", "commits/10": b"v1"}
