@@ -65,7 +65,9 @@ def _watermark(newest: Batch | None, now_ms: int) -> Figure:
     if newest is None or newest.watermark_ms is None:
         return Figure("Watermark", "-", "behind the clock")
     return Figure(
-        "Watermark", span((now_ms - newest.watermark_ms) // 1000 * 1000), f"behind; {moment(newest.watermark_ms)}"
+        "Watermark",
+        span((now_ms - newest.watermark_ms) // 1000 * 1000),
+        f"behind; at {moment(newest.watermark_ms)[11:]}",
     )
 
 
@@ -88,8 +90,13 @@ def _reach(batches: Sequence[Batch], now_ms: int) -> Figure:
         return Figure("Rewind", "-", "to no batch", alarming=len(batches) > 1)
     oldest = found[0]
     at = oldest.committed_at_ms
-    ago = f", {span(max(0, now_ms - at) // 1000 * 1000)} back" if at is not None else ""
+    ago = f", {_short(now_ms - at)} back" if at is not None else ""
     return Figure("Rewind", count(len(found), "batch").replace("batchs", "batches"), f"to batch {oldest.batch_id}{ago}")
+
+
+def _short(milliseconds: int) -> str:
+    """A span in its largest unit alone."""
+    return " ".join(span(max(0, milliseconds) // 1000 * 1000).split()[:2])
 
 
 def size(number: int | None) -> str:

@@ -224,7 +224,7 @@ def _bars(name: str, colour: str, values: Sequence[float | None], *, stack: str 
         "data": list(values),
         "itemStyle": {"color": colour, "borderRadius": [2, 2, 0, 0]},
         "barMaxWidth": 22,
-        "barGap": "10%",
+        "barGap": "-100%",
     }
     return shown | ({"stack": stack} if stack else {})
 

@@ -70,7 +70,9 @@ class Page:
                 ui.label(names[0]).classes("hw-checkpoint")
             self._status = ui.label().classes("hw-chip").props("data-status")
             ui.space()
-            ui.label("read-only" if self._actions is None else "changes allowed").classes("hw-chip hw-chip-dull")
+            ui.label("read-only" if self._actions is None else "changes allowed").classes(
+                "hw-chip hw-chip-dull hw-mode"
+            )
             ui.button(icon="contrast", on_click=self._toggle_dark).props('flat round dense aria-label="light or dark"')
 
     def _build_board(self) -> None:

@@ -1,0 +1,228 @@
+"""The state as it was after a batch, a page of rows at a time, with what changed; and one key through all batches."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+from nicegui import events, ui
+
+from headwater.core.errors import HeadwaterError, Surprise
+from headwater.statefiles.stores import StateTarget
+from headwater.views.page_state import StatePage, StateView, plain
+from headwater.views.words import count
+from headwater.web import charts
+from headwater.web.pieces import nothing, show_error
+from headwater.web.state_cache import StateCache
+
+PAGE_ROWS, MOST_PAGE_ROWS = 25, 100
+MOST_STEPS = 60
+BODY = """
+<q-tr :props="props" :class="'hw-row hw-row-' + (props.row.change || 'same')" tabindex="0"
+      @click="$parent.$emit('pick', props.row.id)" @keydown.enter="$parent.$emit('pick', props.row.id)">
+  <q-td v-for="col in props.cols" :key="col.name" :props="props">
+    <span v-if="col.name === 'change'" class="hw-mark"
+    >{{ {added: '+', removed: '\\u2212', changed: '~'}[props.row.change] || '' }}</span>
+    <template v-else>
+      <span v-if="props.row[col.name].was !== null" class="hw-was">{{ props.row[col.name].was }}</span>
+      <span :class="{'hw-now': props.row[col.name].was !== null, 'hw-null': props.row[col.name].now === null}"
+      >{{ props.row[col.name].now === null ? 'null' : props.row[col.name].now }}</span>
+    </template>
+  </q-td>
+</q-tr>
+"""
+
+
+class StatePane:
+    """Reads in other threads; an answer that comes after a newer question is dropped."""
+
+    def __init__(self, cache: StateCache) -> None:
+        self._cache = cache
+        self._batch: int | None = None
+        self._newest = 0
+        self._targets: list[StateTarget] = []
+        self._target: StateTarget | None = None
+        self._view: StateView | None = None
+        self._page = StatePage([], 0)
+        self._paging: dict[str, Any] = {"page": 1, "rowsPerPage": PAGE_ROWS, "sortBy": None, "descending": False}
+        self._search = ""
+        self._only_changes = False
+        self._asked = 0
+        self._rest_until = 0.0
+
+    def build(self) -> None:
+        with ui.element("div").classes("hw-state"):
+            with ui.element("div").classes("hw-state-left"):
+                self._build_controls()
+                self._problem = ui.element("div")
+                self._table = self._build_table()
+            self._key = ui.element("div").classes("hw-key")
+            with self._key:
+                nothing("Pick a row to see its key's history.", "show_chart")
+
+    def _build_controls(self) -> None:
+        with ui.element("div").classes("hw-controls"):
+            self._target_select = ui.select([], on_change=self._target_changed)
+            self._target_select.props("dense outlined options-dense").classes("hw-target").set_visibility(False)
+            ui.input(placeholder="search all columns", on_change=self._search_changed).props(
+                'dense outlined clearable debounce=300 aria-label="search"'
+            ).classes("hw-search")
+            ui.switch("only changes", on_change=self._only_changes_changed)
+            self._spinner = ui.spinner(size="1.2em")
+            self._spinner.set_visibility(False)
+            ui.space()
+            self._summary = ui.label().classes("hw-about").props('data-summary aria-live="polite"')
+
+    def _build_table(self) -> ui.table:
+        table = ui.table(rows=[], columns=[], row_key="id", pagination={**self._paging, "rowsNumber": 0})
+        table.props('flat dense binary-state-sort :rows-per-page-options="[10,25,50,100]"').classes("hw-table")
+        table.add_slot("body", BODY)
+        table.add_slot("no-data", '<div class="hw-nothing">no rows</div>')
+        table.on("request", self._requested)
+        table.on("pick", self._picked)
+        table.set_visibility(False)
+        return table
+
+    @property
+    def is_resting(self) -> bool:
+        """Whether the last read took so long that nobody should ask for the next one yet just to follow."""
+        return time.monotonic() < self._rest_until
+
+    async def show(self, batch: int, newest: int) -> None:
+        """Show the state of a batch; ``newest`` is how far a key's history goes."""
+        self._batch, self._newest = batch, newest
+        self._asked += 1
+        asked = self._asked
+        self._spinner.set_visibility(True)
+        began = time.monotonic()
+        try:
+            view = await asyncio.to_thread(self._read, batch)
+        except Exception as error:
+            if asked == self._asked:
+                self._fail(error if isinstance(error, HeadwaterError) else Surprise(error))
+            return
+        if asked != self._asked:
+            return
+        took = time.monotonic() - began
+        self._rest_until = time.monotonic() + (4 * took if took > 1 else 0)
+        self._view = view
+        self._show_targets()
+        await self._show_rows()
+
+    def _read(self, batch: int) -> StateView | None:
+        self._targets = self._cache.targets(batch)
+        if not self._targets:
+            return None
+        same = [target for target in self._targets if self._target and target.label == self._target.label]
+        self._target = (same or self._targets)[0]
+        return self._cache.view(self._target, batch)
+
+    def _fail(self, error: HeadwaterError) -> None:
+        self._view = None
+        self._spinner.set_visibility(False)
+        self._table.set_visibility(False)
+        self._summary.set_text("")
+        self._problem.clear()
+        with self._problem:
+            show_error(error)
+
+    def _show_targets(self) -> None:
+        labels = [target.label for target in self._targets]
+        if self._target_select.options != labels:
+            self._target_select.set_options(labels, value=self._target.label if self._target else None)
+        self._target_select.set_visibility(len(labels) > 1)
+
+    async def _target_changed(self, event: events.ValueChangeEventArguments[Any]) -> None:
+        chosen = [target for target in self._targets if target.label == event.value]
+        if chosen and chosen[0] != self._target and self._batch is not None:
+            self._target = chosen[0]
+            await self.show(self._batch, self._newest)
+
+    async def _search_changed(self, event: events.ValueChangeEventArguments[Any]) -> None:
+        self._search = str(event.value or "")
+        self._paging["page"] = 1
+        await self._show_rows()
+
+    async def _only_changes_changed(self, event: events.ValueChangeEventArguments[Any]) -> None:
+        self._only_changes = bool(event.value)
+        self._paging["page"] = 1
+        await self._show_rows()
+
+    async def _requested(self, event: events.GenericEventArguments) -> None:
+        wished = event.args["pagination"]
+        self._paging = {name: wished.get(name) for name in self._paging}
+        await self._show_rows()
+
+    async def _show_rows(self) -> None:
+        view = self._view
+        self._problem.clear()
+        self._table.set_visibility(view is not None)
+        if view is None:
+            self._spinner.set_visibility(False)
+            with self._problem:
+                nothing("This query keeps no state.", "inbox")
+            return
+        self._spinner.set_visibility(True)
+        size = min(max(int(self._paging["rowsPerPage"] or MOST_PAGE_ROWS), 1), MOST_PAGE_ROWS)
+        page = await asyncio.to_thread(
+            view.page,
+            start=(max(int(self._paging["page"]), 1) - 1) * size,
+            size=size,
+            search=self._search,
+            order_by=self._paging["sortBy"],
+            descending=bool(self._paging["descending"]),
+            only_changes=self._only_changes,
+        )
+        if view is self._view:
+            self._spinner.set_visibility(False)
+            self._page = page
+            self._fill(view)
+
+    def _fill(self, view: StateView) -> None:
+        columns: list[dict[str, Any]] = [{"name": "change", "label": "", "field": "change", "align": "center"}]
+        columns += [
+            {
+                "name": column.field,
+                "label": column.name,
+                "field": column.field,
+                "align": "right" if column.is_number else "left",
+                "sortable": True,
+                "headerClasses": "hw-key-column" if column.is_key else "",
+            }
+            for column in view.columns
+        ]
+        if self._table.columns != columns:
+            self._table.columns = columns
+        self._table.rows = self._page.rows
+        self._table.pagination = {**self._paging, "rowsNumber": self._page.matching}
+        found = [f"{view.counts[kind]:,} {kind}" for kind in ("added", "changed", "removed") if kind in view.counts]
+        shown = f"{self._page.matching:,} of " if self._page.matching != view.total and not self._only_changes else ""
+        told = [f"batch {view.batch}", f"{shown}{count(view.total, 'row')}", *found]
+        self._summary.set_text(" \u00b7 ".join(told))
+
+    async def _picked(self, event: events.GenericEventArguments) -> None:
+        """Only a row's number comes from the browser; which key that is, is known here."""
+        row = next((held for held in self._page.rows if held["id"] == event.args), None)
+        if row is None or self._target is None:
+            return
+        self._key.clear()
+        with self._key:
+            ui.spinner()
+        try:
+            lines = await asyncio.to_thread(self._cache.key, self._target, row["key"], self._newest)
+        except Exception as error:
+            self._key.clear()
+            with self._key:
+                show_error(error if isinstance(error, HeadwaterError) else Surprise(error))
+            return
+        self._key.clear()
+        with self._key:
+            ui.label(" \u00b7 ".join(plain(text) or "null" for text in row["key"].values())).classes("hw-key-name")
+            if lines.numbers:
+                ui.echart(charts.key_history(lines), renderer="svg").classes("hw-key-chart")
+            with ui.element("div").classes("hw-steps"):
+                for batch, told in reversed(lines.steps[-MOST_STEPS:]):
+                    with ui.element("div").classes("hw-step"):
+                        ui.label(str(batch)).classes("hw-step-batch")
+                        ui.label(told)
