@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
+from headwater.checkpoint.layout import SINK_LOG
 from headwater.timemachine.rereads import Reread
 from headwater.timemachine.rewind import RewindPlan
 from headwater.timemachine.undo import UndoPlan
@@ -48,9 +49,15 @@ def _span(batches: tuple[int, ...]) -> str:
 
 def _grouped(paths: Iterable[str]) -> str:
     """Counts by top folder: the list itself is in ``--json``."""
-    groups = Counter(path.partition("/")[0] if "/" in path else path for path in paths if not path.endswith(".crc"))
+    groups = Counter(_place(path) for path in paths if not path.endswith(".crc"))
     total = count(sum(groups.values()), "file")
-    return f"{total}: " + ", ".join(f"{number} in {name}/" for name, number in groups.items()) if groups else "nothing"
+    return f"{total}: " + ", ".join(f"{number} {place}" for place, number in groups.items()) if groups else "nothing"
+
+
+def _place(path: str) -> str:
+    if path.startswith("sink:"):
+        return "in the sink's log" if path.startswith(f"sink:{SINK_LOG}/") else "of the sink's data"
+    return f"in {path.partition('/')[0]}/" if "/" in path else path
 
 
 def _reread(reread: Reread) -> str:

@@ -1,0 +1,71 @@
+"""What the README says is what happens."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text()
+BLOCK = re.compile(r"```(console|python)\n(.*?)```", re.DOTALL)
+# Run by their own tests, or by whoever reads this.
+NOT_HERE = ("make demo", "make test")
+
+
+def commands() -> list[str]:
+    lines = [line for kind, text in BLOCK.findall(README) if kind == "console" for line in text.splitlines()]
+    return [line[2:].partition("  #")[0].strip() for line in lines if line.startswith("$ ")]
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the files that the README shows."""
+    folder = tmp_path_factory.mktemp("readme")
+    for kind, text in BLOCK.findall(README):
+        name = re.match(r"# (\w+\.py)\n", text)
+        if kind == "python" and name:
+            (folder / name[1]).write_text(text)
+    return folder
+
+
+def run(command: str, place: Path) -> subprocess.CompletedProcess[str]:
+    bins = str(Path(sys.executable).parent)
+    environment = {**os.environ, "PATH": f"{bins}{os.pathsep}{os.environ['PATH']}"}
+    return subprocess.run(
+        ["bash", "-c", command], cwd=place, env=environment, capture_output=True, text=True, check=False
+    )
+
+
+def test_every_command_works(place: Path) -> None:
+    """The commands of the README, in its order, in one folder, all end well and say what the README shows."""
+    seen = []
+    for command in commands():
+        if command.startswith(NOT_HERE):
+            continue
+        done = run(command, place)
+        assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
+        assert "Traceback" not in done.stderr, command
+        seen.append(done.stdout + done.stderr)
+    text = "\n".join(seen)
+    for promised in (
+        "batch 4 runs next, with its recorded offsets",
+        "3 in the sink's log, 3 of the sink's data",
+        "2024-10-06T10:00:19.930Z",
+        "clicks: ready to run in append mode, kafka to files",
+        "batch 3  5 malformed",
+        "1 passed",
+    ):
+        assert promised in text
+        assert promised in README or promised == "1 passed"
+
+
+def test_links_lead_somewhere() -> None:
+    """Every relative link and picture of the README is there."""
+    for target in re.findall(r"\]\(([^)#]+)\)", README):
+        if "://" not in target:
+            assert (ROOT / target).exists(), target
