@@ -42,7 +42,7 @@ def demo(
     ] = None,
     rate: Annotated[float, typer.Option(min=0.1, help="Visits a second.")] = 20.0,
 ) -> None:
-    """Run a broker, a generator with faulty records, and the stateful browser statistics, until Ctrl-C.
+    """Run a broker, a generator with faulty records, the stateful browser statistics and their page, until Ctrl-C.
 
     Everything is under .headwater/demo, which each demo empties first.
 
@@ -83,6 +83,7 @@ class _Stage:
         self.line = LivingLine()
         self.generator: Child | None = None
         self.job: Child | None = None
+        self.page: Child | None = None
         self.paused = False
 
     def set_up(self) -> None:
@@ -99,6 +100,7 @@ class _Stage:
             return
         self.generator = _child("generator", self._generate_words())
         self._start_job()
+        self.page = _child("page", ["ui", str(CHECKPOINT), "--allow-changes", "--wait"])
         self._wait_for_first_batch()
 
     def watch(self) -> None:
@@ -112,7 +114,7 @@ class _Stage:
 
     def take_down(self) -> None:
         self.line.show("demo: stopping ...")
-        children = [child for child in (self.job, self.generator) if child]
+        children = [child for child in (self.job, self.generator, self.page) if child]
         for child in children:
             child.ask_to_stop()
         for child in children:
@@ -136,9 +138,13 @@ class _Stage:
         self.job = _child("job", self._job_words())
 
     def _wait_for_first_batch(self) -> None:
-        while not self.stopping.asked and not any((CHECKPOINT / "commits").glob("[0-9]*")):
+        while not self.stopping.asked and not (any((CHECKPOINT / "commits").glob("[0-9]*")) and self._url()):
             self._look_after_children()
             time.sleep(POLL_SECONDS)
+
+    def _url(self) -> str:
+        assert self.page is not None
+        return next((line for line in self.page.last_words().splitlines() if line.startswith("http")), "")
 
     def _call(self, words: list[str]) -> None:
         """Run one command to its end; what it says is shown only when it fails."""
@@ -157,16 +163,13 @@ class _Stage:
 
     def _say_what_runs(self) -> None:
         self.line.clear()
-        say(f"Kafka on {self.bootstrap}: {self.rate:g} visits a second into topic visits, some late or malformed;")
-        say(f"  {JOB} counts them per browser and {WINDOW} into topic browser-stats (pid {self._pid_of_job()}).")
-        say("Try, in another terminal:")
-        say(f"  headwater log {CHECKPOINT} --follow")
-        say(f"  headwater consume browser-stats --bootstrap {self.bootstrap}")
-        say(f"  headwater rewind {CHECKPOINT} --to HEAD~5 --dry-run")
-        if sys.stdin.isatty():
-            say("Enter stops the job, so that you can rewind; Enter again goes on from there. Ctrl-C ends the demo.")
-        else:
-            say(f"To rewind, stop the job first: kill {self._pid_of_job()}. Ctrl-C ends the demo.")
+        kafka = f"Kafka {self.bootstrap}, {self.rate:g} visits a second, some late or malformed"
+        say(f"{JOB} is running ({kafka}; pid {self._pid_of_job()}).")
+        say(f"Look:   {self._url()}")
+        say(f"Try:    headwater state {CHECKPOINT}          headwater log {CHECKPOINT} --follow")
+        how = "press Enter here to stop the job" if sys.stdin.isatty() else f"kill {self._pid_of_job()} to stop the job"
+        say(f"Rewind: {how}, then: headwater rewind {CHECKPOINT} --to HEAD~5   (or on the page)")
+        say("Ctrl-C ends it all.")
 
     def _pid_of_job(self) -> int:
         assert self.job is not None
@@ -209,7 +212,7 @@ class _Stage:
         say(f"The job goes on (pid {self._pid_of_job()}).")
 
     def _look_after_children(self) -> None:
-        for child in (self.generator, self.job):
+        for child in (self.generator, self.page, self.job):
             if child is None or child.exit_status is None or (child is self.job and self.paused):
                 continue
             if child is self.job and child.exit_status == 0:

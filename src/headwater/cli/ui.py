@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -56,8 +58,13 @@ def ui(
     )
     if host not in {LOOPBACK, "localhost", "::1"}:
         note(f"the page can be reached from other machines on {host}; whoever has the URL gets in")
+    stop = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stop.set())
+    server.start()
     say(server.url)
-    server.serve()
+    stop.wait()
+    server.stop()
 
 
 def place_of(called: str) -> Place:

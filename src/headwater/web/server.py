@@ -23,6 +23,7 @@ from headwater.web.watch import Watched
 
 LOOPBACK = "127.0.0.1"
 DEFAULT_PORT = 8765
+STOP_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,7 @@ class Place:
 
 
 class PageServer:
-    """Made with its port bound, so that ``url`` holds; ``serve`` blocks until ``stop``."""
+    """Made with its port bound, so that ``url`` holds. One for each process: NiceGUI has its pages in one place."""
 
     def __init__(
         self,
@@ -51,6 +52,7 @@ class PageServer:
         self._allow_changes = allow_changes
         self._find_records = find_records
         self._server = self._make_server()
+        self._thread = threading.Thread(target=self._serve, name="headwater page", daemon=True)
 
     @property
     def url(self) -> str:
@@ -58,23 +60,20 @@ class PageServer:
         shown = f"[{host}]" if ":" in host else host
         return f"http://{shown}:{self._admission.port}/?token={self._admission.token}"
 
-    def serve(self) -> None:
+    def start(self) -> None:
+        """Serve in a thread of its own: signals stay with whoever has them, and the page ends with the process."""
         for watched in self._watched:
             watched.start()
-        try:
-            self._server.run(sockets=[self._socket])
-        finally:
-            for watched in self._watched:
-                watched.stop()
-
-    def serve_in_background(self) -> threading.Thread:
-        """Ends with the process; signals stay with whoever has them."""
-        thread = threading.Thread(target=self.serve, name="headwater page", daemon=True)
-        thread.start()
-        return thread
+        self._thread.start()
 
     def stop(self) -> None:
         self._server.should_exit = True
+        self._thread.join(STOP_SECONDS)
+        for watched in self._watched:
+            watched.stop()
+
+    def _serve(self) -> None:
+        self._server.run(sockets=[self._socket])
 
     def _make_server(self) -> uvicorn.Server:
         app = _application(self._watched, allow_changes=self._allow_changes, find_records=self._find_records)
@@ -99,7 +98,8 @@ def _application(watched: Sequence[Watched], *, allow_changes: bool, find_record
     def root() -> None:
         Page(shown, actions, find_records).build()
 
-    ui.run_with(app, root=root, title="Headwater", dark=None, show_welcome_message=False, reconnect_timeout=10.0)
+    ui.page("/")(root)
+    ui.run_with(app, title="Headwater", dark=None, show_welcome_message=False, reconnect_timeout=10.0)
     logging.getLogger("nicegui").setLevel(logging.ERROR)
     return app
 
