@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sys
 import threading
@@ -22,6 +23,12 @@ def say(text: str = "") -> None:
 def note(text: str) -> None:
     """A line about the work, on standard error, out of the way of pipes."""
     print(text, file=sys.stderr, flush=True)
+
+
+def call_out(text: str) -> None:
+    """A note from inside a signal handler, which may have interrupted a print."""
+    start = "\r\x1b[2K" if os.isatty(2) else ""
+    os.write(2, f"{start}{text}\n".encode())
 
 
 def json_line(value: Mapping[str, Any]) -> None:

@@ -24,7 +24,8 @@ from headwater.cli.job_options import (
     log_file,
     pairs,
 )
-from headwater.cli.output import LivingLine, note
+from headwater.cli.output import LivingLine, call_out
+from headwater.cli.watching import Hear, watched
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -50,6 +51,11 @@ def run(
     conf: Conf = None,
     dead_letters: Annotated[
         str | None, typer.Option(metavar="URI", help="Keep late and malformed records: kafka://… or files:DIR.")
+    ] = None,
+    ui: Annotated[bool, typer.Option("--ui", help="Serve the live page while the job runs.")] = False,
+    metrics: Annotated[
+        str | None,
+        typer.Option(metavar="PORT", help="Serve Prometheus metrics on this port of 127.0.0.1, or HOST:PORT."),
     ] = None,
     query: Annotated[
         str | None, typer.Option(help="SQL to ask when the run ends, for example of a memory table.")
@@ -78,15 +84,22 @@ def run(
     stop = threading.Event()
     _stop_on_signals(stop)
     line = LivingLine(shared=chosen.writes.kind == "console")
-    line.show(f"{chosen.name}: starting Spark")
-    try:
-        _run(asked, {**chosen.conf, **wanted}, master, stop, line, query)
-    finally:
-        line.clear()
+    with watched(chosen.name, place, page=ui, metrics=metrics) as hear:
+        line.show(f"{chosen.name}: starting Spark")
+        try:
+            _run(asked, {**chosen.conf, **wanted}, master, stop, line, query, hear)
+        finally:
+            line.clear()
 
 
 def _run(
-    asked: Run, conf: dict[str, str], master: str, stop: threading.Event, line: LivingLine, query: str | None
+    asked: Run,
+    conf: dict[str, str],
+    master: str,
+    stop: threading.Event,
+    line: LivingLine,
+    query: str | None,
+    hear: Hear,
 ) -> None:
     from headwater.spark.failures import explained
     from headwater.spark.progress import Totals
@@ -98,6 +111,7 @@ def _run(
     def show_batch(batch: BatchProgress) -> None:
         totals.add(batch)
         line.keep(batch.line())
+        hear(batch)
 
     def show_wait(doing: str) -> None:
         line.show(f"{job.name}: {doing[:1].lower()}{doing[1:]}")
@@ -130,7 +144,9 @@ def _stop_on_signals(stop: threading.Event) -> None:
     def ask_to_stop(number: int, frame: FrameType | None) -> None:  # noqa: ARG001  the signature is Python's
         if stop.is_set() and number == signal.SIGINT:
             _abandon()
-        stop.set()
+        if not stop.is_set():
+            stop.set()
+            call_out("stopping after the batch in hand (Ctrl-C again: at once)")
 
     signal.signal(signal.SIGINT, ask_to_stop)
     signal.signal(signal.SIGTERM, ask_to_stop)
@@ -141,5 +157,5 @@ def _abandon() -> NoReturn:
     from headwater.spark.jvm import kill_jvm
 
     kill_jvm()
-    note("stopped at once; the batch in hand will run again at the next start")
+    call_out("stopped at once; the batch in hand will run again at the next start")
     os._exit(130)

@@ -85,9 +85,12 @@ def ask_to_end(query: StreamingQuery) -> None:
 def stop_after_batch(query: StreamingQuery) -> None:
     """End the batch in hand, then the query."""
     ask_to_end(query)
-    # Between triggers nothing is in hand, and the thread may sleep for the rest of a long interval.
-    while not query.awaitTermination(POLL_SECONDS):
-        if not query.status["isTriggerActive"]:
+    # A query that was asked to end counts as ended at once: its thread is what tells.
+    thread = query._jsq.streamingQuery().queryExecutionThread()
+    while thread.isAlive():
+        thread.join(int(POLL_SECONDS * 1000))
+        # Between triggers nothing is in hand, and the thread may sleep for the rest of a long interval.
+        if thread.isAlive() and not query.status["isTriggerActive"]:
             query.stop()
 
 
