@@ -14,3 +14,8 @@ app = typer.Typer(
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+@app.callback()
+def headwater() -> None:
+    """The verbs are commands of a group even when only one of them is loaded."""

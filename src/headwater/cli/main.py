@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import importlib
 import sys
+from collections.abc import Sequence
 
 from headwater.cli.app import app
 from headwater.cli.output import note, show_error
 from headwater.core.errors import HeadwaterError, Surprise
 
-# In the order in which help shows them. Each file imports little at its top: all of them are loaded for --help.
+# In the order in which help shows them. Each file is named for its verb and imports little at its top.
 VERBS: tuple[str, ...] = (
     "jobs",
     "check",
@@ -38,8 +39,12 @@ VERBS: tuple[str, ...] = (
     "generate",
 )
 
-for verb in VERBS:
-    importlib.import_module(f"headwater.cli.{verb}")
+
+def load_verbs(arguments: Sequence[str]) -> None:
+    """Only the verb that was named, so that one verb's answer does not wait for all the others; all of them for help."""
+    named = next((argument for argument in arguments if not argument.startswith("-")), None)
+    for verb in (named,) if named in VERBS else VERBS:
+        importlib.import_module(f"headwater.cli.{verb}")
 
 
 def main() -> None:
@@ -47,6 +52,7 @@ def main() -> None:
     debug = "--debug" in sys.argv
     arguments = [argument for argument in sys.argv[1:] if argument != "--debug"]
     try:
+        load_verbs(arguments)
         app(args=arguments, prog_name="headwater")
     except HeadwaterError as error:
         if debug:
