@@ -1,0 +1,137 @@
+"""Plain PySpark streams over folders of files, run to their end with as many files a batch as a test says."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from headwater.checkpoint.files import LocalFiles
+from headwater.checkpoint.history import History
+from headwater.spark.state_stores import unload_state_stores
+from headwater.statefiles.read import state_rows
+
+Rows = list[str]
+Query = Callable[[dict[str, DataFrame]], DataFrame]
+
+STATE = "spark.sql.streaming.stateStore"
+ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+HDFS = "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
+CHANGELOG = f"{STATE}.rocksdb.changelogCheckpointing.enabled"
+STORES = {
+    "hdfs": {f"{STATE}.providerClass": HDFS},
+    "rocksdb": {f"{STATE}.providerClass": ROCKSDB, CHANGELOG: "false"},
+    "changelog": {f"{STATE}.providerClass": ROCKSDB, CHANGELOG: "true"},
+    "format2": {f"{STATE}.providerClass": ROCKSDB, CHANGELOG: "true", f"{STATE}.checkpointFormatVersion": "2"},
+}
+# Snapshots every other batch, and source logs that are compacted and cleaned at once: what a rewind can stumble over.
+EAGER = {
+    f"{STATE}.minDeltasForSnapshot": "2",
+    f"{STATE}.maintenanceInterval": "100ms",
+    "spark.sql.streaming.fileSource.log.compactInterval": "3",
+    "spark.sql.streaming.fileSource.log.cleanupDelay": "0",
+    "spark.sql.streaming.fileSink.log.compactInterval": "3",
+    "spark.sql.streaming.fileSink.log.cleanupDelay": "0",
+    "spark.sql.shuffle.partitions": "2",
+}
+
+
+# Without these, batches without records run only at the end of a run: boundaries can be repeated by another run.
+NO_EMPTY_BATCHES = {"spark.sql.streaming.noDataMicroBatches.enabled": "false"}
+NO_NEW_SNAPSHOTS = {f"{STATE}.minDeltasForSnapshot": "1000", f"{STATE}.maintenanceInterval": "1h"}
+
+
+@contextmanager
+def settings(spark: SparkSession, wanted: dict[str, str]) -> Iterator[None]:
+    before = {name: spark.conf.get(name, None) for name in wanted}
+    for name, value in wanted.items():
+        spark.conf.set(name, value)
+    try:
+        yield
+    finally:
+        for name, old in before.items():
+            spark.conf.unset(name) if old is None else spark.conf.set(name, old)
+
+
+class Inbox:
+    """A folder of JSON files, each a second younger than the one before: Spark reads the oldest first."""
+
+    def __init__(self, folder: Path, schema: str) -> None:
+        self.folder, self.schema, self.count = folder, schema, 0
+        folder.mkdir(parents=True)
+
+    def put(self, rows: list[dict[str, Any]]) -> None:
+        draft = self.folder.with_name(f"{self.folder.name}.draft")
+        draft.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+        os.utime(draft, (1_000_000_000 + self.count, 1_000_000_000 + self.count))
+        draft.rename(self.folder / f"{self.count:04d}.json")
+        self.count += 1
+
+
+class Stream:
+    """One query on one checkpoint. Every run is a start of the query, and drains the inboxes."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        folder: Path,
+        query: Query,
+        inboxes: dict[str, Inbox],
+        *,
+        mode: str = "update",
+        conf: dict[str, str] | None = None,
+    ) -> None:
+        self.spark, self.query, self.inboxes, self.mode = spark, query, inboxes, mode
+        self.checkpoint = folder
+        self.conf = {**EAGER, **(conf or {})}
+
+    @property
+    def files(self) -> LocalFiles:
+        return LocalFiles(self.checkpoint)
+
+    def run(self, files_per_batch: int = 1, **conf: str) -> dict[int, Rows]:
+        """By batch, the rows that came out."""
+        found: dict[int, Rows] = {}
+
+        def note(batch: DataFrame, batch_id: int) -> None:
+            lines = batch.select(F.to_json(F.struct("*"), {"ignoreNullFields": "false"})).collect()
+            found[batch_id] = sorted(line[0] for line in lines)
+
+        self.run_into(lambda writer: writer.foreachBatch(note).start(), files_per_batch, conf)
+        return found
+
+    def run_into(
+        self, start: Callable[[Any], Any], files_per_batch: int = 1, conf: dict[str, str] | None = None
+    ) -> None:
+        with settings(self.spark, {**self.conf, **(conf or {})}):
+            sources = {
+                name: self.spark.readStream.schema(inbox.schema)
+                .option("maxFilesPerTrigger", files_per_batch)
+                .json(str(inbox.folder))
+                for name, inbox in self.inboxes.items()
+            }
+            writer = self.query(sources).writeStream.outputMode(self.mode).trigger(availableNow=True)
+            start(writer.option("checkpointLocation", str(self.checkpoint))).awaitTermination()
+        unload_state_stores(self.spark)
+
+    def states(self, first: int = 0) -> dict[int, list[str]]:
+        """By batch, all rows of all stores, read by Headwater."""
+        committed = History(self.files).logs.commits.ids
+        return {batch: self.state(batch) for batch in committed if batch >= first}
+
+    def state(self, batch: int) -> list[str]:
+        return sorted(json.dumps(row, default=str, sort_keys=True) for row in state_rows(self.files, batch))
+
+    def snapshots_after(self, version: int) -> list[str]:
+        names = [name for held in History(self.files).logs.state.names.values() for name in held]
+        return [
+            name
+            for name in names
+            if name.endswith((".zip", ".snapshot")) and int(name.partition(".")[0].partition("_")[0]) > version
+        ]

@@ -1,0 +1,81 @@
+"""The walk-through of the documents, on a real broker: run, look, rewind, run again."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from broker_support import HEADWATER, Broker, headwater
+
+GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "visits_windows_counter.json").read_text())
+JOB = "visits-windows-counter"
+TABLE = re.compile(r"-{43}\nBatch: (\d+)\n-{43}\n(.*?)\n\n", re.DOTALL)
+
+
+def run_until(batch_ids: list[int], feeds: list[list[str]], broker: Broker, folder: Path, source: str) -> str:
+    """Run the job, feed it each time that it has reached the next of the batches, stop it; gives what it printed."""
+    printed = folder / "printed"
+    with (
+        printed.open("w") as out,
+        subprocess.Popen(
+            [HEADWATER, "run", JOB, "--source", source, "--sink", "console:"],
+            cwd=folder,
+            stdout=out,
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as process,
+    ):
+        try:
+            assert process.stderr is not None
+            for batch_id, lines in zip(batch_ids, [*feeds, []], strict=True):
+                assert any(line.startswith(f"batch {batch_id} ") for line in process.stderr), f"batch {batch_id}"
+                if lines:
+                    broker.produce("walk", *lines, partition=0)
+            process.send_signal(signal.SIGTERM)
+            process.communicate(timeout=120)
+            assert process.returncode == 0
+        finally:
+            process.kill()
+    return printed.read_text()
+
+
+def rows(table: str) -> list[str]:
+    return sorted(line for line in table.splitlines() if line.startswith("|{"))
+
+
+@pytest.mark.timeout(600)
+def test_rewind_the_visits_counter(broker: Broker, tmp_path: Path) -> None:
+    """Batches 0 to 6, then back to before batch 5: it gives the same two rows again, and batch 6 is empty again."""
+    assert headwater("topics", "create", "walk", "--partitions", 2, "--bootstrap", broker.bootstrap).returncode == 0
+    source = f"kafka://{broker.bootstrap}/walk?startingOffsets=earliest"
+    steps = [step["send"] for step in GOLDEN["steps"]]
+    first = dict(TABLE.findall(run_until([0, 2, 4, 6], steps, broker, tmp_path, source)))
+    assert len(rows(first["5"])) == 2
+    assert rows(first["6"]) == []
+
+    def verb(*words: str) -> str:
+        done = headwater(*words, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    log = [json.loads(line) for line in verb("log", JOB, "--json").splitlines()]
+    assert [(batch["batch_id"], batch["status"]) for batch in log] == [(number, "committed") for number in range(7)]
+    fifth = json.loads(verb("show", JOB, "5", "--json"))
+    assert fifth["sources"][0]["rows"] == 2
+
+    plan = json.loads(verb("rewind", JOB, "--redo", "5", "--dry-run", "--json"))
+    assert (plan["to"], plan["next_batch"]) == (4, 5)
+    assert plan["rereads"][0]["still_there"] is True
+    verb("rewind", JOB, "--redo", "5", "--yes")
+
+    second = dict(TABLE.findall(run_until([6], [], broker, tmp_path, source)))
+    assert set(second) == {"5", "6"}
+    assert rows(second["5"]) == rows(first["5"])
+    assert rows(second["6"]) == []
+    log = [json.loads(line) for line in verb("log", JOB, "--json").splitlines()]
+    assert [(batch["batch_id"], batch["status"]) for batch in log] == [(number, "committed") for number in range(7)]
