@@ -6,4 +6,4 @@ from corpus_support import corpus
 
 __all__ = ["corpus"]
 
-pytest_plugins = ["broker_support", "postgres_support", "s3_support"]
+pytest_plugins = ["broker_support", "postgres_support", "s3_support", "spark_cluster_support"]

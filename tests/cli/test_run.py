@@ -12,6 +12,8 @@ import pytest
 from broker_support import headwater
 from cli.commands import assert_no_stack_trace
 
+pytestmark = pytest.mark.timeout(900)  # several JVMs, on a machine that may be busy
+
 JOBS = '''
 from headwater import Console, Files, Job
 from pyspark.sql import functions as F

@@ -14,6 +14,8 @@ import pytest
 from broker_support import HEADWATER, headwater
 from cli.commands import assert_no_stack_trace, running
 
+pytestmark = pytest.mark.timeout(900)  # several JVMs, on a machine that may be busy
+
 JOBS = '''
 from pathlib import Path
 from headwater import Console, Files, Job, Memory

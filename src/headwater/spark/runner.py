@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
-from py4j.protocol import Py4JError
+from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
@@ -17,7 +17,7 @@ from headwater.checkpoint.files import Files, LocalFiles
 from headwater.checkpoint.job_record import read_job_record
 from headwater.checkpoint.layout import JOB_FILE
 from headwater.checkpoint.progress_log import ProgressWriter
-from headwater.core.errors import ServiceUnreachable
+from headwater.core.errors import JobFailed, ServiceUnreachable
 from headwater.jobs.endpoints import Postgres, Socket, Table
 from headwater.jobs.job import Job
 from headwater.spark import postgres
@@ -71,8 +71,9 @@ def run_job(
                 query = prepared.start(run.checkpoint, generation=generation)
             if isinstance(job.writes, Table):
                 files.write(JOB_FILE, replace(record, table_folder=table_folder(spark, job.writes)).to_bytes())
-            _wait(query, stop, on_wait)
-            _raise_if_failed(query, job)
+            with _explained_death(job):
+                _wait(query, stop, on_wait)
+                _raise_if_failed(query, job)
 
 
 def ask_to_end(query: StreamingQuery) -> None:
@@ -122,6 +123,21 @@ def _watched(spark: SparkSession, on_batch: Callable[[BatchProgress], None]) -> 
         with suppress(Py4JError, ConnectionError):  # Spark may be gone
             spark._jsc.sc().listenerBus().waitUntilEmpty(5000)
             spark.streams.removeListener(listener)
+
+
+@contextmanager
+def _explained_death(job: Job) -> Iterator[None]:
+    try:
+        yield
+    except Py4JJavaError:
+        raise
+    except (Py4JError, ConnectionError) as error:
+        raise JobFailed(
+            "spark-died",
+            f"Spark's process died under {job.name}",
+            evidence={"likely": "killed, or out of memory: see its log"},
+            remedy="run it again: it goes on where it was",
+        ) from error
 
 
 def _wait(query: StreamingQuery, stop: threading.Event, on_wait: Callable[[str], None] | None) -> None:

@@ -47,11 +47,15 @@ def default_conf(master: str) -> dict[str, str]:
         "spark.sql.warehouse.dir": str(Path(".headwater/warehouse").absolute()),
         "spark.executorEnv.TZ": "UTC",
     }
-    if master.startswith("local") or (urlsplit(master).hostname or "") in {"127.0.0.1", "localhost"}:
+    if _on_this_machine(master):
         conf |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
     if master.startswith("local"):
         conf |= {"spark.driver.memory": "2g"}
     return conf
+
+
+def _on_this_machine(master: str) -> bool:
+    return master.startswith("local") or (urlsplit(master).hostname or "") in {"127.0.0.1", "localhost"}
 
 
 def _shuffle_partitions(master: str) -> int:
@@ -78,6 +82,8 @@ def start_session(
 
     submitted = _conf_of_spark_submit()
     master = submitted.get("spark.master", master)
+    if _on_this_machine(master):
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # Spark's UI, when it is asked for, asks nothing else
     settings = {**default_conf(master), **submitted, "spark.master": master, **(conf or {})}
     if not submitted:
         settings[DRIVER_OPTIONS] = " ".join([*_driver_options(log), settings.get(DRIVER_OPTIONS, "")]).strip()
