@@ -41,6 +41,7 @@ def run(command: str, place: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.timeout(900)
 def test_every_command_works(place: Path) -> None:
     """The commands of the README, in its order, in one folder, all end well and say what the README shows."""
     seen = []
