@@ -1,0 +1,241 @@
+"""The batch oracle: streaming over any split of the records, with restarts, gives what one batch computation gives.
+
+Late records are left out by a model of Spark's own rule over the same split. Jobs whose answer depends on the split by
+its nature are compared batch by batch instead. ``ORACLE_SCALE=10`` runs ten times as many cases.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from models import DAY_MS, WEEK_MS, date_of, sessions, weekly_totals
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from splits import ModelBatch, Record, Split, last_by_key, modelled, static, streamed
+
+from golden import exact
+from headwater.core.times import iso_from_ms, ms_from_iso
+from headwater.jobs.loading import load_job
+from headwater.spark.capture import captured_rows
+
+SCALE = int(os.environ.get("ORACLE_SCALE", "1"))
+MINUTE_MS = 60_000
+START_MS = ms_from_iso("2024-03-01T00:00:00Z")
+NAMES = ("Chrome", "Firefox", "Safari")
+
+Lines = Callable[[Record], str]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A job, how its records are written, and what its operator compares with the watermark."""
+
+    job: str
+    line: Lines
+    examples: int
+    key: tuple[str, ...] = ()
+    window_ms: int = 0
+    delay_ms: int | None = None
+    mode: str | None = None
+    settings: tuple[tuple[str, Any], ...] = ()
+    batch: Callable[[DataFrame], DataFrame] | None = None
+
+    def compared_ms(self, record: Record) -> int:
+        return record.at_ms if not self.window_ms else (record.at_ms // self.window_ms + 1) * self.window_ms
+
+    @property
+    def label(self) -> str:
+        return " ".join([self.job, *filter(None, [self.mode]), *(f"{name}={value}" for name, value in self.settings)])
+
+
+def visit(one: Record) -> str:
+    when = iso_from_ms(one.at_ms)
+    return f'{{"userId": {one.amount}, "page": "p", "eventTime": "{when}", "browser": "{NAMES[one.who]}"}}'
+
+
+def click(one: Record) -> str:
+    return f'{{"event_id": "c", "visit_id": {one.who}, "event_time": "{iso_from_ms(one.at_ms)}"}}'
+
+
+def sale(one: Record) -> str:
+    when = iso_from_ms(one.at_ms)
+    return f'{{"store": "s{one.who}", "counter": 1, "amount": {one.amount}, "sold_at": "{when}"}}'
+
+
+def trade(one: Record) -> str:
+    kind = ("buy", "sell")[one.amount % 2]
+    when = f"{date_of(one.at_ms)}-{iso_from_ms(one.at_ms)[11:16].replace(':', '-')}"
+    return f"{{'id': 'i{one.who}', 'amount': {one.amount}, 'type': '{kind}', 'time': '{when}'}}"
+
+
+def purchase(one: Record) -> str:
+    return f"{{'user': '{NAMES[one.who]}', 'shopping': {one.amount}, 'date': '{date_of(one.at_ms)}'}}"
+
+
+def event(one: Record, user: str = "User") -> str:
+    return f'{{"{user}": "{NAMES[one.who]}", "event_time": "{iso_from_ms(one.at_ms)}"}}'
+
+
+def order(one: Record) -> str:
+    return f'{{"order_id": {one.amount}, "order_status": "{NAMES[one.who]}"}}'
+
+
+def words(one: Record) -> str:
+    return f"{NAMES[one.who]}  {NAMES[one.amount % 3]} "
+
+
+def native_totals(purchases: DataFrame) -> DataFrame:
+    return purchases.groupBy("user").agg(F.sum("shopping").alias("total"))
+
+
+AGGREGATING = [
+    Case("browser-stats-stateful", visit, 7, ("browser", "window"), 5 * MINUTE_MS, 20 * MINUTE_MS),
+    Case("visits-windows-counter", click, 6, ("window",), 10 * MINUTE_MS, 20 * MINUTE_MS),
+    Case("retail-sales", sale, 5, ("window",), 15 * MINUTE_MS, 60 * MINUTE_MS),
+    Case("retail-sales", sale, 2, mode="complete", settings=(("per", "total"),)),
+    Case("profit-per-window", trade, 3, mode="complete"),
+    Case("profit-per-id", trade, 3, mode="complete"),
+    Case("profit-sliding", trade, 3, mode="complete"),
+    Case("sliding-counts", event, 3, mode="complete", delay_ms=30 * MINUTE_MS),
+    Case("word-count", words, 2, mode="complete"),
+    Case("order-status", order, 2, mode="complete"),
+    Case("order-status", order, 2, ("order_status",), mode="update"),
+    Case("deduplicated-events", event, 5, ("User", "event_time"), delay_ms=30 * MINUTE_MS),
+    Case("running-totals", purchase, 3, ("user",), batch=native_totals),
+]
+
+few_minutes = st.builds(
+    Record, st.integers(0, 2), st.integers(0, 180).map(lambda minute: START_MS + minute * MINUTE_MS), st.integers(1, 99)
+)
+few_days = st.builds(
+    Record, st.integers(0, 2), st.integers(0, 30).map(lambda day: START_MS + day * DAY_MS), st.integers(1, 99)
+)
+
+
+def splits(records: st.SearchStrategy[Record]) -> st.SearchStrategy[Split[Record]]:
+    batches = st.lists(st.lists(records, max_size=6), min_size=1, max_size=3)
+    return st.lists(batches, min_size=2, max_size=2)
+
+
+def examples(count: int) -> Callable[..., Any]:
+    """Repeatable; a failing case is small already and is shown whole, so that no time goes into making it smaller."""
+    return settings(
+        max_examples=count * SCALE,
+        deadline=None,
+        derandomize=SCALE == 1,
+        database=None,
+        phases=[Phase.explicit, Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+
+
+def as_lines(split: Split[Record], line: Lines) -> Split[str]:
+    return [[[line(one) for one in records] for records in run] for run in split]
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("case", AGGREGATING, ids=lambda case: case.label)
+def test_streaming_equals_batch(
+    headwater_spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, case: Case
+) -> None:
+    """Any split, with a restart, ends in what one batch over the records that were not late gives."""
+    job = replace(load_job(case.job), settings=dict(case.settings))
+    job = replace(job, mode=case.mode) if case.mode else job
+
+    @examples(case.examples)
+    @given(splits(few_minutes))
+    def check(split: Split[Record]) -> None:
+        emitted = streamed(headwater_spark, job, as_lines(split, case.line), tmp_path_factory.mktemp("oracle"))
+        if job.mode == "complete":
+            found = emitted[max(emitted)]
+            kept = [one for run in split for records in run for one in records]
+        else:
+            found = last_by_key(emitted, case.key)
+            batches = modelled(split, delay_ms=case.delay_ms, compared_ms=case.compared_ms)
+            kept = [one for batch in batches for one in batch.kept]
+        records = static(headwater_spark, job, [case.line(one) for one in kept])
+        expected = (case.batch or job)(records)
+        assert exact(found) == exact(captured_rows(expected))
+
+    check()
+
+
+@pytest.mark.timeout(600)
+def test_stateless_counts_each_batch_by_itself(
+    headwater_spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """browser-stats-stateless gives for each micro-batch what its function gives for that batch alone."""
+    job = load_job("browser-stats-stateless")
+
+    @examples(3)
+    @given(splits(few_minutes))
+    def check(split: Split[Record]) -> None:
+        lines = as_lines(split, visit)
+        emitted = streamed(headwater_spark, job, lines, tmp_path_factory.mktemp("oracle"))
+        batches = [records for run in lines for records in run]
+        assert sorted(emitted) == list(range(len(batches)))
+        for batch_id, records in enumerate(batches):
+            alone = captured_rows(job(static(headwater_spark, job, records)))
+            assert exact(emitted[batch_id]) == exact(alone)
+
+    check()
+
+
+@pytest.mark.timeout(600)
+def test_weekly_totals_follow_the_model(
+    headwater_spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """weekly-totals gives in each batch the totals of the weeks that end at what is known by then."""
+    job = load_job("weekly-totals")
+
+    @examples(5)
+    @given(splits(few_days))
+    def check(split: Split[Record]) -> None:
+        emitted = streamed(headwater_spark, job, as_lines(split, purchase), tmp_path_factory.mktemp("oracle"))
+        batches = modelled(split, delay_ms=WEEK_MS, compared_ms=lambda one: one.at_ms)
+        same_batch_by_batch(emitted, weekly_totals(batches, lambda who: NAMES[who]))
+
+    check()
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("form", ["session_window", "transform_with_state", "pandas"])
+def test_sessions_follow_the_model(
+    headwater_spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, form: str
+) -> None:
+    """Each form of user-sessions closes in each batch the sessions that the watermark has passed."""
+    job = replace(load_job("user-sessions"), settings={"form": form})
+    gap_ms = 30 * MINUTE_MS
+
+    @examples(3)
+    @given(splits(few_minutes))
+    def check(split: Split[Record]) -> None:
+        lines = as_lines(split, lambda one: event(one, user="user"))
+        emitted = streamed(headwater_spark, job, lines, tmp_path_factory.mktemp("oracle"))
+        batches = modelled(split, delay_ms=10 * MINUTE_MS, compared_ms=lambda one: one.at_ms + gap_ms)
+        same_batch_by_batch(emitted, sessions(batches, lambda who: NAMES[who], gap_ms))
+
+    check()
+
+
+def same_batch_by_batch(emitted: dict[int, list[dict[str, Any]]], expected: list[list[dict[str, Any]]]) -> None:
+    assert sorted(emitted) == list(range(len(expected)))
+    for batch_id, rows in enumerate(expected):
+        assert exact(emitted[batch_id]) == exact(rows), f"batch {batch_id}"
+
+
+def test_the_model_of_late_records() -> None:
+    """Batch N drops by the watermark of batch N - 1; the batch without data at the end of a run catches it up."""
+    minutes = [Record(0, START_MS + minute * MINUTE_MS, 1) for minute in (0, 60, 30, 30)]
+    first, second, third, fourth = minutes
+    split = [[[first], [second], [third]], [[fourth]]]
+    batches = list(modelled(split, delay_ms=20 * MINUTE_MS, compared_ms=lambda one: one.at_ms))
+    assert [batch.kept for batch in batches] == [[first], [second], [third], [], []]
+    assert [batch.has_data for batch in batches] == [True, True, True, False, True]
+    assert isinstance(batches[0], ModelBatch)

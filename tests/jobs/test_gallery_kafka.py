@@ -1,0 +1,151 @@
+"""The Kafka jobs of the gallery on a real broker, step by step, with kcat as the client on both sides."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+import pytest
+
+from broker_support import HEADWATER, Broker, headwater
+from golden import Step, golden
+
+KCAT = shutil.which("kcat") or shutil.which("kafkacat")
+pytestmark = pytest.mark.timeout(600)
+NEEDS_KCAT = pytest.mark.skipif(KCAT is None, reason="kcat is not installed")
+KAFKA_JOBS = [
+    "browser_stats_stateless",
+    "browser_stats_stateful",
+    "visits_windows_counter",
+    "profit_tumbling",
+    "profit_per_id",
+    "profit_sliding",
+]
+
+
+class Running:
+    """A job that somebody started with ``headwater run``; its progress lines say how far it is."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self.process = process
+        self.seen: list[str] = []
+
+    def wait_for_batch(self, batch_id: int) -> None:
+        errors: IO[str] = self.process.stderr  # type: ignore[assignment]
+        for line in errors:
+            self.seen.append(line)
+            if line.startswith(f"batch {batch_id} "):
+                return
+        raise AssertionError(f"the job ended before batch {batch_id}:\n{''.join(self.seen)}")
+
+
+@contextmanager
+def running(job: str, source: str, sink: str, folder: Path) -> Iterator[Running]:
+    """The job as a user starts it. It is asked to stop at the end, and has to end well."""
+    command = [HEADWATER, "run", job, "--source", source, "--sink", sink]
+    with (
+        (folder / "printed").open("w") as printed,
+        subprocess.Popen(command, cwd=folder, stdout=printed, stderr=subprocess.PIPE, text=True) as process,
+    ):
+        try:
+            told = Running(process)
+            yield told
+            process.send_signal(signal.SIGTERM)
+            told.seen += process.communicate(timeout=120)[1].splitlines(keepends=True)
+            assert process.returncode == 0, "".join(told.seen)
+        finally:
+            process.kill()
+
+
+def create_topic(broker: Broker, name: str, partitions: int) -> str:
+    made = headwater("topics", "create", name, "--partitions", partitions, "--bootstrap", broker.bootstrap)
+    assert made.returncode == 0, made.stderr
+    return f"kafka://{broker.bootstrap}/{name}"
+
+
+def send(broker: Broker, topic: str, lines: list[str]) -> None:
+    """All lines to one partition, in one request."""
+    one_go = ["-p", "0", "-X", "linger.ms=1000", "-X", "batch.num.messages=1000"]
+    text = "".join(f"{line}\n" for line in lines)
+    assert KCAT
+    subprocess.run([KCAT, "-P", "-b", broker.bootstrap, "-t", topic, *one_go], input=text, text=True, check=True)
+
+
+def received(broker: Broker, topic: str) -> list[str]:
+    """Every value that is in the topic now."""
+    assert KCAT
+    from_start = ["-C", "-q", "-e", "-o", "beginning"]
+    done = subprocess.run(
+        [KCAT, "-b", broker.bootstrap, "-t", topic, *from_start], capture_output=True, text=True, check=True
+    )
+    return done.stdout.splitlines()
+
+
+def as_spark_prints(rows: list[dict[str, Any]]) -> list[str]:
+    return sorted(json.dumps(row, separators=(",", ":")) for row in rows)
+
+
+def moves_watermark(name: str, step: Step) -> bool:
+    return name == "visits_windows_counter" or "watermark_after" in step
+
+
+@NEEDS_KCAT
+@pytest.mark.parametrize("name", KAFKA_JOBS)
+def test_golden_through_a_broker(broker: Broker, tmp_path: Path, name: str) -> None:
+    """Each step's lines, sent by kcat, come out as exactly the golden JSON on the output topic."""
+    told = golden(name)
+    source_topic, sink_topic = f"in-{name}", f"out-{name}"
+    source, sink = create_topic(broker, source_topic, 2), create_topic(broker, sink_topic, 1)
+    with running(told["job"], source, sink, tmp_path) as job:
+        job.wait_for_batch(0)
+        batch, known = 0, 0
+        for step in told["steps"]:
+            send(broker, source_topic, step["send"])
+            batch += 2 if moves_watermark(name, step) else 1
+            job.wait_for_batch(batch)
+            values = received(broker, sink_topic)
+            assert sorted(values[known:]) == as_spark_prints(step["emits"])
+            known = len(values)
+
+
+@NEEDS_KCAT
+def test_visits_windows_counter_on_the_console(broker: Broker, tmp_path: Path) -> None:
+    """On a fresh topic of two partitions the job runs exactly batches 0 to 6 and prints them as Spark does."""
+    steps = golden("visits_windows_counter")["steps"]
+    topic = "visits-console"
+    with running("visits-windows-counter", create_topic(broker, topic, 2), "console:", tmp_path) as job:
+        job.wait_for_batch(0)
+        for step in steps:
+            send(broker, topic, step["send"])
+            job.wait_for_batch(step["batch"] + 1)
+    printed = (tmp_path / "printed").read_text(encoding="utf-8")
+    _, *parts = re.split(r"-{43}\nBatch: (\d+)\n-{43}\n", printed)
+    tables = {int(number): table for number, table in zip(parts[::2], parts[1::2], strict=True)}
+    expected = {step["batch"]: step["emits"] for step in steps}
+    assert {number: rows_of(table) for number, table in tables.items()} == {
+        number: sorted(as_console(row) for row in expected.get(number, [])) for number in range(7)
+    }
+    assert sorted(int(file.name) for file in commits(tmp_path)) == list(range(7))
+
+
+def rows_of(table: str) -> list[tuple[str, ...]]:
+    lines = [line for line in table.splitlines() if line.startswith("|")]
+    assert [cell.strip() for cell in lines[0].split("|")[1:-1]] == ["window", "count"]
+    return sorted(tuple(cell.strip() for cell in line.split("|")[1:-1]) for line in lines[1:])
+
+
+def as_console(row: dict[str, Any]) -> tuple[str, ...]:
+    start, end = (row["window"][name][:19].replace("T", " ") for name in ("start", "end"))
+    return f"{{{start}, {end}}}", str(row["count"])
+
+
+def commits(folder: Path) -> list[Path]:
+    found = (folder / ".headwater" / "checkpoints" / "visits-windows-counter" / "commits").iterdir()
+    return [file for file in found if file.name.isdigit()]

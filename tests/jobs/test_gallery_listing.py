@@ -1,0 +1,80 @@
+"""The gallery as its readers meet it: the list, the files, the pages."""
+
+from __future__ import annotations
+
+import ast
+import json
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from broker_support import headwater
+from headwater.jobs import gallery
+from headwater.jobs.loading import gallery_names, load_job
+from headwater.spark.prepared import check_only
+
+FOLDER = Path(gallery.__file__).parent
+DOCS = Path(__file__).parents[2] / "docs" / "gallery"
+SHORT = 80
+
+PARAMETERS = {
+    "browser-stats-stateful": {"window": "5 minutes", "watermark": "20 minutes"},
+    "browser-stats-stateless": {"window": "5 minutes"},
+    "deduplicated-events": {"watermark": "30 minutes"},
+    "order-status": {"aggregate": True},
+    "profit-per-id": {"window": "5 minutes"},
+    "profit-per-window": {"window": "5 minutes"},
+    "profit-sliding": {"window": "10 minutes", "slide": "5 minutes"},
+    "retail-sales": {"per": "window", "window": "15 minutes", "watermark": "1 hour"},
+    "running-totals": {"ttl": ""},
+    "sliding-counts": {"window": "10 minutes", "slide": "5 minutes", "watermark": "30 minutes"},
+    "user-sessions": {
+        "form": "session_window",
+        "gap": "30 minutes",
+        "watermark": "10 minutes",
+        "timeout": "event",
+        "mode": "append",
+    },
+    "visits-windows-counter": {"window": "10 minutes", "watermark": "20 minutes"},
+    "weekly-totals": {"period": "7 days"},
+    "word-count": {},
+}
+
+
+def test_jobs_lists_the_gallery_with_its_parameters() -> None:
+    """``headwater jobs`` shows every job, its parameters and their defaults, for people and for scripts."""
+    listed = [json.loads(line) for line in headwater("jobs", "--json").stdout.splitlines()]
+    assert {one["name"]: one["parameters"] for one in listed} == PARAMETERS
+    assert all(one["about"] for one in listed)
+    shown = headwater("jobs", "user-sessions").stdout
+    assert "form=session_window, gap=30 minutes" in shown
+
+
+@pytest.mark.parametrize("name", gallery_names())
+def test_job_is_accepted_as_it_stands(headwater_spark: SparkSession, name: str) -> None:
+    """``headwater check`` finds nothing to refuse in a job of the gallery."""
+    check_only(headwater_spark, load_job(name))
+
+
+@pytest.mark.parametrize("name", gallery_names())
+def test_job_is_a_short_file_of_the_public_interface(name: str) -> None:
+    """A job fits on a page or two and imports from Headwater only what a user can."""
+    text = (FOLDER / f"{name.replace('-', '_')}.py").read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= SHORT
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("headwater"):
+            assert node.module == "headwater" or node.module.startswith("headwater.jobs.gallery._")
+
+
+@pytest.mark.parametrize("name", gallery_names())
+def test_job_has_a_page(name: str) -> None:
+    """Every job has a page that shows how to run it."""
+    assert f"headwater run {name}" in (DOCS / f"{name}.md").read_text(encoding="utf-8")
+
+
+def test_function_works_on_static_data(headwater_spark: SparkSession) -> None:
+    """A job's function is an ordinary function of a DataFrame."""
+    orders = headwater_spark.createDataFrame([(1, "NEW"), (2, "PAID"), (3, "NEW")], "order_id INT, order_status STRING")
+    counted = load_job("order-status")(orders).collect()
+    assert sorted((row["order_status"], row["count"]) for row in counted) == [("NEW", 2), ("PAID", 1)]

@@ -1,0 +1,179 @@
+"""Jobs with custom state beyond their golden files: time-to-live, time-outs, modes, and three forms that agree."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from models import sessions
+from pyspark.sql import SparkSession
+from splits import Record, Split, modelled, streamed
+
+from golden import exact
+from headwater import Console
+from headwater.core.errors import JobRefused
+from headwater.core.times import ms_from_iso
+from headwater.datagen.stream import FIXED_START_MS, RecordStream, Shares
+from headwater.jobs.gallery._durations import microseconds, milliseconds
+from headwater.jobs.loading import load_job
+from headwater.testing.scenario import Scenario
+
+Open = Callable[..., Scenario]
+
+FORMS = ("session_window", "transform_with_state", "pandas")
+MINUTE_MS = 60_000
+GAP_MS = 30 * MINUTE_MS
+
+
+def purchase(user: str, amount: int) -> str:
+    return f"{{'user': '{user}', 'shopping': {amount}, 'date': '20-04-2020'}}"
+
+
+def click(user: str, at: str) -> dict[str, str]:
+    return {"user": user, "event_time": f"2024-03-01T{at}:00Z"}
+
+
+def session(user: str, start: str, end: str, events: int) -> dict[str, Any]:
+    return {"user": user, "start": f"2024-03-01T{start}:00Z", "end": f"2024-03-01T{end}:00Z", "events": events}
+
+
+def test_time_to_live_lets_silent_users_go(scenario: Open) -> None:
+    """With a ttl that is over by the next batch a user starts again from nothing; without one the total stays."""
+    s = scenario(load_job("running-totals"), settings={"ttl": "1 millisecond"})
+    s.feed(purchase("Ann", 200)).emits({"user": "Ann", "total": 200}).holds({"user": "Ann", "total": 200})
+    s.feed(purchase("Ann", 300)).emits({"user": "Ann", "total": 300})
+    s = scenario(load_job("running-totals"), settings={"ttl": "1 hour"})
+    s.feed(purchase("Ann", 200)).emits({"user": "Ann", "total": 200})
+    s.restart().emits_nothing()
+    s.feed(purchase("Ann", 300)).emits({"user": "Ann", "total": 500}).holds({"user": "Ann", "total": 500})
+
+
+def test_purchase_of_seven_days_ago_is_out(scenario: Open) -> None:
+    """In one batch too, a purchase exactly 7 days older than the latest does not count; six days is in."""
+
+    def bought(amount: int, date: str) -> str:
+        return f"{{'user': 'Ann', 'shopping': {amount}, 'date': '{date}-04-2020'}}"
+
+    s = scenario(load_job("weekly-totals"))
+    s.feed(bought(1, "01"), bought(10, "02"), bought(100, "08")).emits({"user": "Ann", "total": 110}).holds(
+        {"user": "Ann", "total": 110, "last_shopped": "2020-04-08"}
+    )
+    s.feed(bought(1000, "01")).emits_nothing().drops(1)
+
+
+@pytest.mark.parametrize("form", FORMS[1:])
+def test_sessions_as_they_grow(scenario: Open, form: str) -> None:
+    """In update mode custom state gives a session whenever it grew, and nothing more when it is closed."""
+    job = replace(load_job("user-sessions"), writes=Console())
+    s = scenario(job, mode="update", settings={"form": form, "mode": "update"})
+    s.feed(click("a", "10:00"), click("a", "10:20")).emits(session("a", "10:00", "10:20", 2))
+    s.feed(click("a", "11:00"), click("b", "11:00")).emits(
+        session("a", "11:00", "11:00", 1), session("b", "11:00", "11:00", 1)
+    )
+    s.feed(click("a", "10:40")).emits(
+        session("a", "11:00", "11:00", 1) | {"start": "2024-03-01T10:40:00Z", "events": 2}
+    )
+    s.feed(click("c", "13:00")).emits(session("c", "13:00", "13:00", 1))
+
+
+def test_sessions_that_the_clock_ends(scenario: Open) -> None:
+    """With processing-time time-outs, in both modes, a user's session ends when the clock says so."""
+    quiet = {"spark.sql.streaming.noDataMicroBatches.enabled": "false"}
+    job = replace(load_job("user-sessions"), writes=Console(), conf=quiet)
+    by_clock = {"form": "pandas", "timeout": "processing", "gap": "1 millisecond"}
+    s = scenario(job, settings=by_clock)
+    s.feed(click("a", "10:00"), click("a", "15:00")).emits_nothing()
+    s.feed(click("b", "08:00")).emits(session("a", "10:00", "15:00", 2))
+    s = scenario(job, mode="update", settings={**by_clock, "mode": "update"})
+    s.feed(click("a", "10:00"), click("a", "15:00")).emits(session("a", "10:00", "15:00", 2))
+    s.feed(click("b", "08:00")).emits(session("b", "08:00", "08:00", 1))
+
+
+def test_what_spark_refuses_of_sessions(scenario: Open) -> None:
+    """session_window has no update mode; the pandas form runs in the mode that it was told."""
+    job = replace(load_job("user-sessions"), writes=Console())
+    with pytest.raises(JobRefused, match="session_window"):
+        scenario(job, mode="update")
+    with pytest.raises(JobRefused, match="update mode"):
+        scenario(job, mode="update", settings={"form": "pandas"})
+    with pytest.raises(JobRefused, match="form='other'"):
+        scenario(job, settings={"form": "other"})
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_edges_of_sessions(scenario: Open, form: str) -> None:
+    """Events exactly a gap apart are one session; an event in between joins two; what is late depends on event + gap."""
+    s = scenario(load_job("user-sessions"), settings={"form": form})
+    s.feed(click("a", "10:00"), click("a", "10:30"), click("b", "10:00"), click("b", "10:31")).emits_nothing()
+    s.feed(click("b", "10:15"), click("c", "10:50")).emits_nothing().moves_watermark_to("10:40")
+    s.feed(click("d", "10:10"), click("e", "10:11"), click("c", "12:00")).drops(1).emits(
+        session("a", "10:00", "10:30", 2),
+        session("b", "10:00", "10:31", 3),
+        session("c", "10:50", "10:50", 1),
+        session("e", "10:11", "10:11", 1),
+    )
+
+
+def generated(seed: int) -> list[Record]:
+    """10,000 events of about a thousand users over 14 hours: a fifth out of order, 5 % hours late, 5 % twice."""
+    chance = random.Random(seed)
+    stream = RecordStream("sessions", seed=seed, shares=Shares(late=0.05, duplicates=0.05))
+    records: list[Record] = []
+    for block in range(10):
+        behind = [chance.randrange(90 * MINUTE_MS) if chance.random() < 0.2 else 0 for _ in range(1000)]
+        times = [FIXED_START_MS + (block * 1000 + place) * 5_000 - ms for place, ms in enumerate(behind)]
+        for line in stream.block(times).records:
+            event = json.loads(line)
+            records.append(Record(int(event["user"][1:]), ms_from_iso(event["event_time"]), 0))
+    return records
+
+
+def random_split(records: list[Record], chance: random.Random) -> Split[Record]:
+    cuts = sorted(chance.sample(range(1, len(records)), 5))
+    batches = [records[start:end] for start, end in zip([0, *cuts], [*cuts, len(records)], strict=True)]
+    restart = chance.randrange(1, len(batches))
+    return [batches[:restart], batches[restart:]]
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("seed", [1, 2])
+def test_three_forms_give_identical_sessions(
+    headwater_spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, seed: int
+) -> None:
+    """10,000 events with late, unordered and duplicate ones, in a random split with a restart: the same in every batch."""
+    records = generated(seed)
+    split = random_split(records, random.Random(seed))
+    lines = [[[event_line(one) for one in batch] for batch in run] for run in split]
+    model = list(modelled(split, delay_ms=10 * MINUTE_MS, compared_ms=lambda one: one.at_ms + GAP_MS))
+    kept = sum(len(batch.kept) for batch in model)
+    assert 9_000 < kept < 9_900, "some events are late, and not all that are out of order"
+    expected = [exact(rows) for rows in sessions(model, lambda who: f"u{who}", GAP_MS)]
+    assert sum(map(len, expected)) > 1_000
+    for form in FORMS:
+        job = replace(load_job("user-sessions"), settings={"form": form})
+        emitted = streamed(headwater_spark, job, lines, tmp_path_factory.mktemp("sessions"))
+        assert [exact(emitted[batch_id]) for batch_id in sorted(emitted)] == expected, form
+
+
+def event_line(one: Record) -> str:
+    return json.dumps({"user": f"u{one.who}", "event_time": one.at_ms / 1000})
+
+
+@pytest.mark.parametrize(
+    ("text", "micros"), [("30 minutes", 1_800_000_000), ("1 hour 30 minutes", 5_400_000_000), ("1 millisecond", 1_000)]
+)
+def test_durations(text: str, micros: int) -> None:
+    """A duration is written as Spark wants it."""
+    assert microseconds(text) == micros
+    assert milliseconds(text) == micros // 1000
+
+
+@pytest.mark.parametrize("text", ["soon", "30", "30 minutes or so", ""])
+def test_no_duration(text: str) -> None:
+    """Anything else is refused with an example."""
+    with pytest.raises(ValueError, match="30 minutes"):
+        microseconds(text)
