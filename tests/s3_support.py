@@ -1,0 +1,173 @@
+"""An S3 server on this machine (moto's, a process of its own) and a checkpoint that Spark wrote to it through s3a.
+
+The product finds the server as it would find any: by AWS's own environment variables.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+BUCKET = "headwater-tests"
+ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+CREDENTIALS = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_DEFAULT_REGION": "us-east-1"}
+
+
+@dataclass(frozen=True)
+class S3:
+    """A server with one bucket, and a plain client for it: the independent view of what is there."""
+
+    endpoint: str
+    client: Any
+
+    def url(self, prefix: str, scheme: str = "s3") -> str:
+        return f"{scheme}://{BUCKET}/{prefix}"
+
+    def objects(self, prefix: str) -> dict[str, datetime]:
+        """Every object below a prefix, by its path from there, with the time it was written.
+
+        Without the empty ones that s3a keeps for folders.
+        """
+        pages = self.client.get_paginator("list_objects_v2").paginate(Bucket=BUCKET, Prefix=f"{prefix}/")
+        found = [item for page in pages for item in page.get("Contents", ())]
+        files = [item for item in found if not item["Key"].endswith("/")]
+        return {item["Key"].removeprefix(f"{prefix}/"): item["LastModified"] for item in files}
+
+    def read(self, prefix: str, path: str) -> bytes:
+        data: bytes = self.client.get_object(Bucket=BUCKET, Key=f"{prefix}/{path}")["Body"].read()
+        return data
+
+    def download(self, prefix: str, into: Path) -> Path:
+        """The same tree in a folder, files with the times that the server tells."""
+        for path, written in self.objects(prefix).items():
+            target = into / path
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(self.read(prefix, path))
+            os.utime(target, (written.timestamp(), written.timestamp()))
+        return into
+
+    def upload(self, folder: Path, prefix: str) -> str:
+        for file in sorted(path for path in folder.rglob("*") if path.is_file()):
+            self.client.put_object(Bucket=BUCKET, Key=f"{prefix}/{file.relative_to(folder)}", Body=file.read_bytes())
+        return self.url(prefix)
+
+
+@pytest.fixture(scope="session")
+def s3() -> Iterator[S3]:
+    """A running server with an empty bucket, for as long as the tests run."""
+    import boto3
+
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    command = [sys.executable, "-W", "ignore", "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    endpoint = f"http://127.0.0.1:{port}"
+    held = pytest.MonkeyPatch()
+    for name, value in {**CREDENTIALS, "AWS_ENDPOINT_URL": endpoint}.items():
+        held.setenv(name, value)
+    try:
+        _wait_for(port, server)
+        client = boto3.client("s3", endpoint_url=endpoint)
+        client.create_bucket(Bucket=BUCKET)
+        yield S3(endpoint, client)
+    finally:
+        held.undo()
+        server.terminate()
+        server.wait(30)
+
+
+def _wait_for(port: int, server: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        assert server.poll() is None, "moto's server ended before it answered"
+        try:
+            socket.create_connection(("127.0.0.1", port), timeout=1).close()
+        except OSError:
+            time.sleep(0.05)
+        else:
+            return
+    raise AssertionError("moto's server does not answer")
+
+
+@dataclass(frozen=True)
+class WrittenBySpark:
+    """A checkpoint on the server, its file sink's folder, and what Spark's reader said of the state at each batch."""
+
+    prefix: str
+    sink_prefix: str
+    answers: dict[int, list[str]]
+
+
+@pytest.fixture(scope="session")
+def s3_checkpoint(s3: S3) -> WrittenBySpark:
+    """Windowed counts from files on s3a to files on s3a, with the checkpoint there too."""
+    here = Path(__file__).resolve()
+    done = subprocess.run(
+        [sys.executable, here, s3.endpoint], capture_output=True, text=True, timeout=500, check=False, cwd=here.parent
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    answers = json.loads(done.stdout.splitlines()[-1])
+    return WrittenBySpark("checkpoint", "sink", {int(batch): rows for batch, rows in answers.items()})
+
+
+def _write_with_spark(endpoint: str) -> dict[int, list[str]]:
+    import boto3
+    from pyspark.sql import SparkSession
+    from pyspark.sql import functions as F
+
+    from headwater.jars.resolve import jar_paths
+
+    settings = {
+        "spark.jars": ",".join(str(jar) for jar in jar_paths("s3")),
+        "spark.hadoop.fs.s3a.endpoint": endpoint,
+        "spark.hadoop.fs.s3a.endpoint.region": "us-east-1",
+        "spark.hadoop.fs.s3a.path.style.access": "true",
+        "spark.hadoop.fs.s3a.access.key": "test",
+        "spark.hadoop.fs.s3a.secret.key": "test",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.streaming.stateStore.providerClass": ROCKSDB,
+        "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+        "spark.sql.streaming.stateStore.minDeltasForSnapshot": "2",
+        "spark.sql.streaming.stateStore.maintenanceInterval": "1s",
+        "spark.sql.streaming.fileSource.log.compactInterval": "2",
+        "spark.ui.enabled": "false",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
+    }
+    spark = SparkSession.builder.master("local[2]").config(map=settings).getOrCreate()
+    root = f"s3a://{BUCKET}"
+    client = boto3.client("s3", endpoint_url=endpoint)
+    for feed in range(2):
+        rows = [{"user": f"user {nth}", "at": f"2024-05-01T10:{feed * 10 + nth:02d}:00Z"} for nth in range(4)]
+        lines = "".join(f"{json.dumps(row)}\n" for row in rows)
+        client.put_object(Bucket=BUCKET, Key=f"input/feed-{feed}.json", Body=lines.encode())
+        events = spark.readStream.schema("user STRING, at TIMESTAMP").json(f"{root}/input")
+        windows = events.withWatermark("at", "5 minutes").groupBy(F.window("at", "5 minutes"), "user")
+        writer = windows.count().writeStream.outputMode("append").trigger(availableNow=True).format("json")
+        writer.option("checkpointLocation", f"{root}/checkpoint").start(f"{root}/sink").awaitTermination()
+    metadata = spark.read.format("state-metadata").load(f"{root}/checkpoint").first()
+    answers = {}
+    for batch in range(metadata["minBatchId"], metadata["maxBatchId"] + 1):
+        state = spark.read.format("statestore").option("batchId", batch).load(f"{root}/checkpoint")
+        lines = state.select(F.to_json(F.struct("*"), {"ignoreNullFields": "false"})).collect()
+        answers[batch] = sorted(line[0] for line in lines)
+    spark.stop()
+    return answers
+
+
+if __name__ == "__main__":
+    print(json.dumps(_write_with_spark(sys.argv[1])))
