@@ -85,3 +85,19 @@ def test_unseen_emission_fails(scenario) -> None:
     with pytest.raises(AssertionError, match="no assertion looked at"):
         s.close()
     s.feed(click("ann", "10:01")).emits(hour("ann", "10:00", 2))
+
+
+def test_rewind(scenario) -> None:
+    """A rewound job runs the later feeds again, one batch for each, and goes on from there."""
+    s = scenario(CLICKS)
+    s.feed(click("ann", "10:00")).emits(hour("ann", "10:00", 1))
+    s.feed(click("ann", "10:01")).emits(hour("ann", "10:00", 2))
+    s.feed(click("bob", "10:02"), click("ann", "10:03")).emits(hour("bob", "10:00", 1), hour("ann", "10:00", 3))
+    again = s.rewind(to=0)
+    again.emits(hour("ann", "10:00", 2), hour("bob", "10:00", 1), hour("ann", "10:00", 3))
+    assert again.batch == s.batch
+    s.feed(click("ann", "10:04")).emits(hour("ann", "10:00", 4))
+    s.rewind(to=None, replan=True).emits(
+        hour("ann", "10:00", 1), hour("ann", "10:00", 2), hour("bob", "10:00", 1), hour("ann", "10:00", 3),
+        hour("ann", "10:00", 4),
+    )  # fmt: skip

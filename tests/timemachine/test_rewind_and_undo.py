@@ -11,6 +11,7 @@ import pytest
 from corpus_support import load
 from headwater.checkpoint.checks import run_checks
 from headwater.checkpoint.checks.scene import Scene
+from headwater.checkpoint.file_source_log import FileSourceLog
 from headwater.checkpoint.files import LocalFiles
 from headwater.checkpoint.history import History
 from headwater.checkpoint.lease import held_by_us
@@ -18,6 +19,7 @@ from headwater.core.errors import ChangeRefused, CheckpointBusy
 from headwater.timemachine.carry_out import carry_out
 from headwater.timemachine.compact import empty_quarantine, measure
 from headwater.timemachine.preview import Preview
+from headwater.timemachine.repair import plan_repair
 from headwater.timemachine.rewind import plan_rewind
 from headwater.timemachine.undo import plan_undo
 from timemachine.crashing import Tree
@@ -138,18 +140,34 @@ def test_undo_is_refused_when_spark_removed_what_it_needs() -> None:
 
 def test_undo_rebuilds_a_source_log_that_was_compacted_meanwhile() -> None:
     """When the second run has cleaned the kept part of a log away, undo writes it again from the compacted file."""
+    lines = [f'{{"path":"file:///in/{number}","timestamp":1,"batchId":{number}}}' for number in range(10)]
     before = {path: data for path, data in checkpoint("aggregation-hdfs").items() if "sources" not in path}
-    lines = [f'{{"path":"file:///in/{number}","timestamp":1,"batchId":{number}}}' for number in range(5)]
-    before |= {f"sources/0/{number}": f"v1\n{line}".encode() for number, line in enumerate(lines)}
+    before |= {f"sources/0/{number}": f"v1\n{line}".encode() for number, line in enumerate(lines[:5])}
     files = Tree(before)
     carry_out(plan_rewind(files, to=4).change, files)
     files.contents = rerun(files.contents, before, 5, 8)
     for number in range(5):
         files.contents.pop(f"sources/0/{number}", None)
-    lines += [f'{{"path":"file:///in/{number}","timestamp":1,"batchId":{number}}}' for number in range(5, 10)]
     files.contents["sources/0/9.compact"] = "\n".join(["v1", *lines]).encode()
     carry_out(plan_undo(files, drop_newer=True).change, files)
-    assert sparks_part(files.contents) == before
+    entries = FileSourceLog(files, "sources/0").everything_upto(4)
+    assert entries is not None
+    assert [entry.line for entry in entries] == lines[:5]
+    assert {p: d for p, d in sparks_part(files.contents).items() if "sources" not in p} == {
+        p: d for p, d in before.items() if "sources" not in p
+    }
+
+
+def test_undoing_a_repair_keeps_what_was_written_since() -> None:
+    """A leftover that was set aside does not come back over a file of the same name."""
+    files = Tree({**checkpoint("aggregation-hdfs"), "offsets/.10.crc": b"stale", "commits/.77.crc": b"stale"})
+    plan = plan_repair(files, run_checks(Scene(files, 0)))
+    assert plan is not None
+    assert plan.set_aside == ("commits/.77.crc", "offsets/.10.crc")
+    carry_out(plan.change, files)
+    files.contents["offsets/.10.crc"] = b"new"
+    carry_out(plan_undo(files).change, files)
+    assert (files.contents["offsets/.10.crc"], files.contents["commits/.77.crc"]) == (b"new", b"stale")
 
 
 def test_unknown_batches_and_pruned_state_name_the_nearest() -> None:

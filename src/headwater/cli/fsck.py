@@ -80,7 +80,7 @@ def _repaired(files: Files, found: list[Finding], *, yes: bool, as_json: bool) -
 
 def _ended(files: Files, *, yes: bool) -> bool:
     from headwater.cli.changing import StepProgress, confirmed
-    from headwater.timemachine.carry_out import resume
+    from headwater.timemachine.carry_out import end_interrupted
     from headwater.timemachine.journal import read_pending
 
     pending = read_pending(files)
@@ -89,7 +89,7 @@ def _ended(files: Files, *, yes: bool) -> bool:
     note(f"repair: finish the {pending.change.verb} that was cut short ({pending.change.about})")
     if not confirmed("Finish it?", yes=yes):
         return False
-    resume(files, progress=StepProgress())
+    end_interrupted(files, progress=StepProgress())
     return True
 
 

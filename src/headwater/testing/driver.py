@@ -56,7 +56,8 @@ class Driver:
 
     def stream(self) -> DataFrame:
         """The inbox as the job's function sees it."""
-        return decode_lines(self.spark, self.spark.readStream.text(str(self.inbox.folder)), self.decoding)
+        lines = self.spark.readStream.option("maxFilesPerTrigger", 1).text(str(self.inbox.folder))
+        return decode_lines(self.spark, lines, self.decoding)
 
     def start(self) -> None:
         writer = self._prepared.frame.writeStream.outputMode(self.job.mode)

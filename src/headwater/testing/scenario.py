@@ -14,11 +14,13 @@ from headwater.core.times import iso_from_ms, ms_from_iso
 from headwater.jobs.job import Job
 from headwater.spark.decoding import decode_lines
 from headwater.spark.lateness import TAG, find_rule, late_records
+from headwater.spark.state_stores import unload_state_stores
 from headwater.statefiles.read import state_rows
 from headwater.testing.driver import Driver, UnexpectedEnd
 from headwater.testing.faults import Crash
 from headwater.testing.records import Fed, as_lines
 from headwater.testing.transcript import Row, StepRecord, as_text, difference, story
+from headwater.timemachine.rewind import plan_rewind
 
 TIME_OF_DAY = re.compile(r"\d{2}:\d{2}(:\d{2})?")
 
@@ -135,6 +137,18 @@ class Scenario:
         __tracebackhide__ = True
         self._driver.stop()
         return self._run(StepRecord("restart"), None)
+
+    def rewind(self, *, to: int | None, replan: bool = False) -> Step:
+        """Stop the job, make ``to`` the last batch kept (None: start over), and start it again.
+
+        Gives what ran again: the feeds that came after, one batch for each.
+        """
+        __tracebackhide__ = True
+        self._driver.stop()
+        unload_state_stores(self._spark)
+        plan_rewind(LocalFiles(self._driver.checkpoint), to=to, replan=replan).apply()
+        kept = "the start" if to is None else f"batch {to}"
+        return self._run(StepRecord(f"rewind to {kept}"), None)
 
     @property
     def batch(self) -> int | None:

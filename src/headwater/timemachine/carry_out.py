@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from headwater.checkpoint.files import Files, open_files
 from headwater.checkpoint.lease import held_by_us
+from headwater.core.errors import ChangeRefused
 from headwater.timemachine.change import Change, Root
 from headwater.timemachine.executor import Executor, Progress, no_progress
 from headwater.timemachine.journal import Entry, read_pending
@@ -25,6 +26,16 @@ def abort(files: Files) -> Change:
     """Take back a change that was cut short; ``already-done`` when only ``undo`` can still do that."""
     with held_by_us(files, "headwater rewind --abort", "cannot take back the interrupted change"):
         return executor_for(files, _sink_of_pending(files)).abort()
+
+
+def end_interrupted(files: Files, *, progress: Progress = no_progress) -> Change:
+    """Finish a change that was cut short, or forget it when nothing was done and a query has gone on since."""
+    try:
+        return resume(files, progress=progress).change
+    except ChangeRefused as refusal:
+        if refusal.code != "plan-stale":
+            raise
+        return abort(files)
 
 
 def executor_for(files: Files, sink: Files | None, *, progress: Progress = no_progress) -> Executor:

@@ -132,6 +132,9 @@ def _steps(roots: dict[Root, Files], done: Change, cut: Iterable[Step], change_i
         for step in done.steps
         if not (isinstance(step, Move) and step.target.startswith(place))
     ]
+    if done.verb == "repair":  # a leftover must not take the place of a file that was written since
+        taken = set(_present(roots, ((step.root, step.target) for step in homes)))
+        homes = [step for step in homes if (step.root, step.target) not in taken]
     away = [step for step in cut if isinstance(step, Move)]
     leaving = {(step.root, step.source) for step in away}
     in_the_way = dict.fromkeys([*came, *((step.root, step.target) for step in homes)])
