@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from headwater.checkpoint.layout import LOG_FOLDER, SST_FOLDER, STATE, state_file
@@ -19,6 +19,7 @@ class StateTree:
 
     names: Mapping[str, list[str]]
     unique_ids: UniqueIds
+    _expected: dict[int | None, tuple[StoreKey, ...]] = field(default_factory=dict, repr=False, compare=False)
 
     @cached_property
     def stores(self) -> dict[StoreKey, StoreFiles]:
@@ -53,18 +54,21 @@ class StateTree:
             for operator in self.operators
         }
 
-    def expected(self, shuffle_partitions: int | None) -> list[StoreKey]:
+    def expected(self, shuffle_partitions: int | None) -> tuple[StoreKey, ...]:
         """The stores that a batch has to have, by the number of partitions that its configuration names.
 
         An operator with partition 0 alone is one that Spark does not spread (a total without a key, a limit).
         """
-        wanted = []
+        if shuffle_partitions not in self._expected:
+            self._expected[shuffle_partitions] = tuple(self._wanted(shuffle_partitions))
+        return self._expected[shuffle_partitions]
+
+    def _wanted(self, shuffle_partitions: int | None) -> Iterator[StoreKey]:
         for operator in self.operators:
             found = self.partitions[operator]
             spread = shuffle_partitions is not None and found != {0} and shuffle_partitions <= MOST_PARTITIONS
-            partitions = range(shuffle_partitions or 0) if spread else sorted(found)
-            wanted += [StoreKey(operator, number, name) for number in partitions for name in self.store_names[operator]]
-        return wanted
+            for number in range(shuffle_partitions or 0) if spread else sorted(found):
+                yield from (StoreKey(operator, number, name) for name in self.store_names[operator])
 
     def store(self, key: StoreKey) -> StoreFiles:
         """A store's files, none where it has no folder."""

@@ -72,7 +72,7 @@ class Scene:
     def committed(self) -> tuple[int, ...]:
         return self.logs.commits.ids
 
-    def stores_of(self, batch: int) -> list[StoreKey]:
+    def stores_of(self, batch: int) -> tuple[StoreKey, ...]:
         """The stores that a batch has to have left its state in."""
         entry = self.logs.offsets.get(batch)
         return self.logs.state.expected(entry.shuffle_partitions if entry else None)
