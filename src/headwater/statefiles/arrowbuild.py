@@ -1,14 +1,21 @@
-"""Arrow arrays straight from numpy buffers."""
+"""Arrow arrays straight from numpy buffers.
+
+``pa.array`` and ``pa.scalar`` import pandas to see whether they were given a data frame, which takes longer than reading
+most states does; what is here does without.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from headwater.statefiles.bytespace import ByteSpace, Ints, Mask
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 _VIEW_INLINE = 12
 _VIEW_LIMIT = 2**31 - 1
@@ -25,6 +32,39 @@ def validity(valid: Mask | None) -> Any:
 def fixed(kind: pa.DataType, values: npt.NDArray[Any], valid: Mask | None) -> pa.Array:
     held = np.packbits(values, bitorder="little") if pa.types.is_boolean(kind) else np.ascontiguousarray(values)
     return pa.Array.from_buffers(kind, len(values), [validity(valid), pa.py_buffer(held)])
+
+
+def numbers(values: npt.NDArray[Any], valid: Mask | None = None) -> pa.Array:
+    """An array of numbers, of the type that they have."""
+    return fixed(pa.from_numpy_dtype(values.dtype), values, valid)
+
+
+def texts(values: Sequence[str | None]) -> pa.Array:
+    held = [b"" if value is None else value.encode("utf-8") for value in values]
+    offsets = np.zeros(len(held) + 1, np.int64)
+    np.cumsum(np.fromiter(map(len, held), np.int64, len(held)), out=offsets[1:])
+    if offsets[-1] > _VIEW_LIMIT:
+        raise ValueError("more than two gigabytes of text in one column")
+    valid = np.fromiter((value is not None for value in values), bool, len(held))
+    buffers = [validity(valid), pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(b"".join(held))]
+    return pa.Array.from_buffers(pa.string(), len(held), buffers)
+
+
+def text(value: str | None) -> pa.Scalar:
+    return texts([value])[0]
+
+
+def as_numbers(column: pa.Array, dtype: str) -> npt.NDArray[Any]:
+    """The numbers in an array without nulls, or with anything in their place, as numpy has them."""
+    width = np.dtype(dtype).itemsize
+    return np.frombuffer(column.buffers()[1], dtype, len(column), column.offset * width)
+
+
+def as_mask(column: pa.Array) -> Mask:
+    """The truth values of an array without nulls."""
+    bits = np.frombuffer(column.buffers()[1], np.uint8)
+    mask: Mask = np.unpackbits(bits, count=column.offset + len(column), bitorder="little")[column.offset :].astype(bool)
+    return mask
 
 
 def words(kind: pa.DataType, count: int, pairs: npt.NDArray[Any], valid: Mask | None) -> pa.Array:

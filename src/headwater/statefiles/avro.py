@@ -55,7 +55,7 @@ def evolved(
         ]
         parts.append(held)
         order.append(chosen)
-    back = pa.array(np.argsort(np.concatenate(order)))
+    back = arrowbuild.numbers(np.argsort(np.concatenate(order)))
     return [pa.concat_arrays([part[number] for part in parts]).take(back) for number in range(len(kind.fields))]
 
 
@@ -193,7 +193,7 @@ def _assembled(
     valid: Mask | None,
 ) -> pa.Array:
     owner = np.concatenate(owners) if owners else np.zeros(0, np.int64)
-    order = pa.array(np.argsort(owner, kind="stable"))
+    order = arrowbuild.numbers(np.argsort(owner, kind="stable"))
     columns = [
         (pa.concat_arrays(held) if held else pa.nulls(0, arrow_type(part))).take(order)
         for held, part in zip(pieces, parts, strict=True)

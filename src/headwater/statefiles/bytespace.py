@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
-Bytes = npt.NDArray[np.uint8]
-Ints = npt.NDArray[np.int64]
-Mask = npt.NDArray[np.bool_]
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    Bytes = npt.NDArray[np.uint8]
+    Ints = npt.NDArray[np.int64]
+    Mask = npt.NDArray[np.bool_]
+else:  # numpy.typing takes a while to import, and nothing here needs it to run
+    Bytes = Ints = Mask = np.ndarray
 
 # Reading a word at the very end must stay inside the buffer.
 PADDING = 16

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from headwater.statefiles.arrowbuild import numbers
 from headwater.statefiles.keys import decode_keys
 from headwater.statefiles.records import Records
 from headwater.statefiles.rowcodec import AvroRows, RowCodec, UnsafeRows
@@ -38,7 +39,7 @@ def present(
         start, length = rows.value_start, rows.value_length
     keys = decode_all_keys(target, rows, settings, hdfs=hdfs)
     columns = _named(target, keys, lambda: _values(target, rows, start, length, avro=avro, hdfs=hdfs))
-    return pa.table({**columns, "partition_id": pa.array(partitions)})
+    return pa.table({**columns, "partition_id": numbers(partitions)})
 
 
 def decode_all_keys(target: StateTarget, rows: Records, settings: StoreSettings, *, hdfs: bool) -> pa.StructArray:
@@ -60,12 +61,12 @@ def lists_as_values(
     element = flat.column_names[1]
     elements = flat[element].chunk(0) if flat.num_rows else flat[element].combine_chunks()
     keys = decode_all_keys(target, rows, settings, hdfs=hdfs)
-    values = pa.ListArray.from_arrays(pa.array(offsets), elements)
+    values = pa.ListArray.from_arrays(numbers(offsets), elements)
     types = column_types(target)
     listed = Struct(
         (types.fields[0], Field("list_value", Array(types.fields[1].type)), Field("partition_id", Atomic("integer")))
     )
-    return listed, pa.table({"key": keys, "list_value": values, "partition_id": pa.array(partitions)})
+    return listed, pa.table({"key": keys, "list_value": values, "partition_id": numbers(partitions)})
 
 
 def column_types(target: StateTarget) -> Struct:

@@ -6,19 +6,22 @@ import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater.core.errors import UsageProblem
+from headwater.statefiles import arrowbuild
 from headwater.statefiles.bytespace import ByteSpace, Ints, Mask
 from headwater.statefiles.latest import hash_keys
 from headwater.statefiles.records import DELETE_RANGE, Records
 from headwater.statefiles.sqltypes import Atomic, SqlType, Struct, arrow_type
 from headwater.statefiles.unsaferow import bitset_bytes
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 _EIGHT_BYTES = {"long": "<q", "timestamp": "<q", "timestamp_ntz": "<q", "time": "<q"}
 _FOUR_BYTES = {"integer": "<i", "date": "<i"}
@@ -57,15 +60,11 @@ class TheseKeys:
 
 @dataclass(frozen=True)
 class FieldValue:
-    """One field of a key, by its place in the key's columns, and the value that it has to have."""
+    """One field of a key, by its place in the key's columns, and the value that it has to have; None is null."""
 
     path: tuple[int, ...]
     type: SqlType
-    value: Any
-
-    @property
-    def scalar(self) -> pa.Scalar:
-        return pa.scalar(self.value, arrow_type(self.type))
+    value: pa.Scalar | None
 
 
 class KeysWith:
@@ -115,17 +114,17 @@ def _probe(field: FieldValue) -> Callable[[ByteSpace, Ints, Ints], Mask] | None:
         return None
     name = field.type.name
     if name in _EIGHT_BYTES or name in _FOUR_BYTES:
-        number = field.scalar.cast(pa.int64() if name in _EIGHT_BYTES else pa.int32()).as_py()
+        number = field.value.cast(pa.int64() if name in _EIGHT_BYTES else pa.int32()).as_py()
         form = "<i8" if name in _EIGHT_BYTES else "<i4"
         return lambda space, rows, slot: space.gather(form, slot) == number  # noqa: ARG005
     if name == "string":
-        text = str(field.value).encode()
-        (head,) = struct.unpack("<Q", text[:8].ljust(8, b"\0"))
-        mask = _LOW_BYTES[min(len(text), 8)]
+        wanted = field.value.as_py().encode()
+        (head,) = struct.unpack("<Q", wanted[:8].ljust(8, b"\0"))
+        mask = _LOW_BYTES[min(len(wanted), 8)]
 
         def same_beginning(space: ByteSpace, rows: Ints, slot: Ints) -> Mask:
             word = space.gather("<i8", slot)
-            fits = (word & 0xFFFFFFFF) == len(text)
+            fits = (word & 0xFFFFFFFF) == len(wanted)
             begin = space.gather("<u8", np.where(fits, rows + (word >> 32), 0)) & mask
             same: Mask = fits & (begin == np.uint64(head))
             return same
@@ -143,13 +142,11 @@ def _at(keys: pa.StructArray, path: tuple[int, ...]) -> pa.Array:
 
 def _equal(column: pa.Array, field: FieldValue) -> Mask:
     if field.value is None:
-        absent: Mask = column.is_null().to_numpy(zero_copy_only=False)
-        return absent
-    same = pc.fill_null(pc.equal(column, field.scalar), False)
-    if field.type == Atomic("string") and field.value == "null":
+        return arrowbuild.as_mask(column.is_null())
+    same = pc.and_kleene(pc.equal(column, field.value), column.is_valid())
+    if field.type == Atomic("string") and field.value.as_py() == "null":
         same = pc.or_(same, column.is_null())
-    equal: Mask = same.to_numpy(zero_copy_only=False)
-    return equal
+    return arrowbuild.as_mask(same)
 
 
 def field_values(key: Struct, asked: Mapping[str, str]) -> list[FieldValue]:
@@ -190,8 +187,8 @@ def leaves(key: Struct, before: str = "") -> list[str]:
     return found
 
 
-def _value(kind: SqlType, text: str) -> Any:
+def _value(kind: SqlType, text: str) -> pa.Scalar:
     arrow = arrow_type(kind)
     if pa.types.is_timestamp(arrow) and arrow.tz is not None and not text.endswith("Z") and "+" not in text:
         text = f"{text}Z"
-    return pa.scalar(text).cast(arrow).as_py()
+    return arrowbuild.text(text).cast(arrow)

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
-import numpy.typing as npt
 
 from headwater.statefiles.bytespace import ByteSpace, Ints, Mask
-from headwater.statefiles.records import DELETE, DELETE_RANGE, MERGE, PUT, Records
+from headwater.statefiles.records import DELETE, DELETE_RANGE, MERGE, PUT, Records, together
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 _FOLD = np.uint64(32)
+_SMALL = 50_000
+_BUCKETS = 1 << 22
 _TAIL_MASKS = np.array([(1 << (8 * count)) - 1 for count in range(9)], dtype="<u8")
 
 
@@ -23,22 +29,55 @@ def surviving(records: Records) -> Records:
     if not len(records):
         return records
     hashes = hash_keys(records.keys, records.key_start, records.key_length)
-    order = np.argsort(hashes)
-    ordered = hashes[order]
-    repeats = ordered[1:] == ordered[:-1]
-    if not repeats.any():
-        return records.take(records.operation != DELETE)
-    shared = np.zeros(len(order), bool)
-    shared[1:] |= repeats
-    shared[:-1] |= repeats
-    kept = np.zeros(len(records), bool)
-    alone = order[~shared]
-    kept[alone] = records.operation[alone] != DELETE
-    kept[_last_of_each(records, order[shared], hashes)] = True
-    chosen = np.flatnonzero(kept)
+    shared = np.flatnonzero(_shared(hashes))
+    kept = records.operation != DELETE
+    if len(shared):
+        kept[shared] = False
+        kept[_last_of_each(records, shared, hashes)] = True
     if MERGE in records.operation:
-        chosen = _grouped(records, chosen, hashes)
-    return records.take(chosen)
+        return records.take(_grouped(records, np.flatnonzero(kept), hashes))
+    return records if bool(kept.all()) else records.take(kept)
+
+
+def surviving_parts(parts: list[Records]) -> list[Records]:
+    """The same for several parts ranked over all, each in its own space: large ones are not copied together."""
+    total = sum(map(len, parts))
+    if total < _SMALL or any(MERGE in part.operation or part.has_ranges for part in parts):
+        return [surviving(together(parts))]
+    hashes = np.concatenate([hash_keys(part.keys, part.key_start, part.key_length) for part in parts])
+    shared = np.flatnonzero(_shared(hashes))
+    if len(shared) > _SMALL:
+        return [surviving(together(parts))]
+    kept = np.concatenate([part.operation != DELETE for part in parts])
+    kept[shared] = False
+    kept[_last_by_bytes(parts, shared)] = True
+    ends = np.cumsum([len(part) for part in parts])
+    return [part.take(kept[end - len(part) : end]) for part, end in zip(parts, ends.tolist(), strict=True)]
+
+
+def _last_by_bytes(parts: list[Records], chosen: Ints) -> list[int]:
+    """Of some records, numbered over all parts: the last put of each key, unless a delete came later."""
+    operations: list[tuple[int, int, bytes, bool]] = []
+    first = 0
+    for part in parts:
+        for number in (chosen[(chosen >= first) & (chosen < first + len(part))] - first).tolist():
+            put = bool(part.operation[number] == PUT)
+            operations.append((int(part.rank[number]), first + number, part.key(number), put))
+        first += len(part)
+    standing = {key: number if put else -1 for _, number, key, put in sorted(operations)}
+    return [number for number in standing.values() if number >= 0]
+
+
+def _shared(hashes: npt.NDArray[np.uint64]) -> Mask:
+    """Which hashes are not alone; a few that are may be among them. Sorting without positions is several times faster."""
+    ordered = np.sort(hashes)
+    repeated = ordered[1:][ordered[1:] == ordered[:-1]]
+    if not len(repeated):
+        return np.zeros(len(hashes), bool)
+    marked = np.zeros(_BUCKETS, bool)
+    marked[repeated & np.uint64(_BUCKETS - 1)] = True
+    found: Mask = marked[hashes & np.uint64(_BUCKETS - 1)]
+    return found
 
 
 def hash_keys(space: ByteSpace, start: Ints, length: Ints) -> npt.NDArray[np.uint64]:

@@ -12,13 +12,14 @@ import numpy as np
 from headwater.core.ids import BatchId, StoreKey, version_written_by
 from headwater.statefiles.codecs import decompress
 from headwater.statefiles.keyfilter import KeyFilter
-from headwater.statefiles.latest import surviving
+from headwater.statefiles.latest import surviving, surviving_parts
 from headwater.statefiles.records import (
     DELETE_RANGE,
     Records,
-    one_after_another,
     parse_changelog,
     parse_plain,
+    ranked,
+    together,
     without_row_checksums,
 )
 from headwater.statefiles.refusals import broken_state, unknown_format
@@ -36,15 +37,22 @@ class TargetStore:
 
     def rows(self, batch: int, keys: KeyFilter | None = None) -> Records:
         """What stands as of a batch, of all keys or of some."""
+        return surviving(together(self._parts(batch, keys)))
+
+    def rows_in_parts(self, batch: int) -> list[Records]:
+        """The same, all keys, without bringing large files together in memory."""
+        return surviving_parts(self._parts(batch, None))
+
+    def _parts(self, batch: int, keys: KeyFilter | None) -> list[Records]:
         recipe = self.reader.recipe(self.key, batch)
         names = [name for name in (recipe.snapshot, *recipe.changes) if name is not None]
-        return surviving(one_after_another([self.file_records(name, batch, keys) for name in names]))
+        return ranked([self._file_parts(name, batch, keys) for name in names])
 
     def changes(self, batch: int, keys: KeyFilter | None = None) -> Records | None:
         """What a batch's own file of changes says; None where the store has no such file for it."""
         version = version_written_by(BatchId(batch))
         held = self.reader.logs.state.store(self.key).changes_at(version)
-        return None if held is None else self.file_records(held.name, batch, keys)
+        return None if held is None else together(self._file_parts(held.name, batch, keys))
 
     def tables(self, batch: int) -> frozenset[str] | None:
         """The paths of the tables that make a batch's version; None unless it is a RocksDB snapshot and no more."""
@@ -61,11 +69,13 @@ class TargetStore:
 
         return self._about_target(read_table_files(self.reader.files, paths), "tables.zip", batch)
 
-    def file_records(self, name: str, batch: int, keys: KeyFilter | None = None) -> Records:
-        """One file's records about this target, as of a batch's settings."""
+    def _file_parts(self, name: str, batch: int, keys: KeyFilter | None) -> list[Records]:
+        """One file's records about this target: a part for each table of a snapshot, else one."""
         exact = keys.exact if keys else None
-        records = self._about_target(self._parsed(f"{self.key.folder}/{name}", batch, exact), name, batch)
-        return keys.pick(records) if keys else records
+        parts = [
+            self._about_target(part, name, batch) for part in self._parsed(f"{self.key.folder}/{name}", batch, exact)
+        ]
+        return [keys.pick(part) for part in parts] if keys else parts
 
     def _about_target(self, records: Records, name: str, batch: int) -> Records:
         if self.reader.settings(batch).row_checksums:
@@ -79,7 +89,7 @@ class TargetStore:
             records = in_family(records, self.family_id(batch))
         return records
 
-    def _parsed(self, path: str, batch: int, exact: Sequence[bytes] | None) -> Records:
+    def _parsed(self, path: str, batch: int, exact: Sequence[bytes] | None) -> list[Records]:
         files = self.reader.files
         try:
             if path.endswith(".zip"):
@@ -88,7 +98,7 @@ class TargetStore:
                 only = None if exact is None else [self._prefix(batch) + key for key in exact]
                 return read_snapshot(files, path, only)
             space = decompress(files.read(path), path)
-            return parse_changelog(space, path) if path.endswith(".changelog") else parse_plain(space, path)
+            return [parse_changelog(space, path) if path.endswith(".changelog") else parse_plain(space, path)]
         except FileNotFoundError:
             raise broken_state(path, "is not there any more; a running query may have removed it") from None
         except (ValueError, IndexError) as error:

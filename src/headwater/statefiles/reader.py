@@ -24,6 +24,8 @@ from headwater.statefiles.refusals import unknown_format, version_missing
 from headwater.statefiles.stores import StateTarget, targets
 
 _CONF = "spark.sql.streaming.stateStore."
+# Smaller parts are decoded together, larger ones without being copied.
+_DECODED_ALONE = 20_000
 
 
 @dataclass(frozen=True)
@@ -107,14 +109,18 @@ class StateReader:
     def table(self, target: StateTarget, batch: int) -> pa.Table:
         """A target's rows as of a batch, in the columns that Spark's ``statestore`` source has for it."""
         self._known(batch)
-        parts, partitions = [], []
+        tables, small, numbers = [], [], [np.zeros(0, np.int32)]
         for key in self.stores(target, batch):
-            found = self.store(target, key).rows(batch)
-            parts.append(found)
-            partitions.append(np.full(len(found), key.partition_id, np.int32))
-        whole = one_after_another(parts)
-        numbers = np.concatenate(partitions) if partitions else np.zeros(0, np.int32)
-        return self.decoded(target, whole, numbers, batch)
+            for rows in self.store(target, key).rows_in_parts(batch):
+                partitions = np.full(len(rows), key.partition_id, np.int32)
+                if len(rows) >= _DECODED_ALONE:
+                    tables.append(self.decoded(target, rows, partitions, batch))
+                else:
+                    small.append(rows)
+                    numbers.append(partitions)
+        if small or not tables:
+            tables.append(self.decoded(target, one_after_another(small), np.concatenate(numbers), batch))
+        return pa.concat_tables(tables)
 
     def answer(self, target: StateTarget, batch: int) -> StateAnswer:
         """The same with what it is the state of."""

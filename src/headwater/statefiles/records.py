@@ -11,14 +11,16 @@ import json
 import re
 import struct
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from headwater.statefiles.bytespace import ByteSpace, Ints, Mask, joined
 from headwater.statefiles.refusals import broken_state, unknown_format
 from headwater.statefiles.scan import record_starts
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 PUT, DELETE, MERGE, DELETE_RANGE = 0x01, 0x10, 0x11, 0x20
 _NEWEST_CHANGELOG = 4
@@ -71,6 +73,20 @@ def no_records() -> Records:
 
 def one_after_another(parts: list[Records]) -> Records:
     """Several files' records as one, later files ranked after earlier ones."""
+    return together(ranked([[part] for part in parts]))
+
+
+def ranked(groups: list[list[Records]]) -> list[Records]:
+    """The parts of all groups, with ranks that put later groups after earlier ones."""
+    found, first = [], 0
+    for group in groups:
+        found += [replace(part, rank=part.rank + first) if first else part for part in group]
+        first = max([first, *(int(part.rank.max()) + 1 for part in found[-len(group) :] if len(part))])
+    return found
+
+
+def together(parts: list[Records]) -> Records:
+    """Several parts as one, ranks as they are."""
     parts = [part for part in parts if len(part)]
     if not parts:
         return no_records()
@@ -81,10 +97,6 @@ def one_after_another(parts: list[Records]) -> Records:
         values, value_starts = keys, key_starts
     else:
         values, value_starts = joined([part.values for part in parts])
-    ranks, first = [], 0
-    for part in parts:
-        ranks.append(part.rank + first)
-        first += int(part.rank.max()) + 1
     return Records(
         keys,
         values,
@@ -93,7 +105,7 @@ def one_after_another(parts: list[Records]) -> Records:
         np.concatenate([part.key_length for part in parts]),
         np.concatenate([part.value_start + start for part, start in zip(parts, value_starts, strict=True)]),
         np.concatenate([part.value_length for part in parts]),
-        np.concatenate(ranks),
+        np.concatenate([part.rank for part in parts]),
     )
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import tempfile
 import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ import numpy as np
 from headwater.checkpoint.files import Files, LocalFiles
 from headwater.checkpoint.layout import SST_FOLDER
 from headwater.statefiles.bytespace import ByteSpace
-from headwater.statefiles.records import PUT, Records, no_records
+from headwater.statefiles.records import PUT, Records, together
 from headwater.statefiles.refusals import FormatUnknown, broken_state, unknown_format
 
 _METADATA = "metadata"
@@ -67,25 +66,27 @@ def read_table_files(files: Files, paths: Sequence[str]) -> Records:
     """What some tables say; keys that other tables override, and deletions, included."""
     from headwater.statefiles.sst import read_tables  # noqa: PLC0415
 
-    return read_tables(files, paths) if paths else no_records()
+    return together(read_tables(files, paths))
 
 
-def read_snapshot(files: Files, path: str, only: Sequence[bytes] | None = None) -> Records:
+def read_snapshot(files: Files, path: str, only: Sequence[bytes] | None = None) -> list[Records]:
     """Every key and value of a snapshot; with ``only``, at least those of these keys, which are sorted."""
     snapshot, packed = open_snapshot(files, path)
     if not snapshot.tables:
-        return no_records()
+        return []
     from headwater.statefiles.sst import read_tables  # noqa: PLC0415
 
     try:
         return read_tables(files, [snapshot.table_path(name) for name in snapshot.tables], only)
     except FormatUnknown:
-        return read_through_rocksdb(files, snapshot, packed)
+        return [read_through_rocksdb(files, snapshot, packed)]
 
 
 def read_through_rocksdb(files: Files, snapshot: Snapshot, packed: zipfile.ZipFile) -> Records:
     """The same through RocksDB itself, in a temporary folder, for tables of a shape that is not known here."""
-    from rocksdict import AccessType, Options, Rdict  # noqa: PLC0415  seldom needed
+    import tempfile  # noqa: PLC0415  seldom needed
+
+    from rocksdict import AccessType, Options, Rdict  # noqa: PLC0415
 
     with tempfile.TemporaryDirectory(prefix="headwater-state-") as made:
         _lay_out(files, snapshot, packed, Path(made))

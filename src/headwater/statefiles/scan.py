@@ -8,12 +8,15 @@ stretch ending exactly where the next one began. One that does not, and the file
 from __future__ import annotations
 
 import struct
+from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
 from headwater.statefiles.bytespace import ByteSpace, Ints, Mask
 from headwater.statefiles.refusals import broken_state
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 _END_OF_FILE = 0x00
 _SMALL = 1 << 19
@@ -130,9 +133,11 @@ def _guessed(space: ByteSpace, begins_at: int, looks: _Looks) -> Ints:
 def _followed(space: ByteSpace, starts: Ints, head: int) -> Ints | None:
     """All records before the last start, or None when a stretch does not end where the next begins."""
     at, ends = starts[:-1], starts[1:]
-    steps = []
+    lane = np.arange(len(at), dtype=np.uint16)
+    steps, lanes = [], []
     while len(at):
         steps.append(at)
+        lanes.append(lane)
         key = space.gather(">i4", at + head).astype(np.int64)
         after_key = at + head + 4 + key
         if (key < 0).any() or (after_key > ends).any():
@@ -141,8 +146,9 @@ def _followed(space: ByteSpace, starts: Ints, head: int) -> Ints | None:
         if (at > ends).any():
             return None
         going = at < ends
-        at, ends = at[going], ends[going]
+        at, ends, lane = at[going], ends[going], lane[going]
     if not steps:
         return np.zeros(0, np.int64)
-    whole: Ints = np.concatenate(steps)
-    return np.sort(whole)
+    # Stretches lie in order, and so do the steps in each: small numbers sort much faster than positions.
+    whole: Ints = np.concatenate(steps)[np.argsort(np.concatenate(lanes), kind="stable")]
+    return whole

@@ -13,14 +13,17 @@ import struct
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
 from headwater.checkpoint.files import Files
 from headwater.statefiles.bytespace import PADDING, ByteSpace, Ints, expand
-from headwater.statefiles.records import DELETE, MERGE, PUT, Records, no_records, one_after_another
+from headwater.statefiles.records import DELETE, MERGE, PUT, Records, no_records
 from headwater.statefiles.refusals import broken_state, unknown_format
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 _FOOTER_BYTES = 53
 _MAGIC = 0x88E241B785F4CFF7
@@ -41,23 +44,12 @@ class _Handle:
     size: int
 
 
-def read_tables(files: Files, paths: Sequence[str], only: Sequence[bytes] | None = None) -> Records:
-    """Every operation in some tables of one database, ranked by sequence number.
+def read_tables(files: Files, paths: Sequence[str], only: Sequence[bytes] | None = None) -> list[Records]:
+    """Every operation in some tables of one database, table by table, ranked over all by sequence number.
 
     With ``only``, sorted keys, just the blocks in which those can be; other keys of these blocks come along.
     """
-    parts = [_read_table(_bytes(files, path), path, only) for path in paths]
-    whole = one_after_another(parts)
-    return Records(
-        whole.keys,
-        whole.values,
-        whole.operation,
-        whole.key_start,
-        whole.key_length,
-        whole.value_start,
-        whole.value_length,
-        np.concatenate([part.rank for part in parts if len(part)] or [whole.rank]),
-    )
+    return [_read_table(_bytes(files, path), path, only) for path in paths]
 
 
 def _bytes(files: Files, path: str) -> bytes:
@@ -322,13 +314,16 @@ def _whole_keys(
     begin = 0
     for end in step_ends.tolist():
         active, same, source = runs[begin:end], shared[begin:end], key_at[begin:end]
-        unchanged = int(same.min()) // 8
-        for word in range(unchanged, words):
-            kept = np.clip(same - 8 * word, 0, 8)
-            fresh = space.gather("<u8", np.clip(source + (8 * word) - same, 0, space.size))
-            mask = _LOW_BYTES[kept]
-            current[word, active] = (current[word, active] & mask) | (fresh & ~mask)
-        table[begin:end] = current[:, active].T
+        # As long as every run goes on, whole columns are replaced, which is much faster than chosen places in them.
+        chosen = slice(None) if end - begin == current.shape[1] else active
+        for word in range(int(same.min()) // 8, int(key_length[begin:end].max() + 7) // 8):
+            kept = same - 8 * word
+            fresh = space.gather("<u8", np.maximum(source - kept, 0))
+            if (kept > 0).any():
+                mask = _LOW_BYTES[np.clip(kept, 0, 8)]
+                fresh = (current[word, chosen] & mask) | (fresh & ~mask)
+            current[word, chosen] = fresh
+        table[begin:end] = current[:, chosen].T
         begin = end
     return ByteSpace(whole.view(np.uint8), padded=True), words * 8
 

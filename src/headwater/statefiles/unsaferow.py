@@ -130,7 +130,7 @@ def _variants(space: ByteSpace, start: Ints, size: Ints, valid: Mask | None) -> 
         json_of_variant(space.text(at, length)) if present else None
         for at, length, present in zip(start.tolist(), size.tolist(), held.tolist(), strict=True)
     ]
-    return pa.array(texts, pa.string())
+    return arrowbuild.texts(texts)
 
 
 def _calendar_interval(space: ByteSpace, start: Ints, valid: Mask | None) -> pa.Array:

@@ -14,6 +14,7 @@ import pyarrow as pa
 from headwater.checkpoint.files import Files
 from headwater.core.ids import StoreKey
 from headwater.statefiles.answer import StateAnswer
+from headwater.statefiles.arrowbuild import numbers, texts
 from headwater.statefiles.keyfilter import KeyFilter, TheseKeys
 from headwater.statefiles.latest import hash_keys, same_keys, same_values
 from headwater.statefiles.partition import TargetStore
@@ -180,7 +181,7 @@ def _laid_out(old: StateAnswer, new: StateAnswer, rows: np.ndarray) -> StateDiff
     change = np.where(rows[:, 1] < 0, REMOVED, np.where(rows[:, 0] < 0, ADDED, CHANGED))
     return StateDiff(
         new,
-        pa.array(change, pa.string()),
+        texts(change.tolist()),
         _first_of(new_keyed["key"], old_keyed["key"], rows),
         _only(old_keyed["value"]).take(_indices(rows[:, 0])),
         _only(new_keyed["value"]).take(_indices(rows[:, 1])),
@@ -198,8 +199,8 @@ def _matched(before: _Side, after: _Side) -> np.ndarray:
     return np.array(pairs, np.int64).reshape(-1, 2)
 
 
-def _indices(numbers: np.ndarray) -> pa.Array:
-    return pa.array(numbers, mask=numbers < 0)
+def _indices(rows: np.ndarray) -> pa.Array:
+    return numbers(np.maximum(rows, 0), rows >= 0)
 
 
 def _only(column: pa.ChunkedArray) -> pa.Array:
@@ -209,4 +210,4 @@ def _only(column: pa.ChunkedArray) -> pa.Array:
 def _first_of(newer: pa.ChunkedArray, older: pa.ChunkedArray, rows: np.ndarray) -> pa.Array:
     """The newer side's value, or the older side's where the newer has none."""
     both = pa.concat_arrays([_only(newer), _only(older)])
-    return both.take(pa.array(np.where(rows[:, 1] >= 0, rows[:, 1], rows[:, 0] + len(newer))))
+    return both.take(numbers(np.where(rows[:, 1] >= 0, rows[:, 1], rows[:, 0] + len(newer))))

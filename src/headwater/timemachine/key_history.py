@@ -15,6 +15,7 @@ import pyarrow as pa
 from headwater.core.errors import UsageProblem
 from headwater.core.ids import BatchId, StoreKey
 from headwater.statefiles.answer import StateAnswer
+from headwater.statefiles.arrowbuild import numbers
 from headwater.statefiles.columns import decode_all_keys
 from headwater.statefiles.keyfilter import FieldValue, KeysWith, field_values, leaves
 from headwater.statefiles.latest import surviving
@@ -34,21 +35,17 @@ class KeyHistory:
     key: pa.Array
     value: pa.Array
     partition_id: pa.Array
+    changed: np.ndarray
 
     def __len__(self) -> int:
         return len(self.batch_id)
 
     def changes_only(self) -> KeyHistory:
         """Without the batches after which a key is as it was after the one before."""
-        keys, values = self.key.to_pylist(), self.value.to_pylist()
-        kept = [
-            number
-            for number in range(len(self))
-            if number == 0 or keys[number] != keys[number - 1] or values[number] != values[number - 1]
-        ]
-        chosen = pa.array(kept, pa.int64())
+        chosen = numbers(np.flatnonzero(self.changed))
         parts = (self.batch_id, self.key, self.value, self.partition_id)
-        return KeyHistory(self.answer, *(part.take(chosen) for part in parts))
+        batch_id, key, value, partition_id = (part.take(chosen) for part in parts)
+        return KeyHistory(self.answer, batch_id, key, value, partition_id, self.changed[self.changed])
 
 
 def key_history(
@@ -159,15 +156,20 @@ def _laid_out(
     answer = reader.whole_answer(target, one_after_another(pieces), np.array(partitions, np.int32), newest)
     keyed = answer.keyed().combine_chunks()
     key_rows, value_rows = (
-        pa.array([row[1] for row in rows], pa.int64()),
-        pa.array([row[2] for row in rows], pa.int64()),
+        numbers(np.array([row[1] for row in rows], np.int64)),
+        numbers(
+            np.array([row[2] or 0 for row in rows], np.int64), np.array([row[2] is not None for row in rows], bool)
+        ),
     )
+    before = [(None, None), *((row[1], row[2]) for row in rows)]
+    changed = [row[1:] != previous for row, previous in zip(rows, before, strict=False)]
     return KeyHistory(
         answer,
-        pa.array([row[0] for row in rows], pa.int64()),
+        numbers(np.array([row[0] for row in rows], np.int64)),
         _whole(keyed["key"]).take(key_rows),
         _whole(keyed["value"]).take(value_rows),
         _whole(keyed["partition_id"]).take(key_rows),
+        np.array(changed, bool),
     )
 
 

@@ -14,18 +14,20 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headwater.statefiles import arrowbuild
 from headwater.statefiles.sqltypes import Array, Atomic, Decimal, Interval, Map, SqlType, Struct
 from headwater.views.state_words import calendar_interval, clock_time, interval
 
 _NEEDS_ESCAPE = r'["\\\x00-\x1f]'
 _WHOLE = r"^-?[0-9]+$"
+_NULL, _NO_TEXT, _NOTHING, _COMMA = map(arrowbuild.text, ("null", None, "", ","))
 _LARGEST_PLAIN_YEAR_US = 253_402_300_800_000_000  # the year 10000
 _SMALLEST_PLAIN_YEAR_US = -62_167_219_200_000_000  # the year 0
 
 
 def json_texts(kind: SqlType, values: pa.Array) -> pa.Array:
     """Each value as JSON text; a null is the text ``null``."""
-    return pc.fill_null(_text(kind, values), "null")
+    return pc.coalesce(_text(kind, values), _NULL)
 
 
 def json_object(names: list[str], texts: list[pa.Array]) -> pa.Array:
@@ -34,8 +36,8 @@ def json_object(names: list[str], texts: list[pa.Array]) -> pa.Array:
         raise ValueError("an object without fields has no length")
     parts: list[Any] = []
     for number, (name, text) in enumerate(zip(names, texts, strict=True)):
-        parts += [("," if number else "{") + json.dumps(name, ensure_ascii=False) + ":", text]
-    return pc.binary_join_element_wise(*parts, "}", "")
+        parts += [arrowbuild.text(("," if number else "{") + json.dumps(name, ensure_ascii=False) + ":"), text]
+    return pc.binary_join_element_wise(*parts, arrowbuild.text("}"), _NOTHING)
 
 
 def _text(kind: SqlType, values: pa.Array) -> pa.Array:
@@ -49,7 +51,7 @@ def _text(kind: SqlType, values: pa.Array) -> pa.Array:
         case Struct(fields):
             return _struct(fields, values)
         case Array(element):
-            joined = pc.binary_join(_with_values(values, json_texts(element, values.flatten())), ",")
+            joined = pc.binary_join(_with_values(values, json_texts(element, values.flatten())), _COMMA)
             return _wrapped("[", joined, "]")
         case Map(key, value):
             return _map(key, value, values)
@@ -57,11 +59,11 @@ def _text(kind: SqlType, values: pa.Array) -> pa.Array:
 
 def _struct(fields: tuple[Any, ...], values: pa.Array) -> pa.Array:
     if not fields:
-        return pc.if_else(values.is_valid(), "{}", pa.scalar(None, pa.string()))
+        return pc.if_else(values.is_valid(), arrowbuild.text("{}"), _NO_TEXT)
     columns = values.flatten()
     texts = [json_texts(field.type, column) for field, column in zip(fields, columns, strict=True)]
     whole = json_object([field.name for field in fields], texts)
-    return whole if not values.null_count else pc.if_else(values.is_valid(), whole, pa.scalar(None, pa.string()))
+    return whole if not values.null_count else pc.if_else(values.is_valid(), whole, _NO_TEXT)
 
 
 def _map(key: SqlType, value: SqlType, values: pa.Array) -> pa.Array:
@@ -72,26 +74,27 @@ def _map(key: SqlType, value: SqlType, values: pa.Array) -> pa.Array:
         bare = pc.replace_substring_regex(keys, r'^"|"$', "")
         keys = _wrapped('"', bare, '"')
     items = json_texts(value, values.items.slice(begin, end - begin))
-    return _wrapped("{", pc.binary_join(_with_values(values, pc.binary_join_element_wise(keys, items, ":")), ","), "}")
+    pairs = pc.binary_join_element_wise(keys, items, arrowbuild.text(":"))
+    return _wrapped("{", pc.binary_join(_with_values(values, pairs), _COMMA), "}")
 
 
 def _with_values(lists: pa.Array, texts: pa.Array) -> pa.Array:
     """The same lists of other elements."""
-    offsets = lists.offsets.to_numpy()
+    offsets = arrowbuild.as_numbers(lists.offsets, "<i4")
     begin = offsets[0] if len(offsets) else 0
     mask = pc.invert(lists.is_valid()) if lists.null_count else None
-    return pa.ListArray.from_arrays(pa.array(offsets - begin, pa.int32()), texts, mask=mask)
+    return pa.ListArray.from_arrays(arrowbuild.numbers(offsets - begin), texts, mask=mask)
 
 
 def _wrapped(before: str, texts: pa.Array, after: str) -> pa.Array:
-    return pc.binary_join_element_wise(before, texts, after, "")
+    return pc.binary_join_element_wise(arrowbuild.text(before), texts, arrowbuild.text(after), _NOTHING)
 
 
 def _strings(values: pa.Array) -> pa.Array:
     texts = values
     if pc.any(pc.match_substring_regex(texts, _NEEDS_ESCAPE)).as_py():
         distinct = texts.dictionary_encode()
-        escaped = pa.array([_quote(text)[1:-1] for text in distinct.dictionary.to_pylist()], pa.string())
+        escaped = arrowbuild.texts([_quote(text)[1:-1] for text in distinct.dictionary.to_pylist()])
         texts = pa.DictionaryArray.from_arrays(distinct.indices, escaped).cast(pa.string())
     return _wrapped('"', texts, '"')
 
@@ -107,13 +110,15 @@ def _floats(values: pa.Array) -> pa.Array:
         return texts
     names = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
     for name, shown in names.items():
-        texts = pc.if_else(pc.equal(texts, name), f'"{shown}"', texts)
+        texts = pc.if_else(pc.equal(texts, arrowbuild.text(name)), arrowbuild.text(f'"{shown}"'), texts)
     return texts
 
 
 def _moments(values: pa.Array, ending: bytes) -> pa.Array:
     """``2026-07-01T10:30:05.123`` as fixed-width text made of digits, all rows at once."""
-    micros = pc.fill_null(values.cast(pa.int64()), 0).to_numpy(zero_copy_only=False)
+    micros = arrowbuild.as_numbers(values.cast(pa.int64()), "<i8")
+    if values.null_count:
+        micros = np.where(arrowbuild.as_mask(values.is_valid()), micros, 0)
     odd = (micros >= _LARGEST_PLAIN_YEAR_US) | (micros < _SMALLEST_PLAIN_YEAR_US)
     plain = np.where(odd, 0, micros) // 1000
     days, in_day = np.divmod(plain, 86_400_000)
@@ -126,9 +131,9 @@ def _moments(values: pa.Array, ending: bytes) -> pa.Array:
     shown = pa.Array.from_buffers(pa.binary(texts.shape[1]), len(texts), [None, pa.py_buffer(texts)])
     shown = shown.cast(pa.binary()).cast(pa.string())
     if odd.any():
-        far = pa.array([_far_moment(int(value), ending.decode()) for value in micros[odd]], pa.string())
-        shown = pc.replace_with_mask(shown, pa.array(odd), far)
-    return shown if not values.null_count else pc.if_else(values.is_valid(), shown, pa.scalar(None, pa.string()))
+        far = arrowbuild.texts([_far_moment(int(value), ending.decode()) for value in micros[odd]])
+        shown = pc.replace_with_mask(shown, arrowbuild.fixed(pa.bool_(), odd, None), far)
+    return shown if not values.null_count else pc.if_else(values.is_valid(), shown, _NO_TEXT)
 
 
 def _digits(numbers: list[tuple[np.ndarray, int]], between: bytes, before: bytes, after: bytes) -> np.ndarray:
@@ -159,7 +164,7 @@ def _far_moment(micros: int, ending: str) -> str:
 
 
 def _one_by_one(values: pa.Array, shown: Callable[[Any], str]) -> pa.Array:
-    return pa.array([None if value is None else shown(value) for value in values.to_pylist()], pa.string())
+    return arrowbuild.texts([None if value is None else shown(value) for value in values.to_pylist()])
 
 
 _ATOMIC: dict[str, Callable[[pa.Array], pa.Array]] = {

@@ -11,10 +11,12 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import numpy as np
 import pyarrow as pa
 
 from headwater.core.errors import UsageProblem
 from headwater.statefiles.answer import StateAnswer
+from headwater.statefiles.arrowbuild import numbers
 
 _ROW = "__headwater_row"
 # Either a quoted text, which stays as it is, or a name with what it is a part of.
@@ -26,7 +28,7 @@ _TOKENS = re.compile(
 def where(answer: StateAnswer, condition: str) -> StateAnswer:
     """The rows for which a condition holds."""
     flat = answer.flat()
-    numbered = flat.append_column(_ROW, pa.array(range(flat.num_rows), pa.int64()))
+    numbered = flat.append_column(_ROW, numbers(np.arange(flat.num_rows)))
     question = f"select {_ROW} from state where ({_plain(answer, condition)}) order by {_ROW}"  # noqa: S608  it is the user's own
     chosen = _ask(numbered, question, condition)[_ROW]
     return answer.with_table(answer.table.take(chosen.combine_chunks()))

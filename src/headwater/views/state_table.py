@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headwater.statefiles import arrowbuild
 from headwater.statefiles.sqltypes import Array, Atomic, Decimal, Field, Interval, Map, SqlType, Struct, distinct
 from headwater.views.state_json import json_texts
 
@@ -63,8 +65,9 @@ def readable(names: list[str], types: list[SqlType], columns: list[pa.Array]) ->
             shown.append(column)
         else:
             kinds.append(Atomic("timestamp"))
-            known = pc.if_else(pc.less(column, 0), pa.scalar(None, pa.int64()), column)
-            shown.append(pc.multiply(known, per_micro).cast(pa.timestamp("us", "UTC")))
+            held = arrowbuild.as_numbers(column, "<i8")
+            valid = arrowbuild.as_mask(column.is_valid()) & (held >= 0)
+            shown.append(arrowbuild.fixed(pa.timestamp("us", "UTC"), np.where(valid, held, 0) * per_micro, valid))
     return kinds, shown
 
 
@@ -75,7 +78,7 @@ def cells(kind: SqlType, column: pa.Array) -> pa.Array:
     texts = json_texts(kind, column)
     if kind in _BARE or isinstance(kind, Interval):
         texts = pc.replace_substring_regex(texts, r'^"|"$', "")
-    return pc.if_else(column.is_valid(), texts, pa.scalar(None, pa.string()))
+    return pc.if_else(column.is_valid(), texts, arrowbuild.text(None))
 
 
 def in_order(columns: list[pa.Array]) -> pa.Array | None:
