@@ -85,7 +85,7 @@ class _ChangeDialog:
             ui.label(change.title).classes("hw-title")
             bar = ui.linear_progress(0, show_value=False).props("rounded color=warning")
             told = ui.label("...").classes("hw-about")
-        ticking = ui.timer(0.1, lambda: self._show_progress(bar, told))
+            ui.timer(0.1, lambda: self._show_progress(bar, told))
         try:
             done = await asyncio.to_thread(change.apply, self._note_progress)
         except HeadwaterError as error:
@@ -98,8 +98,6 @@ class _ChangeDialog:
                 ui.label(change.title).classes("hw-title")
                 ui.label(done).props("data-done")
                 ui.button("Close", on_click=self._close).props("flat no-caps data-action=close")
-        finally:
-            ticking.deactivate()
 
     def _note_progress(self, done: int, of: int) -> None:
         self._done = (done, of)
