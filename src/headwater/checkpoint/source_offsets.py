@@ -83,7 +83,7 @@ def kind_by_shape(value: Any) -> str | None:
         return "delta"
     if "activeSourceName" in value:
         return "sequential-union"
-    if _kafka_partitions(value) is not None:
+    if kafka_partitions(value) is not None:
         return "kafka"
     if all(isinstance(part, dict) and set(part) == {"value", "runTimeMs"} for part in value.values()):
         return "rate"
@@ -100,7 +100,7 @@ def hint_from_source_log(data: bytes) -> SourceHint:
     if _is_number(value):
         return SourceHint("rate", initial=0)
     if isinstance(value, dict):
-        if _kafka_partitions(value) is not None:
+        if kafka_partitions(value) is not None:
             return SourceHint("kafka", initial=value)
         if "path" in value:
             return SourceHint("files")
@@ -156,7 +156,7 @@ def _difference(start: Any, end: Any, factor: int = 1) -> int | None:
 
 
 def _kafka_rows(start: Any, end: Any) -> int | None:
-    before, after = _kafka_partitions(start), _kafka_partitions(end)
+    before, after = kafka_partitions(start), kafka_partitions(end)
     if before is None or after is None:
         return None
     # A partition that was not there before is read from its beginning.
@@ -189,7 +189,7 @@ def _position(kind: str, value: Any) -> Any:
 
 
 def _kafka_step(before: Any, after: Any) -> tuple[Step, str]:
-    first, second = _kafka_partitions(before), _kafka_partitions(after)
+    first, second = kafka_partitions(before), kafka_partitions(after)
     if first is None or second is None:
         return "unknown", ""
     for (topic, partition), offset in sorted(second.items()):
@@ -199,7 +199,8 @@ def _kafka_step(before: Any, after: Any) -> tuple[Step, str]:
     return "forward", ""
 
 
-def _kafka_partitions(value: Any) -> dict[tuple[str, int], int] | None:
+def kafka_partitions(value: Any) -> dict[tuple[str, int], int] | None:
+    """Kafka's offset of each topic and partition; None for a value of any other shape."""
     if not isinstance(value, dict):
         return None
     found = {}

@@ -7,7 +7,7 @@ from itertools import groupby
 
 from headwater.checkpoint.batch_files import BatchFiles, StoreState
 from headwater.checkpoint.history import Batch
-from headwater.checkpoint.source_offsets import SourceRange, short_text
+from headwater.checkpoint.source_offsets import SourceRange, kafka_partitions, short_text
 from headwater.views.words import count, moment, span
 
 
@@ -53,8 +53,9 @@ def _facts(batch: Batch) -> Iterator[tuple[str, str]]:
 def _source(source: SourceRange, inputs: tuple[str, ...]) -> Iterator[str]:
     known = "not known" if source.rows is None else f"{source.rows:,}"
     yield f"source {source.name}: {source.kind}, rows {known}"
-    if source.kind == "kafka" and isinstance(source.end, dict):
-        yield from _kafka_lines(source)
+    after = kafka_partitions(source.end) if source.kind == "kafka" else None
+    if after is not None:
+        yield from _kafka_lines(kafka_partitions(source.start) or {}, after)
     else:
         yield f"  from {short_text(source.start, 200)}"
         yield f"  to   {short_text(source.end, 200)}"
@@ -63,14 +64,11 @@ def _source(source: SourceRange, inputs: tuple[str, ...]) -> Iterator[str]:
         yield from (f"    {path}" for path in inputs)
 
 
-def _kafka_lines(source: SourceRange) -> Iterator[str]:
-    start = source.start if isinstance(source.start, dict) else {}
-    for topic, partitions in source.end.items():
-        before = start.get(topic, {})
-        for partition, end in sorted(partitions.items(), key=lambda item: int(item[0])):
-            first = before.get(partition)
-            rows = f"{end - first:,}" if isinstance(first, int) else "?"
-            yield f"  {topic} partition {partition}: {'?' if first is None else first} to {end} ({rows})"
+def _kafka_lines(before: dict[tuple[str, int], int], after: dict[tuple[str, int], int]) -> Iterator[str]:
+    for (topic, partition), end in sorted(after.items()):
+        start = before.get((topic, partition))
+        known = ("?", "?") if start is None else (str(start), f"{end - start:,}")
+        yield f"  {topic} partition {partition}: {known[0]} to {end} ({known[1]})"
 
 
 def _state(stores: tuple[StoreState, ...]) -> Iterator[str]:

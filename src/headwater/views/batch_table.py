@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from headwater.checkpoint.history import Batch
-from headwater.checkpoint.source_offsets import SourceRange, log_offset, short_text
+from headwater.checkpoint.source_offsets import SourceRange, kafka_partitions, log_offset, short_text
 from headwater.views.words import count, moment, shortened, span
 
 COLUMNS = ("BATCH", "STATUS", "PLANNED (UTC)", "TOOK", "ROWS", "READ", "WATERMARK (UTC)", "BEHIND", "STATE", "REWIND")
@@ -54,23 +53,23 @@ def reading(source: SourceRange) -> str:
     """What a source gave, in one short piece: ``visits 0:1→3 1:0→2``, ``files 3→4``, ``rate 10→12``."""
     if not source.moved:
         return f"{source.kind} -"
-    if source.kind == "kafka" and isinstance(source.end, dict):
-        return _kafka(source)
+    after = kafka_partitions(source.end) if source.kind == "kafka" else None
+    if after is not None:
+        return _kafka(kafka_partitions(source.start) or {}, after)
     if source.kind in ("files", "table"):
         start, end = log_offset(source.start), log_offset(source.end)
         return f"{source.kind} {'' if start is None else start}→{end}"
     return f"{source.kind} {short_text(source.start, 24)}→{short_text(source.end, 24)}"
 
 
-def _kafka(source: SourceRange) -> str:
+def _kafka(before: dict[tuple[str, int], int], after: dict[tuple[str, int], int]) -> str:
     pieces = []
-    start: dict[str, Any] = source.start if isinstance(source.start, dict) else {}
-    for topic, partitions in source.end.items():
-        before = start.get(topic, {})
+    for topic in dict.fromkeys(topic for topic, _ in after):
+        partitions = [place for place in after if place[0] == topic]
         steps = [
-            f"{partition}:{before.get(partition, '…')}→{offset}"
-            for partition, offset in partitions.items()
-            if before.get(partition) != offset
+            f"{place[1]}:{before.get(place, '…')}→{after[place]}"
+            for place in partitions
+            if before.get(place) != after[place]
         ]
         if len(steps) > 3:
             steps = [f"{len(steps)} of {len(partitions)} partitions"]
