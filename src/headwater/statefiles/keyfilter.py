@@ -33,6 +33,10 @@ class KeyFilter(Protocol):
     def exact(self) -> Sequence[bytes] | None:
         """The stored keys themselves, where they are known: a table can then be asked for them alone."""
 
+    @property
+    def picked(self) -> dict[str, Records]:
+        """What was picked from which file: versions share files, and each is then read once."""
+
     def pick(self, records: Records) -> Records:
         """The records about these keys. Some that are not may be left in; none that is may be left out."""
 
@@ -42,6 +46,7 @@ class TheseKeys:
 
     def __init__(self, records: Records) -> None:
         self._records = records
+        self.picked: dict[str, Records] = {}
 
     @cached_property
     def exact(self) -> list[bytes]:
@@ -81,6 +86,7 @@ class KeysWith:
     ) -> None:
         # row_start is where the key's row begins in a stored key, None where keys are no plain rows.
         self._fields, self._decode, self._row_start, self._columns = fields, decode, row_start, columns
+        self.picked: dict[str, Records] = {}
 
     def pick(self, records: Records) -> Records:
         ranges = records.operation == DELETE_RANGE

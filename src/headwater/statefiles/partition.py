@@ -16,13 +16,14 @@ from headwater.statefiles.latest import surviving, surviving_parts
 from headwater.statefiles.records import (
     DELETE_RANGE,
     Records,
+    detached,
     parse_changelog,
     parse_plain,
     ranked,
     together,
     without_row_checksums,
 )
-from headwater.statefiles.refusals import broken_state, unknown_format
+from headwater.statefiles.refusals import FormatUnknown, broken_state, unknown_format
 from headwater.statefiles.stores import StateTarget
 
 if TYPE_CHECKING:
@@ -65,25 +66,36 @@ class TargetStore:
 
     def table_records(self, paths: Sequence[str], batch: int) -> Records:
         """What some tables say about this target."""
-        from headwater.statefiles.rocksdb_snapshot import read_table_files  # noqa: PLC0415  not all stores have one
-
-        return self._about_target(read_table_files(self.reader.files, paths), "tables.zip", batch)
+        return together([part for path in paths for part in self._read(path, batch, None)])
 
     def _file_parts(self, name: str, batch: int, keys: KeyFilter | None) -> list[Records]:
         """One file's records about this target: a part for each table of a snapshot, else one."""
-        exact = keys.exact if keys else None
-        parts = [
-            self._about_target(part, name, batch) for part in self._parsed(f"{self.key.folder}/{name}", batch, exact)
-        ]
-        return [keys.pick(part) for part in parts] if keys else parts
+        path = f"{self.key.folder}/{name}"
+        if keys is None or not name.endswith(".zip"):
+            return self._read(path, batch, keys)
+        from headwater.statefiles.rocksdb_snapshot import snapshot_tables  # noqa: PLC0415  not all stores have one
 
-    def _about_target(self, records: Records, name: str, batch: int) -> Records:
+        try:
+            tables = sorted(snapshot_tables(self.reader.files, path))
+            return [part for table in tables for part in self._read(table, batch, keys)]
+        except FormatUnknown:
+            return self._read(path, batch, keys)
+
+    def _read(self, path: str, batch: int, keys: KeyFilter | None) -> list[Records]:
+        if keys is None:
+            return [self._about_target(part, path, batch) for part in self._parsed(path, batch, None)]
+        if path not in keys.picked:
+            parts = [self._about_target(part, path, batch) for part in self._parsed(path, batch, keys.exact)]
+            keys.picked[path] = detached(together([keys.pick(part) for part in parts]))
+        return [keys.picked[path]]
+
+    def _about_target(self, records: Records, path: str, batch: int) -> Records:
         if self.reader.settings(batch).row_checksums:
             records = without_row_checksums(
                 records,
-                hdfs=name.endswith((".delta", ".snapshot")),
+                hdfs=path.endswith((".delta", ".snapshot")),
                 multi_valued=self.target.is_list,
-                deletes_too=not name.endswith(".zip"),
+                deletes_too=not path.endswith((".zip", ".sst")),
             )
         if self.target.family is not None:
             records = in_family(records, self.family_id(batch))
@@ -92,11 +104,12 @@ class TargetStore:
     def _parsed(self, path: str, batch: int, exact: Sequence[bytes] | None) -> list[Records]:
         files = self.reader.files
         try:
-            if path.endswith(".zip"):
+            if path.endswith((".zip", ".sst")):
                 from headwater.statefiles.rocksdb_snapshot import read_snapshot  # noqa: PLC0415  not all have one
+                from headwater.statefiles.sst import read_tables  # noqa: PLC0415
 
                 only = None if exact is None else [self._prefix(batch) + key for key in exact]
-                return read_snapshot(files, path, only)
+                return read_snapshot(files, path) if path.endswith(".zip") else read_tables(files, [path], only)
             space = decompress(files.read(path), path)
             return [parse_changelog(space, path) if path.endswith(".changelog") else parse_plain(space, path)]
         except FileNotFoundError:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 PUT, DELETE, MERGE, DELETE_RANGE = 0x01, 0x10, 0x11, 0x20
 _NEWEST_CHANGELOG = 4
+_FEW = 10_000
 _VERSION_TEXT = re.compile(rb"\x00\x02v([0-9])")
 
 
@@ -69,6 +70,24 @@ def no_records() -> Records:
     empty = np.zeros(0, np.int64)
     nothing = ByteSpace(b"")
     return Records(nothing, nothing, np.zeros(0, np.uint8), empty, empty, empty, empty, empty)
+
+
+def detached(records: Records) -> Records:
+    """The same records, in spaces of their own when they are few: they then keep no whole file in memory."""
+    if len(records) > _FEW:
+        return records
+    keys = [records.key(number) for number in range(len(records))]
+    values = [records.value(number) for number in range(len(records))]
+    lengths = np.fromiter(map(len, [*keys, *values]), np.int64, 2 * len(records))
+    starts = np.cumsum(lengths) - lengths
+    space = ByteSpace(b"".join([*keys, *values]))
+    return replace(
+        records,
+        keys=space,
+        values=space,
+        key_start=starts[: len(records)],
+        value_start=starts[len(records) :],
+    )
 
 
 def one_after_another(parts: list[Records]) -> Records:

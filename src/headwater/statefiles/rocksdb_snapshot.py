@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,7 +14,7 @@ import numpy as np
 from headwater.checkpoint.files import Files, LocalFiles
 from headwater.checkpoint.layout import SST_FOLDER
 from headwater.statefiles.bytespace import ByteSpace
-from headwater.statefiles.records import PUT, Records, together
+from headwater.statefiles.records import PUT, Records
 from headwater.statefiles.refusals import FormatUnknown, broken_state, unknown_format
 
 _METADATA = "metadata"
@@ -62,22 +62,15 @@ def snapshot_tables(files: Files, path: str) -> frozenset[str]:
     return frozenset(snapshot.table_path(name) for name in snapshot.tables)
 
 
-def read_table_files(files: Files, paths: Sequence[str]) -> Records:
-    """What some tables say; keys that other tables override, and deletions, included."""
-    from headwater.statefiles.sst import read_tables  # noqa: PLC0415
-
-    return together(read_tables(files, paths))
-
-
-def read_snapshot(files: Files, path: str, only: Sequence[bytes] | None = None) -> list[Records]:
-    """Every key and value of a snapshot; with ``only``, at least those of these keys, which are sorted."""
+def read_snapshot(files: Files, path: str) -> list[Records]:
+    """Every operation in a snapshot's tables, table by table."""
     snapshot, packed = open_snapshot(files, path)
     if not snapshot.tables:
         return []
     from headwater.statefiles.sst import read_tables  # noqa: PLC0415
 
     try:
-        return read_tables(files, [snapshot.table_path(name) for name in snapshot.tables], only)
+        return read_tables(files, [snapshot.table_path(name) for name in snapshot.tables])
     except FormatUnknown:
         return [read_through_rocksdb(files, snapshot, packed)]
 

@@ -1,8 +1,9 @@
 """Where the records of a state file begin.
 
 A record's lengths stand inside it, so each can only be found from the one before. Long files are cut into stretches:
-a likely beginning is guessed in each, all stretches are followed side by side, and the guesses are proved by every
-stretch ending exactly where the next one began. One that does not, and the file is read one record after another.
+likely beginnings are guessed in each, all stretches are followed side by side, and guesses are proved by a chain from
+the first record on, in which every stretch begins exactly where the one before ends. Where there is none, the file is
+read one record after another.
 """
 
 from __future__ import annotations
@@ -69,13 +70,34 @@ def _side_by_side(space: ByteSpace, begins_at: int, path: str, *, head: int) -> 
     probed = np.array(_one_by_one(space, begins_at, path, head=head, most=_PROBED_RECORDS), np.int64)
     if len(probed) < _PROBED_RECORDS:
         return probed
-    looks = _Looks(space, probed, head)
-    starts = _guessed(space, begins_at, looks)
-    pieces = _followed(space, starts, head)
-    if pieces is None:
+    cuts, starts, stretch = _guessed(space, begins_at, _Looks(space, probed, head))
+    limits = np.append(cuts[1:], space.size)[stretch]
+    # The last stretch has the end mark, which only following one by one looks for.
+    going = stretch < len(cuts) - 1
+    steps, lanes, ends = _followed(space, starts[going], limits[going], head)
+    chain = _proved(starts, stretch, ends, len(cuts))
+    if chain is None:
         return None
-    last = _one_by_one(space, int(starts[-1]), path, head=head)
-    return np.concatenate([pieces, np.array(last, np.int64)])
+    *inner, last = chain
+    true_lane = np.zeros(len(starts), bool)
+    true_lane[inner] = True
+    held = true_lane[lanes]
+    # Stretches lie in order, and so do the steps in each: small numbers sort much faster than positions.
+    found = steps[held][np.argsort(lanes[held], kind="stable")]
+    rest = _one_by_one(space, int(starts[last]), path, head=head)
+    return np.concatenate([found, np.array(rest, np.int64)])
+
+
+def _proved(starts: Ints, stretch: Ints, ends: Ints, stretches: int) -> list[int] | None:
+    """The guesses that follow from the first record, each beginning where the one before ends; None if they break off."""
+    by_place = {(int(part), int(start)): lane for lane, (part, start) in enumerate(zip(stretch, starts, strict=True))}
+    chain = [0]
+    for part in range(1, stretches):
+        lane = by_place.get((part, int(ends[chain[-1]])))
+        if lane is None:
+            return None
+        chain.append(lane)
+    return chain
 
 
 class _Looks:
@@ -113,42 +135,49 @@ def _seen(lengths: Ints) -> npt.NDArray[np.bool_]:
     return seen
 
 
-def _guessed(space: ByteSpace, begins_at: int, looks: _Looks) -> Ints:
-    """The first record, and a likely one soon after each cut."""
+def _guessed(space: ByteSpace, begins_at: int, looks: _Looks) -> tuple[Ints, Ints, Ints]:
+    """Where stretches are cut, likely first records in each, and the stretch of each of those.
+
+    Keys and values of like lengths allow of two readings, the other one a field off; so there are up to two guesses.
+    """
     cuts = np.linspace(begins_at, space.size, _STRETCHES + 1).astype(np.int64)[1:-1]
     at = (cuts[:, None] + np.arange(_WINDOW)).ravel()
-    fits = np.ones(len(at), bool)
-    chosen = np.arange(len(at))
-    then = at
-    for _ in range(_HOPS):
+    likely, first_hop = looks.like_a_record(at)
+    chosen, then = np.flatnonzero(likely), first_hop[likely]
+    for _ in range(_HOPS - 1):
         good, then = looks.like_a_record(then)
-        fits[chosen[~good]] = False
+        likely[chosen[~good]] = False
         chosen, then = chosen[good], then[good]
-    likely = fits.reshape(len(cuts), _WINDOW)
-    found = likely.any(axis=1)
-    starts = cuts[found] + likely.argmax(axis=1)[found]
-    return np.unique(np.concatenate([[begins_at], starts]))
+    fits, hops = likely.reshape(len(cuts), _WINDOW), first_hop.reshape(len(cuts), _WINDOW)
+    held = fits.any(axis=1)
+    cuts, fits, hops = cuts[held], fits[held], hops[held]
+    rows, places = np.arange(len(cuts)), np.arange(_WINDOW)
+    first = fits.argmax(axis=1)
+    between = fits & (places > first[:, None]) & (cuts[:, None] + places < hops[rows, first][:, None])
+    second = between.argmax(axis=1)
+    other = between.any(axis=1)
+    starts = np.concatenate([[begins_at], cuts + first, (cuts + second)[other]])
+    stretch = np.concatenate([[0], rows + 1, rows[other] + 1])
+    order = np.argsort(stretch, kind="stable")
+    return np.concatenate([[begins_at], cuts]), starts[order], stretch[order]
 
 
-def _followed(space: ByteSpace, starts: Ints, head: int) -> Ints | None:
-    """All records before the last start, or None when a stretch does not end where the next begins."""
-    at, ends = starts[:-1], starts[1:]
-    lane = np.arange(len(at), dtype=np.uint16)
-    steps, lanes = [], []
+def _followed(space: ByteSpace, starts: Ints, limits: Ints, head: int) -> tuple[Ints, npt.NDArray[np.uint16], Ints]:
+    """Every record from each start up to its limit, the lane of each, and where each lane first passes its limit."""
+    at, lane = starts, np.arange(len(starts), dtype=np.uint16)
+    ends = np.full(len(starts), -1, np.int64)
+    steps, lanes = [at[:0]], [lane[:0]]
     while len(at):
         steps.append(at)
         lanes.append(lane)
         key = space.gather(">i4", at + head).astype(np.int64)
         after_key = at + head + 4 + key
-        if (key < 0).any() or (after_key > ends).any():
-            return None
-        at = after_key + 4 + np.maximum(space.gather(">i4", after_key), 0)
-        if (at > ends).any():
-            return None
-        going = at < ends
-        at, ends, lane = at[going], ends[going], lane[going]
-    if not steps:
-        return np.zeros(0, np.int64)
-    # Stretches lie in order, and so do the steps in each: small numbers sort much faster than positions.
-    whole: Ints = np.concatenate(steps)[np.argsort(np.concatenate(lanes), kind="stable")]
-    return whole
+        sound = (key >= 0) & (after_key <= space.size)
+        value = space.gather(">i4", np.where(sound, after_key, 0))
+        at = after_key + 4 + np.maximum(value, 0)
+        sound &= at <= space.size
+        past = sound & (at >= limits)
+        ends[lane[past]] = at[past]
+        going = sound & ~past
+        at, limits, lane = at[going], limits[going], lane[going]
+    return np.concatenate(steps), np.concatenate(lanes), ends

@@ -20,7 +20,7 @@ from headwater.statefiles.columns import decode_all_keys
 from headwater.statefiles.keyfilter import FieldValue, KeysWith, field_values, leaves
 from headwater.statefiles.latest import surviving
 from headwater.statefiles.partition import TargetStore
-from headwater.statefiles.reader import StateReader
+from headwater.statefiles.reader import StateReader, StoreSettings
 from headwater.statefiles.records import Records, one_after_another
 from headwater.statefiles.sqltypes import Struct
 from headwater.statefiles.stores import StateTarget
@@ -99,13 +99,15 @@ def _through(
     reader: StateReader, target: StateTarget, key: StoreKey, fields: list[FieldValue], batches: list[BatchId]
 ) -> Iterator[tuple[int, Records]]:
     store = TargetStore(reader, target, key)
+    filters: dict[StoreSettings, KeysWith] = {}
     standing: Records | None = None
     before: int | None = None
     for batch in batches:
         if key not in reader.stores(target, batch):
             standing = None
             continue
-        wanted = _filter(reader, target, fields, batch)
+        settings = reader.settings(batch)
+        wanted = filters.setdefault(settings, _filter(reader, target, fields, settings))
         changes = store.changes(batch, wanted) if standing is not None and before == batch - 1 else None
         if changes is None or standing is None:
             standing = store.rows(batch, wanted)
@@ -115,8 +117,8 @@ def _through(
         yield batch, reader.whole_values(target, standing, batch)
 
 
-def _filter(reader: StateReader, target: StateTarget, fields: list[FieldValue], batch: int) -> KeysWith:
-    hdfs, settings = reader.is_hdfs(target), reader.settings(batch)
+def _filter(reader: StateReader, target: StateTarget, fields: list[FieldValue], settings: StoreSettings) -> KeysWith:
+    hdfs = reader.is_hdfs(target)
     avro = settings.avro and target.family is not None
     plain_rows = not avro and (hdfs or target.schema.encoding.layout == "whole")
     row_start = (0 if hdfs else 1) if plain_rows else None

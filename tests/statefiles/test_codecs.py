@@ -1,0 +1,66 @@
+"""Compressed streams."""
+
+from __future__ import annotations
+
+import struct
+
+import cramjam
+import pytest
+import zstandard
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headwater.core.errors import CheckpointUnreadable
+from headwater.statefiles.codecs import decompress
+from headwater.statefiles.refusals import FormatUnknown
+from statefiles.encoding import lz4_stream
+
+PATH = "state/0/0/1.delta"
+
+
+def unpacked(data: bytes) -> bytes:
+    space = decompress(data, PATH)
+    return space.text(0, space.size)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.binary(max_size=5000), st.integers(1, 700))
+def test_lz4_comes_back(data: bytes, block: int) -> None:
+    """Blocks of any size, stored or compressed, give the bytes that went in."""
+    assert unpacked(lz4_stream(data, block)) == data
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.binary(min_size=1, max_size=800), st.data())
+def test_a_damaged_lz4_byte_never_goes_unseen(data: bytes, choice: st.DataObject) -> None:
+    """A flipped bit in the blocks gives the same bytes (a bit of no meaning) or a refusal, never other bytes."""
+    stream = bytearray(lz4_stream(data, 200))
+    stream[choice.draw(st.integers(0, len(stream) - 22))] ^= 1 << choice.draw(st.integers(0, 7))
+    try:
+        assert unpacked(bytes(stream)) == data
+    except CheckpointUnreadable as refused:
+        assert refused.evidence["file"] == PATH
+
+
+@pytest.mark.parametrize("cut", [1, 10, 30])
+def test_a_torn_lz4_stream_is_refused(cut: int) -> None:
+    """A file that ends in the middle says so, by its name."""
+    stream = lz4_stream(b"some text " * 100, 300)
+    with pytest.raises(CheckpointUnreadable, match=r"1\.delta"):
+        decompress(stream[: len(stream) - 21 - cut], PATH)
+
+
+def test_zstd_and_snappy_come_back() -> None:
+    """The other codecs that Spark can be told to use."""
+    data = b"some text that repeats " * 400
+    snappy = bytes(cramjam.snappy.compress_raw(data))
+    framed = b"\x82SNAPPY\x00" + struct.pack(">ii", 1, 1) + struct.pack(">i", len(snappy)) + snappy
+    assert unpacked(zstandard.compress(data)) == data
+    assert unpacked(framed) == data
+
+
+@pytest.mark.parametrize("data", [b"ZV\x01\x00\x05hello", b"plain bytes"])
+def test_unknown_compression_is_refused(data: bytes) -> None:
+    """Only Spark's reader is asked about these, so the refusal is one that `--engine auto` acts on."""
+    with pytest.raises(FormatUnknown, match=r"1\.delta"):
+        decompress(data, PATH)
