@@ -20,6 +20,8 @@ from headwater.views.state_table import cells, fields_of, in_order, readable, se
 
 _ZERO_MILLIS = re.compile(r"(\d{4}-\d\d-\d\d)T(\d\d:\d\d:\d\d)(?:\.000|(\.\d+))?Z")
 
+_SHOWN_TIME = re.compile(r"(\d{4}-\d\d-\d\d) ")
+
 
 @dataclass(frozen=True)
 class Column:
@@ -190,8 +192,10 @@ def _order(side: _Side, order_by: str | None, *, descending: bool) -> pa.Array:
 
 def _matches(side: _Side, search: str) -> pa.Array:
     found = None
-    for place in range(len(side.columns)):
-        hit = pc.fill_null(pc.match_substring(side.texts(place), search, ignore_case=True), fill_value=False)
+    as_time = _SHOWN_TIME.sub(r"\1T", search)
+    for place, column in enumerate(side.columns):
+        wanted = as_time if pa.types.is_timestamp(column.type) else search
+        hit = pc.fill_null(pc.match_substring(side.texts(place), wanted, ignore_case=True), fill_value=False)
         found = hit if found is None else pc.or_(found, hit)
     return found
 

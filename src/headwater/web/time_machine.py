@@ -102,6 +102,8 @@ class TimeMachine:
         batch = next((held for held in self._snapshot.batches if held.batch_id == self.selected), None)
         if batch is None:
             return
+        record = self._snapshot.progress.get(batch.batch_id)
+        took_ms = record.duration_ms if record and record.duration_ms else batch.duration_ms
         self._facts.clear()
         with self._facts:
             ui.label(f"batch {batch.batch_id}").classes("hw-batch").props(f'data-batch="{batch.batch_id}"')
@@ -111,7 +113,7 @@ class TimeMachine:
                 chip(f"cannot be rewound to: {batch.why_not}", "dull")
             for name, text in (
                 ("planned", moment(batch.planned_at_ms)),
-                ("took", span(batch.duration_ms)),
+                ("took", span(took_ms)),
                 ("read", "; ".join(reading(source) for source in batch.sources) or "-"),
                 ("watermark", moment(batch.watermark_ms)),
             ):

@@ -1,0 +1,91 @@
+"""What Spark reported of each batch, written down and read back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from headwater.checkpoint import progress_log
+from headwater.checkpoint.files import LocalFiles, MemoryFiles
+from headwater.checkpoint.progress_log import ProgressRecord, ProgressTail, ProgressWriter, parse_line, read_progress
+
+
+def record(batch_id: int, rows: int = 1) -> ProgressRecord:
+    return ProgressRecord(batch_id=batch_id, at_ms=1_000 * batch_id, input_rows=rows, durations_ms={"addBatch": 7})
+
+
+def test_reads_what_was_written(tmp_path: Path) -> None:
+    """Every field of every batch comes back."""
+    files = LocalFiles(tmp_path)
+    writer = ProgressWriter(files)
+    for number in range(3):
+        writer.add(record(number))
+    assert read_progress(files) == {number: record(number) for number in range(3)}
+
+
+def test_later_line_of_a_batch_counts(tmp_path: Path) -> None:
+    """A batch that ran again after a rewind is known by its second run, also to another process's writer."""
+    files = LocalFiles(tmp_path)
+    ProgressWriter(files).add(record(4, rows=10))
+    ProgressWriter(files).add(record(4, rows=12))
+    assert read_progress(files)[4].input_rows == 12
+
+
+def test_file_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """When the file is full a new one begins; one older file is kept, and both are read."""
+    monkeypatch.setattr(progress_log, "MOST_LINES", 10)
+    files = LocalFiles(tmp_path)
+    writer = ProgressWriter(files)
+    for number in range(35):
+        writer.add(record(number))
+    kept = {path.name: path.read_text().count("\n") for path in (tmp_path / "_headwater").iterdir()}
+    assert kept == {"progress.jsonl": 5, "progress.older.jsonl": 10}
+    assert sorted(read_progress(files)) == list(range(20, 35))
+
+
+def test_object_store_gets_whole_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where files cannot grow, the last lines are written whole."""
+    monkeypatch.setattr(progress_log, "REMOTE_SECONDS", 0.0)
+    monkeypatch.setattr(progress_log, "REMOTE_LINES", 2)
+    files = MemoryFiles({})
+    writer = ProgressWriter(files)
+    for number in range(3):
+        writer.add(record(number))
+    assert sorted(read_progress(files)) == [1, 2]
+
+
+def test_broken_lines_are_passed_over() -> None:
+    """A line that was cut short, or holds something else, is no record; one of a newer version still is."""
+    assert parse_line('{"batch_id":1,"at_') is None
+    assert parse_line("[1,2]") is None
+    assert parse_line("{}") is None
+    assert parse_line('{"batch_id":1,"at_ms":5,"from_the_future":true}') == ProgressRecord(1, 5)
+
+
+def test_a_stream_never_stops_for_its_diary(tmp_path: Path) -> None:
+    """When the record cannot be written, nothing is raised."""
+    (tmp_path / "_headwater").write_text("a file where a folder should be")
+    ProgressWriter(LocalFiles(tmp_path)).add(record(0))
+    assert read_progress(LocalFiles(tmp_path)) == {}
+
+
+def test_tail_sees_what_was_added(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reader that looks again finds new lines, half lines only when they are whole, and a new file after the old."""
+    monkeypatch.setattr(progress_log, "MOST_LINES", 4)
+    files = LocalFiles(tmp_path)
+    tail, writer = ProgressTail(files), ProgressWriter(files)
+    assert tail.records() == {}
+    writer.add(record(0))
+    assert sorted(tail.records()) == [0]
+    line = record(1).to_line()
+    path = files.path_of(progress_log.PROGRESS_FILE)
+    with path.open("a") as out:
+        out.write(line[:20])
+        out.flush()
+        assert sorted(tail.records()) == [0]
+        out.write(line[20:])
+    assert sorted(tail.records()) == [0, 1]
+    for number in range(2, 9):
+        writer.add(record(number))
+    assert sorted(tail.records()) == list(range(9))

@@ -1,0 +1,98 @@
+"""A state a page at a time, against what Spark's own reader says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from corpus_support import CorpusCheckpoint, corpus_names
+from headwater.checkpoint.files import LocalFiles
+from headwater.statefiles.reader import StateReader
+from headwater.views.page_key import key_lines
+from headwater.views.page_state import StateView
+
+Corpus = Callable[[str], CorpusCheckpoint]
+
+
+def view_of(checkpoint: CorpusCheckpoint, batch: int, before: int | None = None) -> StateView:
+    reader = StateReader(LocalFiles(checkpoint.path))
+    target = next(target for target in reader.targets(batch) if target.kind != "hidden")
+    return StateView(reader, target, batch, before)
+
+
+@pytest.mark.parametrize("name", corpus_names("aggregation"))
+def test_pages_hold_every_row_once(corpus: Corpus, name: str) -> None:
+    """All pages together are the rows that Spark has, as many as it has."""
+    checkpoint = corpus(name)
+    answer = next(answer for answer in reversed(checkpoint.answers) if answer.rows and not answer.error)
+    view = view_of(checkpoint, answer.batch_id)
+    ids = [row["id"] for start in range(0, view.total, 7) for row in view.page(start=start, size=7).rows]
+    assert view.total == len(answer.rows)
+    assert sorted(ids) == list(range(view.total))
+
+
+def test_search_narrows_and_sorting_orders(corpus: Corpus) -> None:
+    """Search looks into every column whatever the case; a column sorts both ways."""
+    checkpoint = corpus("aggregation-changelog")
+    view = view_of(checkpoint, StateReader(LocalFiles(checkpoint.path)).latest())
+    first = view.page(size=1).rows[0]
+    text = next(
+        cell["now"] for name, cell in first.items() if name.startswith("c") and name != "change" and cell["now"]
+    )
+    assert view.page(search=text.upper()).matching >= 1
+    assert view.page(search="no such text anywhere").matching == 0
+    number = next(column for column in view.columns if column.is_number)
+    up = [row[number.field]["now"] for row in view.page(size=1000, order_by=number.field).rows]
+    down = [row[number.field]["now"] for row in view.page(size=1000, order_by=number.field, descending=True).rows]
+    assert [float(value) for value in up if value] == sorted(float(value) for value in up if value)
+    assert sorted(up, key=str) == sorted(down, key=str)
+
+
+def test_unknown_column_is_no_harm(corpus: Corpus) -> None:
+    """A sort by something that the browser made up is left out."""
+    checkpoint = corpus("aggregation-changelog")
+    view = view_of(checkpoint, StateReader(LocalFiles(checkpoint.path)).latest())
+    for made_up in ("c999", "'; drop", "", "cx"):
+        assert view.page(order_by=made_up).matching == view.total
+
+
+@pytest.mark.parametrize("name", corpus_names("aggregation") + corpus_names("session"))
+def test_marks_agree_with_the_two_states(corpus: Corpus, name: str) -> None:
+    """A key is marked added, changed or not at all by what it was in the batch before; removed ones are listed."""
+    checkpoint = corpus(name)
+    reader = StateReader(LocalFiles(checkpoint.path))
+    readable = reader.readable(0)
+    before, batch = readable[-2], readable[-1]
+    older, newer = view_of(checkpoint, before), view_of(checkpoint, batch, before)
+
+    def contents(view: StateView) -> dict[tuple[object, ...], list[object]]:
+        rows = view.page(size=100_000).rows
+        keys = [column.field for column in view.columns if column.is_key]
+        values = [column.field for column in view.columns if not column.is_key]
+        return {tuple(row[key]["now"] for key in keys): [row[value]["now"] for value in values] for row in rows}
+
+    was, now = contents(older), contents(newer)
+    marks = {
+        tuple(row[column.field]["now"] for column in newer.columns if column.is_key): row["change"]
+        for row in newer.page(size=100_000).rows
+    }
+    assert marks == {
+        key: "added" if key not in was else ("changed" if was[key] != value else "") for key, value in now.items()
+    }
+    assert newer.counts.get("removed", 0) == len(was.keys() - now.keys())
+    changes = newer.page(size=100_000, only_changes=True)
+    assert changes.matching == sum(newer.counts.values())
+
+
+def test_history_of_a_key_ends_with_its_value(corpus: Corpus) -> None:
+    """The last step of a key's history is what the state shows for it."""
+    checkpoint = corpus("aggregation-changelog")
+    reader = StateReader(LocalFiles(checkpoint.path))
+    batch = reader.readable(0)[-1]
+    view = view_of(checkpoint, batch)
+    row = view.page(size=1).rows[0]
+    lines = key_lines(reader, view.target, row["key"], batch)
+    assert lines.batches[-1] == batch
+    values = [row[column.field]["now"] for column in view.columns if not column.is_key]
+    assert all(str(value) in lines.steps[-1][1] for value in values if value is not None)

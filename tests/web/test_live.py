@@ -1,0 +1,209 @@
+"""The page while a real job runs, and on the checkpoint that the job leaves."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from cli.commands import running
+from web.serving import Served, figure, go_to, opened, served, state_rows, summary
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "browser_stats_stateful.json"
+Counts = dict[tuple[str, str], str]
+
+
+@dataclass(frozen=True)
+class Story:
+    """What the golden file's job left behind, and what the page showed meanwhile."""
+
+    checkpoint: Path
+    states: dict[int, Counts]
+    """By batch: browser and start of window, and the count."""
+    seen_live: list[int]
+    dropped_live: str
+    status_live: str
+    url_of_run: str
+
+
+def key_of(row: dict[str, Any]) -> tuple[str, str]:
+    return row["browser"], row["window"]["start"].replace("T", " ").removesuffix(".000Z")
+
+
+def golden_states() -> dict[int, Counts]:
+    """The state after each batch: a data batch for each step, and a no-data batch after each move of the watermark."""
+    held: dict[tuple[str, str], tuple[str, str]] = {}
+    found: dict[int, Counts] = {}
+    for step in json.loads(GOLDEN.read_text())["steps"]:
+        held |= {key_of(row): (str(row["count"]), row["window"]["end"]) for row in step["emits"]}
+        found[len(found)] = {key: count for key, (count, _) in held.items()}
+        if watermark := step.get("watermark_after"):
+            held = {key: value for key, value in held.items() if value[1] > watermark}
+            found[len(found)] = {key: count for key, (count, _) in held.items()}
+    return found
+
+
+def feed(folder: Path, number: int, lines: list[str]) -> None:
+    """A file that is there whole or not at all, newer than the ones before."""
+    draft = folder / f".{number}"
+    draft.write_text("".join(f"{line}\n" for line in lines))
+    draft.rename(folder / f"{number}.json")
+
+
+@pytest.fixture(scope="module")
+def story(tmp_path_factory: pytest.TempPathFactory, browser: Browser) -> Iterator[Story]:
+    """The golden input through the real job, with the page open from before its first batch."""
+    folder = tmp_path_factory.mktemp("page")
+    (folder / "visits").mkdir()
+    checkpoint, states = folder / "browser-stats", golden_states()
+    source = f"files:{folder}/visits?format=json&maxFilesPerTrigger=1"
+    command = ["run", "browser-stats-stateful", "--source", source, "--sink", "console:", "--ui"]
+    with served(checkpoint, "--port", 0, "--wait") as page_of, opened(browser, page_of.url) as page:
+        expect(page.get_by_text("Waiting for a checkpoint")).to_be_visible()
+        with running(folder, *command, "--checkpoint", str(checkpoint)) as job:
+            url = job.wait_for("page: ").split()[1]
+            seen, batch = [], -1
+            for number, step in enumerate(json.loads(GOLDEN.read_text())["steps"]):
+                feed(folder / "visits", number, step["send"])
+                batch += 2 if "watermark_after" in step else 1
+                expect(figure(page, "Last batch")).to_have_text(str(batch))
+                expect(page.locator("[data-batch]")).to_have_attribute("data-batch", str(batch))
+                seen.append(batch)
+            expect(figure(page, "Dropped")).to_have_text("2")
+            dropped = figure(page, "Dropped").inner_text()
+            status = page.locator("[data-status]").inner_text()
+            with opened(browser, url) as own:
+                expect(figure(own, "Last batch")).to_have_text(str(batch))
+            job.signal_group(signal.SIGTERM)
+            assert job.end() == 0, job.errors
+        expect(page.locator("[data-status]")).to_have_text("no query running")
+    yield Story(checkpoint, states, seen, dropped, status, url)
+
+
+@pytest.fixture
+def copy(story: Story, tmp_path: Path) -> Path:
+    """The checkpoint of the story, to be changed."""
+    return Path(shutil.copytree(story.checkpoint, tmp_path / "browser-stats"))
+
+
+@pytest.fixture(scope="module")
+def read_only(story: Story) -> Iterator[Served]:
+    """One page for all tests that only look."""
+    with served(story.checkpoint, "--port", 0) as page:
+        yield page
+
+
+def shown_counts(page: Page) -> Counts:
+    return {(row[1], row[2]): row[4] for row in state_rows(page)}
+
+
+def test_batches_appear_while_the_job_runs(story: Story) -> None:
+    """Each batch came up on a page that nobody reloaded, the job's run and its late records too."""
+    assert story.seen_live == [1, 3, 4, 5, 7, 8]
+    assert story.dropped_live == "2"
+    assert story.status_live.startswith("running, pid ")
+
+
+def test_run_serves_its_own_page(story: Story) -> None:
+    """`run --ui` prints a URL with a token, and its page showed the same batches."""
+    assert "/?token=" in story.url_of_run
+
+
+def test_slider_shows_the_golden_states(story: Story, read_only: Served, browser: Browser) -> None:
+    """Going left through all batches shows every state of the golden file."""
+    with opened(browser, read_only.url) as page:
+        for batch in sorted(story.states, reverse=True):
+            go_to(page, batch)
+            assert shown_counts(page) == story.states[batch], f"batch {batch}"
+
+
+def test_changes_since_the_batch_before_are_marked(read_only: Served, browser: Browser) -> None:
+    """A changed count shows what it was, a new window is marked, and windows that were let go are found."""
+    with opened(browser, read_only.url) as page:
+        go_to(page, 2)
+        row = page.locator(".hw-row-changed")
+        expect(row).to_have_count(1)
+        expect(row.locator(".hw-was").first).to_have_text("1")
+        expect(row.locator(".hw-now").first).to_have_text("3")
+        go_to(page, 7)
+        expect(summary(page)).to_contain_text("4 removed")
+        page.get_by_text("only changes").click()
+        expect(page.locator(".hw-row-removed")).to_have_count(4)
+
+
+def test_search_and_key_history(read_only: Served, browser: Browser) -> None:
+    """Search narrows the rows; a row that is picked shows how its value came to be."""
+    with opened(browser, read_only.url) as page:
+        go_to(page, 6)
+        page.get_by_label("search").fill("fire")
+        expect(summary(page)).to_contain_text("3 of 5 rows")
+        page.locator(".hw-row", has_text="10:00:00").click()
+        steps = page.locator(".hw-key .hw-step")
+        expect(steps).to_have_count(3)
+        told = " ".join(steps.all_inner_texts())
+        assert "not there" in told and "count 1" in told and "count 3" in told
+        expect(page.locator(".hw-key-chart svg")).to_be_visible()
+
+
+def test_read_only_page_offers_no_change(read_only: Served, browser: Browser) -> None:
+    """Without --allow-changes there is nothing to press."""
+    with opened(browser, read_only.url) as page:
+        go_to(page, 3)
+        expect(page.get_by_text("read-only")).to_be_visible()
+        expect(page.locator("[data-action]")).to_have_count(0)
+
+
+def everything_in(folder: Path) -> dict[str, bytes]:
+    """All files of Spark's, and what is in them."""
+    found = {}
+    for place, folders, names in os.walk(folder):
+        if "_headwater" in folders:
+            folders.remove("_headwater")
+        found |= {str((Path(place) / name).relative_to(folder)): (Path(place) / name).read_bytes() for name in names}
+    return found
+
+
+def test_rewind_with_typed_confirmation_and_undo(copy: Path, browser: Browser) -> None:
+    """The plan is shown first, only the right words confirm it, and undo puts back every byte."""
+    before = everything_in(copy)
+    with served(copy, "--port", 0, "--allow-changes") as page_of, opened(browser, page_of.url) as page:
+        go_to(page, 4)
+        page.locator("[data-action=rewind]").click()
+        expect(page.locator("[data-plan]")).to_contain_text("batch 4 is the last one kept")
+        confirm, words = page.locator("[data-action=confirm]"), page.locator("input[data-confirm]")
+        expect(confirm).to_be_disabled()
+        words.fill("rewind to 5")
+        expect(confirm).to_be_disabled()
+        assert everything_in(copy) == before
+        words.fill("rewind to 4")
+        confirm.click()
+        expect(page.locator("[data-done]")).to_contain_text("batch 5 runs next")
+        page.locator("[data-action=close]").click()
+        expect(figure(page, "Last batch")).to_have_text("5")
+        assert not (copy / "commits" / "5").exists()
+        page.locator("[data-action=undo]").click()
+        page.locator("input[data-confirm]").fill("undo")
+        page.locator("[data-action=confirm]").click()
+        expect(page.locator("[data-done]")).to_be_visible()
+        page.locator("[data-action=close]").click()
+        expect(figure(page, "Last batch")).to_have_text("8")
+    assert everything_in(copy) == before
+
+
+def test_rewind_is_refused_where_it_cannot_be_right(copy: Path, browser: Browser) -> None:
+    """What the command line refuses, the page refuses in the same words."""
+    for file in (copy / "state").rglob("5.changelog"):
+        file.unlink()
+    with served(copy, "--port", 0, "--allow-changes") as page_of, opened(browser, page_of.url) as page:
+        go_to(page, 4)
+        page.locator("[data-action=rewind]").click()
+        expect(page.locator(".hw-dialog [role=alert]")).to_contain_text("cannot rewind to batch 4")
+        page.locator("[data-action=close]").click()
