@@ -8,8 +8,7 @@ import typer
 
 from headwater.cli.app import LOOK, app
 from headwater.cli.output import note, say, table
-from headwater.cli.state import CHECKPOINT, OPERATOR, STORE, VAR
-from headwater.core.errors import UsageProblem
+from headwater.cli.state import CHECKPOINT, OPERATOR, STORE, VAR, key_texts
 
 if TYPE_CHECKING:
     from headwater.timemachine.key_history import KeyHistory
@@ -33,19 +32,12 @@ def history(
     Example: headwater history browser-stats-stateful --key browser=Firefox
     """
     from headwater.cli.state_source import StateSource
-    from headwater.timemachine.key_history import fits, key_history, known_fields
+    from headwater.timemachine.key_history import fitting, key_history
 
-    asked = _asked(key)
+    asked = key_texts(key)
     source = StateSource(checkpoint, "native")
     targets = source.targets(source.reader.latest(), operator=operator, store=store, var=var)
-    matching = [target for target in targets if fits(target, asked)]
-    if not matching:
-        raise UsageProblem(
-            "no-key-field",
-            f"no key has the field{'s' if len(asked) > 1 else ''} {', '.join(asked)}",
-            evidence={"key fields": ", ".join(known_fields(targets)) or "none"},
-        )
-    found = [key_history(source.reader, target, asked) for target in matching]
+    found = [key_history(source.reader, target, asked) for target in fitting(targets, asked)]
     found = [held.changes_only() if changes else held for held in found]
     for held in found:
         if as_json:
@@ -57,16 +49,6 @@ def history(
             _show(held)
     if not any(len(held) for held in found):
         note("no such key in any batch whose state can be rebuilt")
-
-
-def _asked(key: list[str]) -> dict[str, str]:
-    asked = {}
-    for given in key:
-        name, separator, value = given.partition("=")
-        if not separator:
-            raise UsageProblem("bad-key", f"{given!r} is no FIELD=VALUE", remedy="--key browser=Firefox")
-        asked[name] = value
-    return asked
 
 
 def _show(found: KeyHistory) -> None:

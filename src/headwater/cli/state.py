@@ -48,6 +48,9 @@ def state(
     operator: Annotated[int | None, OPERATOR] = None,
     store: Annotated[str | None, STORE] = None,
     var: Annotated[str | None, VAR] = None,
+    key: Annotated[
+        list[str] | None, typer.Option(metavar="FIELD=VALUE", help="Only keys with this field; the fast way to a key.")
+    ] = None,
     where: Annotated[str | None, typer.Option(metavar="SQL", help="Only rows for which this holds.")] = None,
     sql: Annotated[str | None, typer.Option(metavar="SQL", help="A question: select … from state")] = None,
     form: Annotated[Format, typer.Option("--format", help="How to write it.")] = Format.table,
@@ -70,9 +73,9 @@ def state(
         raise UsageProblem("no-file", "parquet is written to a file", remedy="add --out state.parquet")
     source = StateSource(checkpoint, engine)
     batch = source.resolve(at)
-    answers = source.answers(
-        batch, operator=operator, store=store, var=var, one=sql is not None or form in (Format.csv, Format.parquet)
-    )
+    one = sql is not None or form in (Format.csv, Format.parquet)
+    asked = key_texts(key) if key else None
+    answers = source.answers(batch, operator=operator, store=store, var=var, one=one, key=asked)
     if where is not None:
         from headwater.views import state_sql
 
@@ -84,6 +87,17 @@ def state(
         return
     for answer in answers:
         _show(answer, batch, form, out, limit, alone=len(answers) == 1)
+
+
+def key_texts(given: list[str]) -> dict[str, str]:
+    """What was written as FIELD=VALUE, once or more."""
+    asked = {}
+    for text in given:
+        name, separator, value = text.partition("=")
+        if not separator:
+            raise UsageProblem("bad-key", f"{text!r} is no FIELD=VALUE", remedy="--key browser=Firefox")
+        asked[name] = value
+    return asked
 
 
 def _show(answer: StateAnswer, batch: int, form: Format, out: Path | None, limit: int | None, *, alone: bool) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headwater.cli.output import note
+from headwater.core.errors import UsageProblem
 
 if TYPE_CHECKING:
     from headwater.core.ids import BatchId
@@ -52,20 +53,34 @@ class StateSource:
         store: str | None = None,
         var: str | None = None,
         one: bool = False,
+        key: dict[str, str] | None = None,
     ) -> list[StateAnswer]:
-        """Every store and variable that the words fit as of a batch; with ``one``, the only one."""
+        """Every store and variable that the words fit as of a batch; with ``one``, the only one; with ``key``, those keys."""
         from headwater.statefiles.refusals import FormatUnknown
         from headwater.statefiles.stores import the_one
 
         if self.native:
             try:
                 targets = self.targets(batch, operator=operator, store=store, var=var)
+                if key:
+                    from headwater.timemachine.key_history import fitting, keys_with
+
+                    targets = fitting(targets, key)
                 targets = [the_one(targets)] if one else targets
-                return [self.reader.answer(target, batch) for target in targets]
+                return [
+                    self.reader.answer(target, batch, keys_with(self.reader, target, key, batch) if key else None)
+                    for target in targets
+                ]
             except FormatUnknown as unknown:
                 if self._engine == "native":
                     raise
                 self.say_spark(unknown.problem)
+        if key:
+            raise UsageProblem(
+                "spark-takes-no-key",
+                "Spark's reader is not asked for single keys",
+                remedy="use --where instead of --key",
+            )
         from headwater.spark.state_oracle import answers_from_spark
 
         return answers_from_spark(self.files.location, batch, operator=operator, store=store, var=var, one=one)

@@ -16,6 +16,7 @@ from headwater.core.errors import UsageProblem
 from headwater.core.ids import BatchId, StoreKey, version_written_by
 from headwater.statefiles.answer import StateAnswer
 from headwater.statefiles.columns import column_types, lists_as_values, present
+from headwater.statefiles.keyfilter import KeyFilter
 from headwater.statefiles.lineage import recipe_for
 from headwater.statefiles.lists import whole_lists
 from headwater.statefiles.partition import TargetStore
@@ -106,12 +107,13 @@ class StateReader:
         whole, changes = ("snapshot", "delta") if is_hdfs_backed(names) else ("zip", "changelog")
         return f"{key.folder}/{lacking}.{changes} (or {lacking}.{whole})"
 
-    def table(self, target: StateTarget, batch: int) -> pa.Table:
-        """A target's rows as of a batch, in the columns that Spark's ``statestore`` source has for it."""
+    def table(self, target: StateTarget, batch: int, keys: KeyFilter | None = None) -> pa.Table:
+        """A target's rows as of a batch, in the columns that Spark's ``statestore`` source has for it; of some keys."""
         self._known(batch)
         tables, small, numbers = [], [], [np.zeros(0, np.int32)]
         for key in self.stores(target, batch):
-            for rows in self.store(target, key).rows_in_parts(batch):
+            store = self.store(target, key)
+            for rows in store.rows_in_parts(batch) if keys is None else [store.rows(batch, keys)]:
                 partitions = np.full(len(rows), key.partition_id, np.int32)
                 if len(rows) >= _DECODED_ALONE:
                     tables.append(self.decoded(target, rows, partitions, batch))
@@ -122,9 +124,9 @@ class StateReader:
             tables.append(self.decoded(target, one_after_another(small), np.concatenate(numbers), batch))
         return pa.concat_tables(tables)
 
-    def answer(self, target: StateTarget, batch: int) -> StateAnswer:
+    def answer(self, target: StateTarget, batch: int, keys: KeyFilter | None = None) -> StateAnswer:
         """The same with what it is the state of."""
-        table = self.table(target, batch)
+        table = self.table(target, batch, keys)
         return StateAnswer(target.operator_id, target.store, target.var, column_types(target), table)
 
     def _known(self, batch: int) -> None:

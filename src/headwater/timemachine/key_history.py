@@ -86,6 +86,18 @@ def fits(target: StateTarget, asked: Mapping[str, str]) -> bool:
     return True
 
 
+def fitting(targets: list[StateTarget], asked: Mapping[str, str]) -> list[StateTarget]:
+    """The targets whose keys have the fields that are asked for; refused when there is none."""
+    found = [target for target in targets if fits(target, asked)]
+    if found:
+        return found
+    raise UsageProblem(
+        "no-key-field",
+        f"no key has the field{'s' if len(asked) > 1 else ''} {', '.join(asked)}",
+        evidence={"key fields": ", ".join(known_fields(targets)) or "none"},
+    )
+
+
 def known_fields(targets: list[StateTarget]) -> list[str]:
     names: dict[str, None] = {}
     for target in targets:
@@ -115,6 +127,11 @@ def _through(
             standing = surviving(one_after_another([standing, changes]))
         before = batch
         yield batch, reader.whole_values(target, standing, batch)
+
+
+def keys_with(reader: StateReader, target: StateTarget, asked: Mapping[str, str], batch: int) -> KeysWith:
+    """A filter for the keys that a user names by some or all of their fields."""
+    return _filter(reader, target, key_fields(target, asked), reader.settings(batch))
 
 
 def _filter(reader: StateReader, target: StateTarget, fields: list[FieldValue], settings: StoreSettings) -> KeysWith:
