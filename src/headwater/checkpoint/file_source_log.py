@@ -87,7 +87,12 @@ class FileSourceLog:
         if upto - after > MOST_OFFSETS_IN_A_BATCH:
             return None
         found: list[FileEntry] = []
-        for number in range(after + 1, upto + 1):
+        # A compacted file repeats everything before it: one is read instead of many.
+        compacted = max((number for number in self.names.compact_ids if after < number <= upto), default=None)
+        if compacted is not None:
+            held = self._read(self.names.by_id[compacted]).entries
+            found += [entry for entry in held if after < entry.batch_id <= compacted]
+        for number in range(after + 1 if compacted is None else compacted + 1, upto + 1):
             entries = self.entries_at(number)
             if entries is None:
                 return None

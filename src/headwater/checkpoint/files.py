@@ -60,6 +60,9 @@ class Files(Protocol):
     def sync_folders(self, folders: Iterable[str]) -> None:
         """Have moves within these folders survive a loss of power, where that is not so anyway."""
 
+    def drop_empty_folders(self, folders: Iterable[str]) -> None:
+        """Remove these folders, and those above them, as far as nothing is in them; the topmost ones stay."""
+
 
 def names(files: Files, folder: str) -> list[str]:
     return [entry.name for entry in files.entries(folder)]
@@ -147,12 +150,12 @@ class LocalFiles:
         _sync_folder(target.parent)
 
     def move(self, source: str, target: str) -> None:
-        origin, goal = self.path_of(source), self.path_of(target)
+        origin, goal = f"{self.root}/{source}", f"{self.root}/{target}"  # thousands at a time: no Path for each
         try:
-            origin.rename(goal)
+            os.rename(origin, goal)  # noqa: PTH104
         except FileNotFoundError:  # mostly the first move into a new folder
-            make_folder(goal.parent)
-            origin.rename(goal)
+            make_folder(Path(goal).parent)
+            os.rename(origin, goal)  # noqa: PTH104
 
     def copy(self, source: str, target: str) -> None:
         goal = self.path_of(target)
@@ -169,6 +172,17 @@ class LocalFiles:
         for folder in folders:
             if self.path_of(folder).is_dir():
                 _sync_folder(self.path_of(folder))
+
+    def drop_empty_folders(self, folders: Iterable[str]) -> None:
+        for folder in folders:
+            place = folder
+            while "/" in place:
+                try:
+                    self.path_of(place).rmdir()
+                except OSError:  # not empty, or gone already
+                    if self.path_of(place).exists():
+                        break
+                place = place.rpartition("/")[0]
 
 
 def _local_entry(item: os.DirEntry[str]) -> Entry | None:
@@ -255,6 +269,29 @@ class ObjectStoreFiles:
     def sync_folders(self, folders: Iterable[str]) -> None:
         """Objects are durable once they are written."""
 
+    def drop_empty_folders(self, folders: Iterable[str]) -> None:
+        """A folder is there as long as there is an object below it, but s3a leaves empty objects to stand for some."""
+        for top in sorted({folder.split("/")[0] for folder in folders if "/" in folder}):
+            held = self._system.find(self._full(top), withdirs=True, detail=True)
+            in_use = {
+                place for path, about in held.items() if about["type"] == "file" for place in _folders_above(path)
+            }
+            for path, about in held.items():
+                if about["type"] == "directory" and path not in in_use:
+                    self._drop_marker(f"{path.rstrip('/')}/")
+
+    def _drop_marker(self, path: str) -> None:
+        try:
+            self._system.rm_file(path)
+        except FileNotFoundError:
+            return
+
+
+def _folders_above(path: str) -> Iterator[str]:
+    while "/" in path:
+        path = path.rpartition("/")[0]
+        yield path
+
 
 def _store_entry(item: dict[str, Any]) -> Entry:
     modified = item.get("LastModified") or item.get("mtime") or item.get("created")
@@ -320,3 +357,6 @@ class MemoryFiles:
 
     def sync_folders(self, folders: Iterable[str]) -> None:
         """Objects are durable once they are written."""
+
+    def drop_empty_folders(self, folders: Iterable[str]) -> None:
+        """There are no folders here."""

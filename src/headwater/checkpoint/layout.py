@@ -62,7 +62,8 @@ def is_temporary(name: str) -> bool:
 def is_checkpoint(names: Iterable[str]) -> bool:
     """Whether a folder with these names in it looks like a streaming query's checkpoint."""
     found = set(names)
-    return OFFSETS in found or COMMITS in found or (METADATA in found and SOURCES in found) or found == {METADATA}
+    ours = METADATA in found and (SOURCES in found or OURS in found)
+    return OFFSETS in found or COMMITS in found or ours or found == {METADATA}
 
 
 def parent_and_name(path: str) -> tuple[str, str]:

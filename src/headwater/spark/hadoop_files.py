@@ -75,3 +75,6 @@ class HadoopFiles:
 
     def sync_folders(self, folders: Iterable[str]) -> None:
         """Objects are durable once they are written."""
+
+    def drop_empty_folders(self, folders: Iterable[str]) -> None:
+        """Nobody changes a checkpoint through Hadoop."""

@@ -21,7 +21,7 @@ from headwater.checkpoint.layout import METADATA, PENDING_FILE, hadoop_crc_of
 from headwater.core.errors import ChangeRefused, CheckpointUnreadable
 from headwater.timemachine.change import Change, Move, Put, Root, Step
 from headwater.timemachine.fingerprint import fingerprint
-from headwater.timemachine.journal import Entry, Pending, read_entries, read_pending, write_entry
+from headwater.timemachine.journal import Entry, Pending, entry_of, read_pending, write_entry
 
 METADATA_CRC = hadoop_crc_of(METADATA)
 Progress = Callable[[int, int], None]
@@ -90,9 +90,10 @@ class Executor:
                     done += 1
                     self.progress(done, len(change.steps))
                 self._sync(parts[number])
+                self._drop_empty_folders(parts[number])
                 pending = self._record(replace(pending, stage=number + 1))
         self._lower_guard(pending)
-        entry = self._journalled(change) or write_entry(self.checkpoint, change, _now_ms())
+        entry = entry_of(self.checkpoint, change) or write_entry(self.checkpoint, change, _now_ms())
         self.checkpoint.remove(PENDING_FILE)
         return entry
 
@@ -118,10 +119,6 @@ class Executor:
                 evidence={"checkpoint": self.checkpoint.location},
                 remedy=remedy,
             )
-
-    def _journalled(self, change: Change) -> Entry | None:
-        found = [entry for entry in read_entries(self.checkpoint) if entry.change.change_id == change.change_id]
-        return found[-1] if found else None
 
     def _raise_guard(self, pending: Pending) -> None:
         if self.checkpoint.exists(METADATA_CRC):
@@ -167,6 +164,15 @@ class Executor:
                 folders.setdefault(root, set()).add(path.rpartition("/")[0])
         for root, held in folders.items():
             self.roots[root].sync_folders(sorted(held))
+
+    def _drop_empty_folders(self, steps: Iterable[Step]) -> None:
+        """A stream starts from nothing only where not even empty folders of state are left."""
+        left: dict[Root, set[str]] = {}
+        for step in steps:
+            if isinstance(step, Move):
+                left.setdefault(step.root, set()).add(step.source.rpartition("/")[0])
+        for root, folders in left.items():
+            self.roots[root].drop_empty_folders(sorted(folders, reverse=True))
 
 
 def refuse_if_pending(files: Files) -> None:

@@ -70,21 +70,35 @@ def read_pending(files: Files) -> Pending | None:
 
 
 def write_entry(files: Files, change: Change, done_at_ms: int) -> Entry:
-    taken = [entry.number for entry in read_entries(files)]
-    entry = Entry(max(taken, default=0) + 1, done_at_ms, change)
-    files.write(f"{FOLDER}/{entry.number:06d}.json", _entry_bytes(entry))
+    entry = Entry(max(_numbers(files), default=0) + 1, done_at_ms, change)
+    files.write(_path(entry.number), _entry_bytes(entry))
     return entry
+
+
+def entry_of(files: Files, change: Change) -> Entry | None:
+    """The entry of a change that is still pending, if it got that far: it is the newest one then."""
+    newest = max(_numbers(files), default=None)
+    entry = _read_entry(files, newest) if newest is not None else None
+    return entry if entry and entry.change.change_id == change.change_id else None
 
 
 def read_entries(files: Files) -> list[Entry]:
     """All changes, oldest first."""
-    found = []
-    for listed in files.entries(FOLDER):
-        if listed.name.endswith(".json") and not listed.name.startswith("."):
-            path = f"{FOLDER}/{listed.name}"
-            held = _object(read_bytes(files, path), path)
-            found.append(Entry(held["number"], held["done_at_ms"], Change.from_dict(held["change"])))
-    return found
+    return [_read_entry(files, number) for number in _numbers(files)]
+
+
+def _numbers(files: Files) -> list[int]:
+    stems = (entry.name.removesuffix(".json") for entry in files.entries(FOLDER) if entry.name.endswith(".json"))
+    return sorted(int(stem) for stem in stems if stem.isdigit())
+
+
+def _path(number: int) -> str:
+    return f"{FOLDER}/{number:06d}.json"
+
+
+def _read_entry(files: Files, number: int) -> Entry:
+    held = _object(read_bytes(files, _path(number)), _path(number))
+    return Entry(held["number"], held["done_at_ms"], Change.from_dict(held["change"]))
 
 
 def last_to_undo(files: Files) -> Entry | None:

@@ -102,6 +102,9 @@ class Preview:
     def sync_folders(self, folders: Iterable[str]) -> NoReturn:
         raise _read_only(folders)
 
+    def drop_empty_folders(self, folders: Iterable[str]) -> NoReturn:
+        raise _read_only(folders)
+
 
 def _read_only(*_: object) -> ValueError:
     return ValueError("a preview can only be read")
