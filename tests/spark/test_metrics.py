@@ -1,0 +1,131 @@
+"""Metrics as Prometheus scrapes them."""
+
+from __future__ import annotations
+
+import time
+import urllib.request
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from headwater import Files, Job, Memory
+from headwater.checkpoint.files import LocalFiles
+from headwater.checkpoint.progress_log import ProgressRecord, read_progress
+from headwater.core.errors import SetupProblem, UsageProblem
+from headwater.spark.metrics import JobMetrics, MetricsServer, parse_address
+from headwater.spark.recording import lag_rows, record_of_batch
+
+SECONDS, TOTAL = "_seconds", "_total"
+
+
+def scrape(server: MetricsServer) -> dict[str, dict[tuple[str, ...], float]]:
+    """By sample name, then by the values of its labels."""
+    with urllib.request.urlopen(server.url, timeout=60) as answer:
+        text = answer.read().decode()
+    found: dict[str, dict[tuple[str, ...], float]] = {}
+    for family in text_string_to_metric_families(text):
+        assert family.documentation, f"{family.name} has no help"
+        for sample in family.samples:
+            found.setdefault(sample.name, {})[tuple(sample.labels.values())] = sample.value
+    return found
+
+
+def record(number: int, **values: object) -> ProgressRecord:
+    return ProgressRecord(batch_id=number, at_ms=1_700_000_000_000, **values)  # type: ignore[arg-type]
+
+
+def test_counters_add_up_and_gauges_are_the_last() -> None:
+    """Rows, dropped and malformed records are sums over batches; rates, state and lag are those of the last one."""
+    metrics = JobMetrics("job-1")
+    with MetricsServer(metrics, "0") as server:
+        metrics.add(record(0, input_rows=10, dropped=2, malformed=1, state_rows=5, lag_rows=7, duration_ms=300))
+        metrics.add(record(1, input_rows=4, dropped=1, state_rows=6, lag_rows=0, duration_ms=1500, input_rate=2.5))
+        found = scrape(server)
+    job = ("job-1",)
+    assert found["headwater_batches_total"][job] == 2
+    assert found["headwater_input_rows_total"][job] == 14
+    assert found["headwater_dropped_rows_total"][job] == 3
+    assert found["headwater_malformed_records_total"][job] == 1
+    assert found["headwater_state_rows"][job] == 6
+    assert found["headwater_kafka_lag_records"][job] == 0
+    assert found["headwater_input_rows_per_second"][job] == 2.5
+    assert found["headwater_last_batch_id"][job] == 1
+    assert found["headwater_batch_duration_seconds_count"][job] == 2
+    assert found["headwater_batch_duration_seconds_sum"][job] == pytest.approx(1.8)
+
+
+def test_what_is_not_known_is_not_told() -> None:
+    """A job without state, watermark or Kafka has no such series: a zero would be a lie."""
+    metrics = JobMetrics("job-1")
+    with MetricsServer(metrics, "0") as server:
+        metrics.add(record(0))
+        found = scrape(server)
+    assert not {"headwater_state_rows", "headwater_watermark_lag_seconds", "headwater_kafka_lag_records"} & found.keys()
+
+
+def test_watermark_lag_grows_with_the_clock() -> None:
+    """Between batches the watermark stands and the lag goes on, so that an alert sees a stream that hangs."""
+    metrics = JobMetrics("job-1")
+    with MetricsServer(metrics, "0") as server:
+        metrics.add(record(0, watermark_ms=int(time.time() * 1000) - 60_000))
+        first, second = (scrape(server)["headwater_watermark_lag_seconds"][("job-1",)] for _ in range(2))
+    assert 60 <= first <= second
+
+
+def test_port_that_is_taken_is_a_short_message() -> None:
+    """The port is asked for before Spark starts; the refusal says what to do."""
+    with MetricsServer(JobMetrics("a"), "0") as server:
+        taken = server.url.rpartition(":")[2].partition("/")[0]
+        with pytest.raises(SetupProblem, match="metrics cannot be served"):
+            MetricsServer(JobMetrics("b"), taken)
+
+
+@pytest.mark.parametrize(("text", "expected"), [("9400", ("127.0.0.1", 9400)), ("0.0.0.0:9400", ("0.0.0.0", 9400))])
+def test_addresses(text: str, expected: tuple[str, int]) -> None:
+    """A bare port is on loopback."""
+    assert parse_address(text) == expected
+
+
+@pytest.mark.parametrize("text", ["", "x", "9400x", "99999", "-1", "host:"])
+def test_bad_addresses(text: str) -> None:
+    """What is no port is refused with an example."""
+    with pytest.raises(UsageProblem, match="is no port"):
+        parse_address(text)
+
+
+def test_lag_of_kafka_sources() -> None:
+    """Offsets come as text or as objects; sources that are not Kafka's have no lag."""
+    kafka = {"latestOffset": '{"visits":{"0":12,"1":5}}', "endOffset": {"visits": {"0": 10, "1": 5}}}
+    assert lag_rows([kafka]) == 2
+    assert lag_rows([kafka, {"latestOffset": "7", "endOffset": "5"}]) == 2
+    assert lag_rows([{"latestOffset": None, "endOffset": {"logOffset": 3}}]) is None
+
+
+def per_word(lines: DataFrame) -> DataFrame:
+    """Words counted."""
+    return lines.groupBy(F.col("word")).count()
+
+
+def test_real_batches_are_recorded_and_counted(headwater_spark: SparkSession, tmp_path: Path, drain: object) -> None:
+    """What Spark reports of real batches reaches the metrics, and the file beside the checkpoint that the page reads."""
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "1.json").write_text('{"word":"a"}\n{"word":"b"}\n{"word":"a"}\nno json\n')
+    source = Files(str(tmp_path / "in"), schema="word STRING")
+    job = Job("words", per_word, reads=source, writes=Memory("words_counted"), mode="complete", trigger="available-now")
+    batches = drain(job)  # type: ignore[operator]
+    checkpoint = LocalFiles(tmp_path / "checkpoint")
+    metrics = JobMetrics("words", checkpoint)
+    with MetricsServer(metrics, "0") as server:
+        for batch in batches:
+            metrics.add(record_of_batch(batch))
+        found = scrape(server)
+    assert found["headwater_input_rows_total"][("words",)] == 4
+    assert found["headwater_malformed_records_total"][("words",)] == 1
+    assert found["headwater_state_rows"][("words",)] == 2
+    assert found["headwater_rewindable_batches"][("words",)] == 0
+    assert ("words", "addBatch") in found["headwater_batch_phase_seconds"]
+    written = read_progress(checkpoint)
+    assert [written[number] for number in sorted(written)] == [record_of_batch(batch) for batch in batches]
