@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import time
 import urllib.request
 from pathlib import Path
@@ -17,8 +19,6 @@ from headwater.checkpoint.progress_log import ProgressRecord, read_progress
 from headwater.core.errors import SetupProblem, UsageProblem
 from headwater.spark.metrics import JobMetrics, MetricsServer, parse_address
 from headwater.spark.recording import lag_rows, record_of_batch
-
-SECONDS, TOTAL = "_seconds", "_total"
 
 
 def scrape(server: MetricsServer) -> dict[str, dict[tuple[str, ...], float]]:
@@ -129,3 +129,16 @@ def test_real_batches_are_recorded_and_counted(headwater_spark: SparkSession, tm
     assert ("words", "addBatch") in found["headwater_batch_phase_seconds"]
     written = read_progress(checkpoint)
     assert [written[number] for number in sorted(written)] == [record_of_batch(batch) for batch in batches]
+
+
+def test_dashboard_asks_only_for_metrics_that_there_are() -> None:
+    """Every name in the example dashboard is one that a job serves."""
+    dashboard = json.loads((Path(__file__).parents[2] / "docs/how-to/grafana-dashboard.json").read_text())
+    metrics = JobMetrics("job-1", None)
+    metrics.add(record(0, watermark_ms=1, state_rows=1, state_bytes=1, lag_rows=1, durations_ms={"addBatch": 1}))
+    with MetricsServer(metrics, "0") as server:
+        served = scrape(server).keys() | {"headwater_rewindable_batches"}
+    expressions = [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
+    asked = {name for expression in expressions for name in re.findall(r"headwater_\w+", expression)}
+    assert len(asked) >= 10
+    assert asked <= served
