@@ -18,7 +18,8 @@ pytestmark = pytest.mark.timeout(900)  # several JVMs, on a machine that may be 
 
 JOBS = '''
 from pathlib import Path
-from headwater import Console, Files, Job, Memory
+from headwater import Files, Job, Memory
+from pyspark.sql import functions as F
 
 NUMBERS = Files("in", schema="number INT", options={"maxFilesPerTrigger": "1"})
 
@@ -36,7 +37,7 @@ def gated(rows):
 
 def per_digit(rows):
     """Numbers by their last digit."""
-    return rows.selectExpr("number % 10 AS digit", "number").groupBy("digit").agg({"*": "count", "number": "sum"})
+    return rows.groupBy((F.col("number") % 10).alias("digit")).agg(F.count("*").alias("many"), F.sum("number").alias("sum"))
 
 GATED = Job("gated", gated, reads=NUMBERS, writes=Files("out", format="json"), per_batch=True)
 PER_DIGIT = Job("per-digit", per_digit, reads=NUMBERS, writes=Memory("totals"), mode="complete")
