@@ -17,6 +17,7 @@ from headwater.statefiles.records import (
     DELETE_RANGE,
     Records,
     detached,
+    no_records,
     parse_changelog,
     parse_plain,
     ranked,
@@ -98,7 +99,8 @@ class TargetStore:
                 deletes_too=not path.endswith((".zip", ".sst")),
             )
         if self.target.family is not None:
-            records = in_family(records, self.family_id(batch))
+            number = self.family_id(batch)
+            records = no_records() if number is None else in_family(records, number)
         return records
 
     def _parsed(self, path: str, batch: int, exact: Sequence[bytes] | None) -> list[Records]:
@@ -118,10 +120,14 @@ class TargetStore:
             raise broken_state(path, f"cannot be read: {error}") from None
 
     def _prefix(self, batch: int) -> bytes:
-        return b"" if self.target.family is None else self.family_id(batch).to_bytes(2, "little", signed=True)
+        number = None if self.target.family is None else self.family_id(batch)
+        return b"" if number is None else number.to_bytes(2, "little", signed=True)
 
-    def family_id(self, batch: int) -> int:
-        """The number before the keys of a column family. Snapshots say it; Spark writes one when a family is new."""
+    def family_id(self, batch: int) -> int | None:
+        """The number before the keys of a column family; None when the store has no such family (yet).
+
+        Snapshots say it, and Spark writes one whenever a family is new.
+        """
         snapshots, version = self._snapshots, version_written_by(BatchId(batch))
         nearest = sorted(snapshots, key=lambda held: (held > version, abs(held - version)))
         for held in nearest:
@@ -129,7 +135,9 @@ class TargetStore:
                 number = self._families(name).get(self.target.family or "")
                 if number is not None:
                     return number
-        raise unknown_format(self.key.folder, f"has no snapshot that names the column family {self.target.family!r}")
+        if not snapshots:
+            raise unknown_format(self.key.folder, "has no snapshot, which alone would name its column families")
+        return None
 
     @cached_property
     def _snapshots(self) -> dict[int, list[str]]:
