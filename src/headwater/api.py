@@ -93,6 +93,8 @@ class Checkpoint:
         from headwater.timemachine.rewind import plan_rewind  # noqa: PLC0415
 
         folder = str(sink) if sink is not None else read_job_record(self.files).sink_folder
+        if folder and "://" not in folder:
+            folder = str(Path(folder).absolute())  # the journal is read from elsewhere, too
         return plan_rewind(
             self.files,
             to=None if to is None else self.resolve(to),

@@ -114,6 +114,7 @@ def test_an_interrupted_rewind_is_found_and_ended(
             ran = command(*verb, "--yes")
             assert (ran.status, "error[interrupted-operation]" in ran.err) == (15, True), verb
             assert "--resume" in ran.err
+        assert "was cut short" in command("log", path).err
         assert command("fsck", path).status == 1
         ran = command("rewind", path, how)
         assert ran.status == 0, ran.err

@@ -34,9 +34,9 @@ def late(
     """
     from headwater.checkpoint import revisions
     from headwater.checkpoint.history import History
-    from headwater.checkpoint.locate import open_checkpoint
+    from headwater.cli.opening import open_to_read
 
-    files = open_checkpoint(checkpoint)
+    files = open_to_read(checkpoint)
     history = History(files)
     chosen = recorded_job(files, job, source, settings)
     wanted = (

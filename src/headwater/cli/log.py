@@ -38,10 +38,10 @@ def log(
     Example: headwater log browser-stats-stateful -n 20
     """
     from headwater.checkpoint.history import History
-    from headwater.checkpoint.locate import open_checkpoint
     from headwater.checkpoint.revisions import time_ms
+    from headwater.cli.opening import open_to_read
 
-    files = open_checkpoint(checkpoint)
+    files = open_to_read(checkpoint)
     since_ms = time_ms(since, not_after_ms=time.time_ns() // 1_000_000) if since else None
     batches = History(files).batches(last=number, since_ms=since_ms)
     printer = _Printer(as_json=as_json)

@@ -22,8 +22,10 @@ def show(
     """
     from headwater.api import Checkpoint
     from headwater.checkpoint.batch_files import files_of
+    from headwater.cli.opening import tell_of_interruption
 
     opened = Checkpoint(checkpoint)
+    tell_of_interruption(opened.files)
     history = opened.history
     found = history.batch(opened.resolve(batch, history=history))
     files = files_of(history, found)

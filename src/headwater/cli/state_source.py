@@ -20,10 +20,10 @@ class StateSource:
 
     def __init__(self, checkpoint: str, engine: str) -> None:
         from headwater.checkpoint.history import History
-        from headwater.checkpoint.locate import open_checkpoint
+        from headwater.cli.opening import open_to_read
         from headwater.statefiles.reader import StateReader
 
-        self.files = open_checkpoint(checkpoint)
+        self.files = open_to_read(checkpoint)
         self.history = History(self.files)
         self.reader = StateReader(self.files)
         self._engine = engine

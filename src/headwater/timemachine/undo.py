@@ -84,6 +84,7 @@ def plan_undo(files: Files, *, sink: Files | None = None, drop_newer: bool = Fal
     refuse_if_pending(files)
     entry = find_undo(files)
     done = entry.change
+    sink = sink if done.sink is not None else None
     history = History(files)
     next_batch = None if done.verb == "repair" else (0 if done.to is None else done.to + 1)
     newer = () if next_batch is None else _newer_batches(history, done, next_batch)

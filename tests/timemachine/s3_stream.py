@@ -1,0 +1,89 @@
+"""A stream on an object store, rewound there: runs in a process of its own, because it needs other jars.
+
+    python s3_stream.py ENDPOINT
+
+Prints one JSON object: what was in the sink and in the state at each stage.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from headwater.checkpoint.files import open_files
+from headwater.checkpoint.history import History
+from headwater.spark.session import start_session
+from headwater.spark.state_stores import unload_state_stores
+from headwater.statefiles.read import state_rows
+from headwater.timemachine.rewind import plan_rewind
+from headwater.timemachine.undo import plan_undo
+
+ROOT = "s3a://headwater-tests/rewind"
+SCHEMA = "user STRING, at TIMESTAMP"
+
+
+def main(endpoint: str) -> dict[str, Any]:
+    from pyspark.sql import functions as F
+
+    conf = {
+        "spark.hadoop.fs.s3a.endpoint": endpoint,
+        "spark.hadoop.fs.s3a.path.style.access": "true",
+        "spark.hadoop.fs.s3a.access.key": "test",
+        "spark.hadoop.fs.s3a.secret.key": "test",
+        "spark.sql.shuffle.partitions": "1",
+        "spark.sql.streaming.stateStore.minDeltasForSnapshot": "2",
+        "spark.sql.streaming.stateStore.maintenanceInterval": "200ms",
+        "spark.sql.streaming.fileSource.log.compactInterval": "2",
+        "spark.sql.streaming.fileSink.log.compactInterval": "2",
+        "spark.sql.streaming.noDataMicroBatches.enabled": "false",
+    }
+    log = Path(tempfile.mkdtemp()) / "spark.log"
+    spark = start_session("s3", master="local[2]", conf=conf, jars=("s3",), log=log)
+    place = f"{ROOT}/{{}}".format
+    checkpoint = open_files(place("checkpoint").replace("s3a", "s3"))
+    sink = open_files(place("sink").replace("s3a", "s3"))
+
+    def feed(number: int) -> None:
+        rows = [(f"user {nth}", f"2024-05-01T10:{number * 10 + nth:02d}:00Z") for nth in range(3)]
+        frame = spark.createDataFrame(rows, "user STRING, at STRING").coalesce(1)
+        frame.write.mode("append").json(place("input"))
+
+    def run(files_per_batch: int, name: str = "") -> dict[str, Any]:
+        rows = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", files_per_batch).json(place("input"))
+        windows = rows.withWatermark("at", "5 minutes").groupBy(F.window("at", "5 minutes"), "user").count()
+        writer = windows.writeStream.outputMode("append").trigger(availableNow=True).format("json")
+        writer.option("checkpointLocation", place(f"checkpoint{name}")).start(place(f"sink{name}")).awaitTermination()
+        unload_state_stores(spark)
+        return look(name)
+
+    def look(name: str = "") -> dict[str, Any]:
+        files = open_files(place(f"checkpoint{name}").replace("s3a", "s3"))
+        found = spark.read.json(place(f"sink{name}")).select(F.to_json(F.struct("*"))).collect()
+        return {
+            "last": History(files).last_committed,
+            "sink": sorted(row[0] for row in found),
+            "state": sorted(json.dumps(row, default=str, sort_keys=True) for row in state_rows(files)),
+        }
+
+    told = {}
+    for number in range(4):
+        feed(number)
+    told["first"] = run(1)
+    plan_rewind(checkpoint, to=1, sink=sink).apply()
+    told["again"] = run(1)
+    plan_rewind(checkpoint, to=1, replan=True, sink=sink).apply()
+    told["larger"] = run(2)
+    plan_undo(checkpoint, sink=sink, drop_newer=True).apply()
+    told["undone"] = look()
+    plan_rewind(checkpoint, to=None, replan=True, sink=sink).apply()
+    told["over"] = run(4)
+    told["calm"] = run(4, name="-calm")
+    spark.stop()
+    return told
+
+
+if __name__ == "__main__":
+    print(json.dumps(main(sys.argv[1])))
