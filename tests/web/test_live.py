@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import signal
+import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
+from prometheus_client.parser import text_string_to_metric_families
 
 from cli.commands import running
 from web.serving import Served, figure, go_to, opened, served, state_rows, summary
@@ -32,6 +34,7 @@ class Story:
     dropped_live: str
     status_live: str
     url_of_run: str
+    metrics: str
 
 
 def key_of(row: dict[str, Any]) -> tuple[str, str]:
@@ -65,11 +68,12 @@ def story(tmp_path_factory: pytest.TempPathFactory, browser: Browser) -> Iterato
     (folder / "visits").mkdir()
     checkpoint, states = folder / "browser-stats", golden_states()
     source = f"files:{folder}/visits?format=json&maxFilesPerTrigger=1"
-    command = ["run", "browser-stats-stateful", "--source", source, "--sink", "console:", "--ui"]
+    command = ["run", "browser-stats-stateful", "--source", source, "--sink", "console:", "--ui", "--metrics", "0"]
     with served(checkpoint, "--port", 0, "--wait") as page_of, opened(browser, page_of.url) as page:
         expect(page.get_by_text("Waiting for a checkpoint")).to_be_visible()
         with running(folder, *command, "--checkpoint", str(checkpoint)) as job:
             url = job.wait_for("page: ").split()[1]
+            metrics_url = job.wait_for("metrics: ").split()[1]
             seen, batch = [], -1
             for number, step in enumerate(json.loads(GOLDEN.read_text())["steps"]):
                 feed(folder / "visits", number, step["send"])
@@ -82,10 +86,12 @@ def story(tmp_path_factory: pytest.TempPathFactory, browser: Browser) -> Iterato
             status = page.locator("[data-status]").inner_text()
             with opened(browser, url) as own:
                 expect(figure(own, "Last batch")).to_have_text(str(batch))
+            with urllib.request.urlopen(metrics_url, timeout=60) as answer:
+                metrics = answer.read().decode()
             job.signal_group(signal.SIGTERM)
             assert job.end() == 0, job.errors
         expect(page.locator("[data-status]")).to_have_text("no query running")
-    yield Story(checkpoint, states, seen, dropped, status, url)
+    yield Story(checkpoint, states, seen, dropped, status, url, metrics)
 
 
 @pytest.fixture
@@ -115,6 +121,22 @@ def test_batches_appear_while_the_job_runs(story: Story) -> None:
 def test_run_serves_its_own_page(story: Story) -> None:
     """`run --ui` prints a URL with a token, and its page showed the same batches."""
     assert "/?token=" in story.url_of_run
+
+
+def test_run_serves_metrics(story: Story) -> None:
+    """`run --metrics` counts the very batches, rows and late records of the golden file."""
+    samples = {
+        sample.name: sample.value
+        for family in text_string_to_metric_families(story.metrics)
+        for sample in family.samples
+        if sample.labels.get("job") == "browser-stats-stateful"
+    }
+    assert samples["headwater_batches_total"] == len(story.states)
+    assert samples["headwater_input_rows_total"] == 9
+    assert samples["headwater_dropped_rows_total"] == 2
+    assert samples["headwater_state_rows"] == 1
+    assert samples["headwater_watermark_timestamp_seconds"] == 1_728_209_400
+    assert "headwater_rewindable_batches" in samples
 
 
 def test_slider_shows_the_golden_states(story: Story, read_only: Served, browser: Browser) -> None:
@@ -199,11 +221,12 @@ def test_rewind_with_typed_confirmation_and_undo(copy: Path, browser: Browser) -
 
 
 def test_rewind_is_refused_where_it_cannot_be_right(copy: Path, browser: Browser) -> None:
-    """What the command line refuses, the page refuses in the same words."""
+    """State that is gone is told of, and what the command line refuses, the page refuses in the same words."""
     for file in (copy / "state").rglob("5.changelog"):
         file.unlink()
     with served(copy, "--port", 0, "--allow-changes") as page_of, opened(browser, page_of.url) as page:
-        go_to(page, 4)
+        go_to(page, 4, has_state=False)
+        expect(page.locator(".hw-state [role=alert]")).to_contain_text("5.changelog")
         page.locator("[data-action=rewind]").click()
         expect(page.locator(".hw-dialog [role=alert]")).to_contain_text("cannot rewind to batch 4")
         page.locator("[data-action=close]").click()

@@ -36,6 +36,7 @@ KIND_WORDS: dict[Kind, str] = {
     "rewound": "rewound",
 }
 TEXT, LINE = "#8592a6", "rgba(133,146,166,0.18)"
+DAY_MS = 86_400_000
 Options = dict[str, Any]
 
 
@@ -108,7 +109,7 @@ def event_time(found: Sequence[Point]) -> Options:
     options = _chart(
         found,
         [
-            _line("clock", GREY, [point.at_ms for point in found], dashed=True),
+            _line("clock", GREY, [_clock(point) for point in found], dashed=True),
             _line("newest event", BLUE, [point.event_time_ms for point in found]),
             _line("watermark", AMBER, [point.watermark_ms for point in found], area=False, width=2.4),
         ],
@@ -117,8 +118,17 @@ def event_time(found: Sequence[Point]) -> Options:
     options["tooltip"][":valueFormatter"] = (
         "v => v == null ? '-' : new Date(v).toISOString().replace('T', ' ').slice(0, 19)"
     )
-    options["yAxis"][0]["axisLabel"] |= {":formatter": "v => new Date(v).toISOString().slice(11, 19)"}
+    known = [time for point in found for time in (point.event_time_ms, point.watermark_ms) if time is not None]
+    piece = "slice(5, 16).replace('T', ' ')" if known and max(known) - min(known) > DAY_MS else "slice(11, 19)"
+    options["yAxis"][0]["axisLabel"] |= {":formatter": f"v => new Date(v).toISOString().{piece}"}
     return options
+
+
+def _clock(point: Point) -> int | None:
+    """Left out for data of long ago: on one axis with the clock everything else would be a flat line."""
+    event = point.event_time_ms if point.event_time_ms is not None else point.watermark_ms
+    near = event is not None and point.at_ms is not None and abs(point.at_ms - event) < DAY_MS
+    return point.at_ms if near else None
 
 
 def state_size(found: Sequence[Point]) -> Options:

@@ -17,6 +17,7 @@ from headwater.web.pieces import panel
 from headwater.web.watch import Snapshot
 
 RANGES = {"60": 60, "300": 300, "all": 10**9}
+FOR_THE_STORY = 400
 UNKNOWN = "Known for batches that ran under headwater run."
 
 
@@ -57,7 +58,6 @@ class Overview:
 
     def update(self, snapshot: Snapshot, selected: int | None, forks: dict[int, str]) -> None:
         self._snapshot, self._selected, self._forks = snapshot, selected, forks
-        self._points = points(snapshot.batches, snapshot.progress, rewound(snapshot.journal))
         self._draw()
         self.tick()
 
@@ -73,7 +73,7 @@ class Overview:
             self._figures, figures(snapshot.batches, snapshot.progress, now_ms=now_ms, lag_rows=lag), strict=True
         ):
             shown.show(figure.name, figure.value, figure.about, alarming=figure.alarming)
-        story = watermark_story(self._points[-400:], now_ms, running=snapshot.lease is not None)
+        story = watermark_story(self._points[-FOR_THE_STORY:], now_ms, running=snapshot.lease is not None)
         self._event_time.say(story)
 
     def _choose_range(self, event: events.ValueChangeEventArguments[Any]) -> None:
@@ -85,7 +85,10 @@ class Overview:
             self._on_pick(self._shown[event.data_index].last)
 
     def _draw(self) -> None:
-        self._shown = bucketed(self._points[-RANGES[self._range] :])
+        snapshot, wished = self._snapshot, RANGES[self._range]
+        recent = snapshot.batches[-max(wished, FOR_THE_STORY) :]
+        self._points = points(recent, snapshot.progress, rewound(snapshot.journal))
+        self._shown = bucketed(self._points[-wished:])
         shown = [point for point in self._shown if point.kind != "rewound"]
         self._draw_timeline()
         self._rows.draw(charts.input_rows(shown))

@@ -1,0 +1,113 @@
+"""The demo, as a user starts it and ends it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from broker_support import HEADWATER, free_port, headwater
+
+pytestmark = pytest.mark.timeout(900)  # two brokers and two Sparks, on a machine that may be busy
+DEADLINE_SECONDS = 400.0
+
+
+@contextmanager
+def demo(folder: Path, port: int) -> Iterator[subprocess.Popen[str]]:
+    process = subprocess.Popen(
+        [HEADWATER, "demo", "--port", str(port)],
+        cwd=folder,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        yield process
+    finally:
+        with suppress(ProcessLookupError):
+            process.kill()
+        process.wait()
+
+
+def pids(folder: Path) -> dict[str, int]:
+    """The processes that a demo has started, as it wrote them down."""
+    found = {}
+    for record in (folder / ".headwater/demo/processes").glob("*.json"):
+        found[record.stem] = int(json.loads(record.read_text())["pid"])
+    with suppress(OSError, ValueError):
+        broker = json.loads((folder / ".headwater/demo/kafka/broker.json").read_text())["pid"]
+        found |= {"broker": int(broker)} if broker else {}
+    return found
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def left_running(folder: Path) -> list[str]:
+    """Every process that was started in the demo's folder or names it, whoever its parent is."""
+    found = []
+    for place in Path("/proc").iterdir():
+        if place.name.isdigit() and int(place.name) != os.getpid():
+            with suppress(OSError):
+                words = (place / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+                if is_alive(int(place.name)) and (str(folder) in words or (place / "cwd").readlink() == folder):
+                    found.append(words)
+    return found
+
+
+def test_demo_starts_stops_and_cleans_up_after_one_that_was_killed(tmp_path: Path) -> None:
+    """A killed demo leaves processes, which the next one ends before it starts clean; Ctrl-C leaves nothing behind."""
+    if not Path("/proc/self/stat").exists():
+        pytest.skip("looks for left processes in /proc, which this system does not have")
+    port = free_port()
+    with demo(tmp_path, port) as killed:
+        deadline = time.monotonic() + DEADLINE_SECONDS
+        while {"generator", "job", "page", "broker"} - pids(tmp_path).keys():
+            assert killed.poll() is None, killed.communicate()
+            assert time.monotonic() < deadline
+            os.sched_yield()
+        left = pids(tmp_path)
+        killed.kill()
+    assert all(is_alive(pid) for pid in left.values())
+    (tmp_path / ".headwater/demo/mark").write_text("from the first demo")
+
+    with demo(tmp_path, port) as second:
+        assert second.stderr is not None and second.stdout is not None
+        told = second.stderr.readline()
+        assert "stopped what an earlier demo had left running" in told
+        assert not any(is_alive(pid) for pid in left.values())
+        said = [second.stdout.readline() for _ in range(5)]
+        text = "".join(said)
+        assert "browser-stats-stateful is running" in text
+        assert "headwater rewind .headwater/demo/browser-stats" in text
+        assert not (tmp_path / ".headwater/demo/mark").exists()
+
+        url = next(word for word in text.split() if word.startswith("http://127.0.0.1:"))
+        with urllib.request.urlopen(url, timeout=60) as page:
+            assert page.status == 200
+        log = headwater("log", ".headwater/demo/browser-stats", "--json", cwd=tmp_path)
+        assert json.loads(log.stdout.splitlines()[0])["status"] == "committed"
+        rows = headwater("state", ".headwater/demo/browser-stats", "--json", cwd=tmp_path)
+        assert "browser" in json.loads(rows.stdout.splitlines()[0])["key"]
+        another = headwater("demo", cwd=tmp_path)
+        assert another.returncode == 11 and "a demo already runs" in another.stderr
+
+        os.kill(second.pid, signal.SIGINT)
+        _, errors = second.communicate(timeout=DEADLINE_SECONDS)
+        assert second.returncode == 0, errors
+        assert "nothing is left running" in errors
+    assert left_running(tmp_path) == []

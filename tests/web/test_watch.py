@@ -1,0 +1,117 @@
+"""A checkpoint looked at again and again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, expect
+
+from corpus_support import CorpusCheckpoint, load
+from headwater.checkpoint.files import LocalFiles
+from headwater.checkpoint.locate import open_checkpoint
+from headwater.checkpoint.progress_log import ProgressRecord, ProgressWriter
+from headwater.timemachine.rewind import plan_rewind
+from headwater.web.watch import Watched
+from web.serving import figure, opened, served
+
+Corpus = Callable[[str], CorpusCheckpoint]
+
+
+def watched(path: Path) -> Watched:
+    found = Watched("name", lambda: open_checkpoint(str(path)))
+    found.look()
+    return found
+
+
+def add_batch(path: Path, number: int, *, commit: bool = True) -> None:
+    about = {"batchWatermarkMs": 1_000 * number, "batchTimestampMs": 60_000 + 1_000 * number, "conf": {}}
+    offsets = {"visits": {"0": 10 * number}}
+    (path / "offsets").mkdir(parents=True, exist_ok=True)
+    (path / "commits").mkdir(exist_ok=True)
+    (path / "offsets" / str(number)).write_text(f"v1\n{json.dumps(about)}\n{json.dumps(offsets)}")
+    if commit:
+        (path / "commits" / str(number)).write_text('v1\n{"nextBatchWatermarkMs":0}')
+
+
+def test_new_batch_is_seen(tmp_path: Path) -> None:
+    """A look finds what came since the last one, planned first and then committed; without news nothing moves."""
+    add_batch(tmp_path, 0)
+    found = watched(tmp_path)
+    assert [batch.status for batch in found.snapshot.batches] == ["committed"]
+    version = found.snapshot.version
+    found.look()
+    assert found.snapshot.version == version
+    add_batch(tmp_path, 1, commit=False)
+    found.look()
+    assert [batch.status for batch in found.snapshot.batches] == ["committed", "planned"]
+    add_batch(tmp_path, 1)
+    found.look()
+    assert [batch.status for batch in found.snapshot.batches] == ["committed", "committed"]
+    assert found.snapshot.batches[1].rows == 10
+
+
+def test_progress_is_seen_without_a_new_batch(tmp_path: Path) -> None:
+    """Spark reports a batch after its commit; the report alone is news."""
+    add_batch(tmp_path, 0)
+    found = watched(tmp_path)
+    ProgressWriter(LocalFiles(tmp_path)).add(ProgressRecord(batch_id=0, at_ms=60_000, dropped=3))
+    ProgressWriter(LocalFiles(tmp_path)).add(ProgressRecord(batch_id=9, at_ms=60_000, dropped=3))
+    found.look()
+    assert list(found.snapshot.progress) == [0]
+    assert found.snapshot.progress[0].dropped == 3
+
+
+def test_checkpoint_that_comes_later(tmp_path: Path) -> None:
+    """A place without a checkpoint is a problem to show, until there is one."""
+    found = watched(tmp_path / "later")
+    assert found.snapshot.problem is not None and found.snapshot.problem.code == "no-checkpoint"
+    add_batch(tmp_path / "later", 0)
+    found.look()
+    assert found.snapshot.problem is None
+    assert len(found.snapshot.batches) == 1
+
+
+@pytest.mark.parametrize("name", ["aggregation-changelog", "aggregation-hdfs"])
+def test_state_that_is_pruned_cannot_be_rewound_to_any_more(tmp_path: Path, name: str) -> None:
+    """What a batch was when it was first seen is not kept for ever: its state may have gone since."""
+    path = load(name, tmp_path).path
+    found = watched(path)
+    reachable = [batch.batch_id for batch in found.snapshot.batches if batch.can_rewind_to]
+    assert len(reachable) > 2
+    gone = reachable[0] + 1
+    for file in (path / "state").rglob(f"{gone}.*"):
+        file.unlink()
+    (path / "commits" / "news").write_text("")
+    found.look()
+    assert reachable[0] not in [batch.batch_id for batch in found.snapshot.batches if batch.can_rewind_to]
+
+
+def test_rewind_is_seen(tmp_path: Path) -> None:
+    """After a rewind the batches and the journal are as they are then."""
+    path = load("aggregation-changelog", tmp_path).path
+    found = watched(path)
+    to = [batch.batch_id for batch in found.snapshot.batches if batch.can_rewind_to][-3]
+    plan_rewind(LocalFiles(path), to=to).apply()
+    found.look()
+    assert found.snapshot.committed[-1] == to
+    assert [entry.change.verb for entry in found.snapshot.journal] == ["rewind"]
+
+
+def test_ten_thousand_batches_and_a_switch(tmp_path: Path, corpus: Corpus, browser: Browser) -> None:
+    """A long history opens in few points, on a narrow screen without scrolling sideways; one can change the checkpoint."""
+    many = tmp_path / "many"
+    for number in range(10_000):
+        add_batch(many, number)
+    few = corpus("aggregation-changelog").path
+    with served(many, few, "--port", 0) as page_of, opened(browser, page_of.url, width=390, dark=True) as page:
+        expect(figure(page, "Last batch")).to_have_text("9999")
+        page.get_by_role("button", name="all").click()
+        expect(page.locator(".hw-timeline svg").get_by_text("0\u201341", exact=True)).to_be_visible()
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390
+        page.get_by_role("combobox", name="checkpoint").click()
+        page.get_by_role("option", name=few.name).click()
+        newest = max(int(file.name) for file in (few / "offsets").iterdir() if file.name.isdigit())
+        expect(figure(page, "Last batch")).to_have_text(str(newest))
