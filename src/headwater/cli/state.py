@@ -85,8 +85,8 @@ def state(
 
         _show_table(state_sql.sql(answers[0], sql), form, out, limit)
         return
-    for answer in answers:
-        _show(answer, batch, form, out, limit, alone=len(answers) == 1)
+    for number, answer in enumerate(answers):
+        _show(answer, batch, form, out, limit, more=number > 0)
 
 
 def key_texts(given: list[str]) -> dict[str, str]:
@@ -100,7 +100,7 @@ def key_texts(given: list[str]) -> dict[str, str]:
     return asked
 
 
-def _show(answer: StateAnswer, batch: int, form: Format, out: Path | None, limit: int | None, *, alone: bool) -> None:
+def _show(answer: StateAnswer, batch: int, form: Format, out: Path | None, limit: int | None, *, more: bool) -> None:
     if form == Format.table:
         _show_rows(answer, batch, limit)
         return
@@ -108,7 +108,7 @@ def _show(answer: StateAnswer, batch: int, form: Format, out: Path | None, limit
     if form == Format.json:
         from headwater.views.state_lines import state_lines
 
-        _write_text(state_lines(shown), out, more=not alone)
+        _write_text(state_lines(shown), out, more=more)
     else:
         _write_file(shown.flat(), form, out)
 

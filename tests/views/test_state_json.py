@@ -1,0 +1,106 @@
+"""State as JSON text."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+
+import pyarrow as pa
+import pytest
+
+from headwater.statefiles.sqltypes import Array, Atomic, Interval, Map, SqlType, Struct, arrow_type, parse_type
+from headwater.views.state_json import json_texts
+from headwater.views.state_words import calendar_interval, clock_time, interval
+
+
+def texts(kind: SqlType, values: list[object]) -> list[str]:
+    found: list[str] = json_texts(kind, pa.array(values, arrow_type(kind))).to_pylist()
+    return found
+
+
+def test_texts_are_escaped() -> None:
+    """Quotes, backslashes and control characters come back from JSON as they went in."""
+    words = ['say "no"', "back\\slash", "line\nbreak", "\x01", "ünïcödé 🎉", "", None]
+    assert [json.loads(text) for text in texts(Atomic("string"), words)] == words
+
+
+def test_numbers_that_json_lacks() -> None:
+    """Not-a-number and the infinities are texts, as Spark writes them; whole doubles keep their point."""
+    assert texts(Atomic("double"), [float("nan"), float("inf"), -float("inf"), 1.0, 1e300, None]) == [
+        '"NaN"',
+        '"Infinity"',
+        '"-Infinity"',
+        "1.0",
+        "1E300",
+        "null",
+    ]
+
+
+def test_moments_have_milliseconds_and_a_zone() -> None:
+    """Microseconds are cut off, also before 1970, and years keep four digits."""
+    moments = [
+        datetime(2024, 5, 1, 10, 0, 0, 123_999, tzinfo=UTC),
+        datetime(1969, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC),
+        datetime(1, 1, 1, tzinfo=UTC),
+        None,
+    ]
+    assert texts(Atomic("timestamp"), moments) == [
+        '"2024-05-01T10:00:00.123Z"',
+        '"1969-12-31T23:59:59.999Z"',
+        '"0001-01-01T00:00:00.000Z"',
+        "null",
+    ]
+
+
+def test_far_years_keep_their_sign() -> None:
+    """A year of five digits has a plus sign, as Java prints it."""
+    held = pa.array([400_000_000_000_000_000], pa.int64()).cast(pa.timestamp("us", "UTC"))
+    assert json_texts(Atomic("timestamp"), held).to_pylist() == ['"+14645-06-30T15:06:40.000Z"']
+
+
+def test_nested_values() -> None:
+    """Structs, lists and maps nest, and a null inside is null."""
+    kind = parse_type(
+        {
+            "type": "struct",
+            "fields": [
+                {"name": "a", "type": {"type": "array", "elementType": "long"}},
+                {"name": "m", "type": {"type": "map", "keyType": "string", "valueType": "integer"}},
+            ],
+        }
+    )
+    assert isinstance(kind, Struct)
+    values = [{"a": [1, None], "m": [("x", 1), ("y", None)]}, {"a": None, "m": []}, None]
+    assert texts(kind, values) == ['{"a":[1,null],"m":{"x":1,"y":null}}', '{"a":null,"m":{}}', "null"]
+
+
+def test_slices_of_nested_values() -> None:
+    """A part of a longer array gives that part's texts."""
+    kind = Array(Map(Atomic("string"), Array(Atomic("long"))))
+    whole = pa.array([[[("a", [1])]], [], [[("b", [2, 3])], None], None], arrow_type(kind))
+    assert json_texts(kind, whole.slice(1, 3)).to_pylist() == ["[]", '[{"b":[2,3]},null]', "null"]
+
+
+@pytest.mark.parametrize(
+    ("units", "micros", "shown"),
+    [
+        ("day to second", 93_784_000_005, "INTERVAL '1 02:03:04.000005' DAY TO SECOND"),
+        ("day to second", -500_000, "INTERVAL '-0 00:00:00.5' DAY TO SECOND"),
+        ("hour to minute", 3_660_000_000, "INTERVAL '1:01' HOUR TO MINUTE"),
+        ("second", 61_000_000, "INTERVAL '61' SECOND"),
+    ],
+)
+def test_day_time_intervals(units: str, micros: int, shown: str) -> None:
+    """As Spark's ANSI intervals print."""
+    kind = Interval(months=False, units=units)
+    assert interval(pa.scalar(micros, pa.duration("us")).as_py(), kind) == shown
+
+
+def test_other_spans_and_times() -> None:
+    """Months, calendar intervals and times of day."""
+    months = pa.scalar((-11, 0, 0), pa.month_day_nano_interval()).as_py()
+    assert interval(months, Interval(months=True, units="year to month")) == "INTERVAL '-0-11' YEAR TO MONTH"
+    mixed = pa.scalar((14, -3, -1_500_000_000), pa.month_day_nano_interval()).as_py()
+    assert calendar_interval(mixed) == "1 years 2 months -3 days -1.5 seconds"
+    assert calendar_interval(pa.scalar((0, 0, 0), pa.month_day_nano_interval()).as_py()) == "0 seconds"
+    assert clock_time(36_496_239_000_000) == "10:08:16.239"
