@@ -50,6 +50,11 @@ class StateAnswer:
         return [json.loads(line) for line in self.precise_text]
 
     @property
+    def pairs(self) -> list[Any]:
+        """The rows with every object as a list of (name, value): Spark gives two sums of one query the same name."""
+        return [json.loads(line, object_pairs_hook=list) for line in self.text]
+
+    @property
     def question(self) -> str:
         """A short name for what was asked, for test ids and messages."""
         asked = self.state_var or self.join_side or ("timers" if self.timers else self.store_name)

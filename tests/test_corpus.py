@@ -2,23 +2,33 @@
 
 from __future__ import annotations
 
+import io
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from corpus_maker import queries
+from corpus_maker.__main__ import OLDER
+from corpus_maker.catalogue import cases, cases_of_other_versions
 from corpus_support import CorpusCheckpoint, as_memory_files, corpus_names, load
 from headwater.checkpoint.files import LocalFiles, walk
 
-OPERATORS_ON_EVERY_STORE = ("aggregation", "session", "dedup", "join")
-STORES = ("hdfs", "rocksdb", "changelog", "format2")
+CASES = [*cases(), *(case for version in OLDER for case in cases_of_other_versions(version))]
+OF_ONE_STORE = {
+    queries.aggregation,
+    queries.complete_aggregation,
+    queries.dedup,
+    queries.global_count,
+    queries.pandas_state,
+    queries.session,
+}
 
 
-def test_every_operator_has_a_checkpoint_on_every_store() -> None:
-    """The matrix of operators and state stores is complete; custom state needs RocksDB."""
-    wanted = {f"{operator}-{store}" for operator in OPERATORS_ON_EVERY_STORE for store in STORES}
-    wanted |= {f"custom-{store}" for store in STORES if store != "hdfs"}
-    assert wanted <= set(corpus_names())
+def test_the_archives_are_those_that_the_maker_writes() -> None:
+    """Every case of the catalogue has an archive, and no archive is left over from an older catalogue."""
+    assert corpus_names() == sorted(case.name for case in CASES)
 
 
 @pytest.mark.parametrize("name", corpus_names())
@@ -32,6 +42,19 @@ def test_spark_answered_about_every_committed_batch(corpus: Callable[[str], Corp
         assert any(answer.rows for answer in checkpoint.answers)
 
 
+@pytest.mark.parametrize("name", [case.name for case in CASES if case.query in OF_ONE_STORE])
+def test_answers_agree_with_the_progress_of_the_run(corpus: Callable[[str], CorpusCheckpoint], name: str) -> None:
+    """The reader's rows at a batch are as many as the query reported to be in its state after it."""
+    checkpoint = corpus(name)
+    answered = {answer.batch_id: len(answer.text) for answer in checkpoint.answers if answer.error is None}
+    reported = {
+        progress["batchId"]: progress["stateOperators"][0]["numRowsTotal"]
+        for progress in checkpoint.progress
+        if progress["stateOperators"]
+    }
+    assert answered == {batch: reported[batch] for batch in answered}
+
+
 def test_memory_files_hold_the_same_bytes(tmp_path: Path) -> None:
     """A checkpoint in memory and the same one unpacked have the same paths and bytes."""
     checkpoint = load("aggregation-changelog", tmp_path)
@@ -40,15 +63,19 @@ def test_memory_files_hold_the_same_bytes(tmp_path: Path) -> None:
     assert as_memory_files("aggregation-changelog").contents == unpacked
 
 
-@pytest.mark.parametrize("name", corpus_names("aggregation"))
-def test_answers_agree_with_the_progress_of_the_run(corpus: Callable[[str], CorpusCheckpoint], name: str) -> None:
-    """The reader's row count at a batch is the number of state rows that the query reported after it."""
-    checkpoint = corpus(name)
-    reported = {
-        progress["batchId"]: progress["stateOperators"][0]["numRowsTotal"]
-        for progress in checkpoint.progress
-        if progress["stateOperators"]
-    }
-    answered = {answer.batch_id: len(answer.text) for answer in checkpoint.answers if answer.error is None}
-    assert answered
-    assert answered == {batch: reported[batch] for batch in answered}
+def test_unpacked_files_keep_the_times_that_spark_gave_them(tmp_path: Path) -> None:
+    """Commit files come back in the order in which they were written."""
+    commits = (load("aggregation-changelog", tmp_path).path / "commits").iterdir()
+    by_time = sorted((file for file in commits if file.name.isdigit()), key=lambda file: file.stat().st_mtime_ns)
+    assert [int(file.name) for file in by_time] == list(range(len(by_time)))
+
+
+@pytest.mark.parametrize("name", corpus_names())
+def test_no_path_of_the_maker_leaks_into_an_archive(name: str) -> None:
+    """A checkpoint knows the neutral place where it was made and no folder of the person who made it."""
+    here = str(Path(__file__).resolve().parents[1]).encode()
+    for path, data in as_memory_files(name).contents.items():
+        assert here not in data, path
+        if path.endswith(".zip"):
+            with zipfile.ZipFile(io.BytesIO(data)) as held:
+                assert not any(here in held.read(member) for member in held.namelist()), path

@@ -1,4 +1,4 @@
-"""Rebuild the corpus: `PYTHONPATH=tests .venv/bin/python -m corpus_maker`, which takes about half an hour.
+"""Rebuild the corpus: `make corpus`, or `.venv/bin/python -m tests.corpus_maker`, which takes about half an hour.
 
 Runs every case of `catalogue.py` on the PySpark that this Python has, in one JVM, and writes
 `tests/corpus/<name>.tar.xz`. Names, uuids and times of day differ from run to run; rows do not.
@@ -88,7 +88,8 @@ def _arguments() -> argparse.Namespace:
 def _session(with_kafka: bool) -> Any:
     from pyspark.sql import SparkSession
 
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(TESTS), os.environ.get("PYTHONPATH")]))
+    found_by_workers = [str(TESTS.parent), str(TESTS), os.environ.get("PYTHONPATH", "")]
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, found_by_workers))
     os.environ["TZ"] = "UTC"
     os.environ["PYSPARK_PYTHON"] = sys.executable
     builder = (
