@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from models import DAY_MS, WEEK_MS, date_of, sessions, weekly_totals
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from splits import ModelBatch, Record, Split, last_by_key, modelled, static, streamed
+from splits import Record, Split, last_by_key, modelled, static, streamed
 
 from golden import exact
 from headwater.core.times import iso_from_ms, ms_from_iso
@@ -147,23 +147,29 @@ def test_streaming_equals_batch(
     """Any split, with a restart, ends in what one batch over the records that were not late gives."""
     job = replace(load_job(case.job), settings=dict(case.settings))
     job = replace(job, mode=case.mode) if case.mode else job
+    late = 0
 
     @examples(case.examples)
     @given(splits(few_minutes))
     def check(split: Split[Record]) -> None:
+        nonlocal late
         emitted = streamed(headwater_spark, job, as_lines(split, case.line), tmp_path_factory.mktemp("oracle"))
+        fed = [one for run in split for records in run for one in records]
         if job.mode == "complete":
-            found = emitted[max(emitted)]
-            kept = [one for run in split for records in run for one in records]
+            found, kept = emitted[max(emitted)], fed
         else:
             found = last_by_key(emitted, case.key)
             batches = modelled(split, delay_ms=case.delay_ms, compared_ms=case.compared_ms)
             kept = [one for batch in batches for one in batch.kept]
+        late += len(fed) - len(kept)
         records = static(headwater_spark, job, [case.line(one) for one in kept])
         expected = (case.batch or job)(records)
         assert exact(found) == exact(captured_rows(expected))
 
     check()
+    assert bool(late) == bool(case.delay_ms and job.mode != "complete"), (
+        "the cases have late records where there can be any"
+    )
 
 
 @pytest.mark.timeout(600)
@@ -236,6 +242,9 @@ def test_the_model_of_late_records() -> None:
     first, second, third, fourth = minutes
     split = [[[first], [second], [third]], [[fourth]]]
     batches = list(modelled(split, delay_ms=20 * MINUTE_MS, compared_ms=lambda one: one.at_ms))
-    assert [batch.kept for batch in batches] == [[first], [second], [third], [], []]
-    assert [batch.has_data for batch in batches] == [True, True, True, False, True]
-    assert isinstance(batches[0], ModelBatch)
+    assert [batch.kept for batch in batches] == [[first], [second], [third], []]
+    split = [[[first], [second]], [[third], [fourth]]]
+    batches = list(modelled(split, delay_ms=20 * MINUTE_MS, compared_ms=lambda one: one.at_ms))
+    assert [batch.kept for batch in batches] == [[first], [second], [], [], []]
+    assert [batch.has_data for batch in batches] == [True, True, False, True, True]
+    assert batches[2].watermark_ms == START_MS + 40 * MINUTE_MS

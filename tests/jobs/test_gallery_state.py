@@ -16,7 +16,7 @@ from splits import Record, Split, modelled, streamed
 from golden import exact
 from headwater import Console
 from headwater.core.errors import JobRefused
-from headwater.core.times import ms_from_iso
+from headwater.core.times import iso_from_ms, ms_from_iso
 from headwater.datagen.stream import FIXED_START_MS, RecordStream, Shares
 from headwater.jobs.gallery._durations import microseconds, milliseconds
 from headwater.jobs.loading import load_job
@@ -160,7 +160,7 @@ def test_three_forms_give_identical_sessions(
 
 
 def event_line(one: Record) -> str:
-    return json.dumps({"user": f"u{one.who}", "event_time": one.at_ms / 1000})
+    return json.dumps({"user": f"u{one.who}", "event_time": iso_from_ms(one.at_ms)})
 
 
 @pytest.mark.parametrize(
