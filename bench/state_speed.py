@@ -37,7 +37,8 @@ AIMS = {100_000: 15, 1_000_000: 6}
 SPARK = """
 import sys
 from pyspark.sql import SparkSession
-spark = SparkSession.builder.master("local[*]").config("spark.ui.enabled", "false").config("spark.driver.memory", "3g").getOrCreate()
+builder = SparkSession.builder.master("local[*]").config("spark.ui.enabled", "false").config("spark.driver.memory", "3g")
+spark = builder.getOrCreate()
 spark.streams.active
 spark.read.format("statestore").load(sys.argv[1]).write.format("noop").mode("overwrite").save()
 """
@@ -56,8 +57,9 @@ for number, (first, end) in enumerate([(0, keys), (keys - 500, keys + 500), (key
         F.timestamp_seconds(F.lit(1714557600) + (F.col("id") % 50) * 600).alias("at"),
         F.concat(F.lit("user-"), F.col("id").cast("string")).alias("user"))
     rows.coalesce(1).write.parquet(str(folder / "input" / str(number)))
-counted = (spark.readStream.schema("at timestamp, user string").option("maxFilesPerTrigger", 1).option("recursiveFileLookup", True)
-    .parquet(str(folder / "input")).withWatermark("at", "10 days").groupBy(F.window("at", "10 minutes"), "user")
+files = spark.readStream.schema("at timestamp, user string").option("maxFilesPerTrigger", 1)
+visits = files.option("recursiveFileLookup", True).parquet(str(folder / "input")).withWatermark("at", "10 days")
+counted = (visits.groupBy(F.window("at", "10 minutes"), "user")
     .agg(F.count("*").alias("visits"), F.max("at").alias("last")))
 query = counted.writeStream.outputMode("update").format("noop").option("checkpointLocation", str(folder / "checkpoint"))
 query.trigger(availableNow=True).start().awaitTermination()

@@ -13,6 +13,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from headwater.checkpoint.files import open_files
+from headwater.checkpoint.logs import CheckpointLogs
 from headwater.core.errors import CheckpointUnreadable, UsageProblem
 from headwater.jars.java import require_java
 from headwater.statefiles.answer import StateAnswer
@@ -72,7 +74,9 @@ def main() -> None:
     arguments = parser.parse_args()
     from headwater.spark.session import start_session, stop_session  # noqa: PLC0415  only this process needs Spark
 
-    spark = start_session("headwater-state", master="local[2]", jars=())
+    # Without this Spark refuses to read what it wrote with it.
+    conf = {"spark.sql.streaming.join.stateFormatV4.enabled": "true"}
+    spark = start_session("headwater-state", master="local[2]", jars=(), conf=conf)
     try:
         _ = spark.streams.active  # Spark's reader needs a coordinator that only this starts
         index = [
@@ -85,8 +89,9 @@ def main() -> None:
 
 
 def _frames(spark: Any, asked: dict[str, Any]) -> Iterator[tuple[dict[str, Any], Any]]:
+    join_format = _join_format(asked["location"], asked["batch"])
     for row in spark.read.format("state-metadata").option("batchId", asked["batch"]).load(asked["location"]).collect():
-        for store, var, options in _questions(row, asked["batch"]):
+        for store, var, options in _questions(row, join_format):
             about = {"operator_id": row.operatorId, "store": store, "var": var}
             if _fits(about, asked):
                 reader = spark.read.format("statestore").option("batchId", asked["batch"])
@@ -99,7 +104,12 @@ def _fits(about: dict[str, Any], asked: dict[str, Any]) -> bool:
     return all(asked[name] is None or asked[name] == held for name, held in names.items())
 
 
-def _questions(row: Any, batch: int) -> Iterator[tuple[str, str | None, dict[str, str]]]:  # noqa: ARG001
+def _join_format(location: str, batch: int) -> str | None:
+    entry = CheckpointLogs(open_files(location)).offsets.get(batch)
+    return entry.conf.get("spark.sql.streaming.join.stateFormatVersion") if entry else None
+
+
+def _questions(row: Any, join_format: str | None) -> Iterator[tuple[str, str | None, dict[str, str]]]:
     variables = json.loads(row.operatorProperties or "{}").get("stateVariables", []) if row.operatorProperties else []
     for variable in variables:
         name, timers = variable["stateName"], variable["stateVariableType"] == "TimerState"
@@ -108,7 +118,7 @@ def _questions(row: Any, batch: int) -> Iterator[tuple[str, str | None, dict[str
         return
     if row.operatorName == _JOIN and row.stateStoreName == "default":
         for side in ("left", "right"):
-            for kind in _JOIN_STORES[0]:
+            for kind in _JOIN_STORES[join_format == "4"]:
                 yield f"{side}-{kind}", None, {"storeName": f"{side}-{kind}"}
     else:
         yield row.stateStoreName, None, {"storeName": row.stateStoreName}

@@ -47,6 +47,7 @@ class StateReader:
         self.logs = CheckpointLogs(files)
         self.families: dict[str, Mapping[str, int]] = {}
         self._settings: dict[int, StoreSettings] = {}
+        self._stores: dict[tuple[int, str, int | None], list[StoreKey]] = {}
 
     @cached_property
     def committed(self) -> tuple[BatchId, ...]:
@@ -74,11 +75,14 @@ class StateReader:
 
     def stores(self, target: StateTarget, batch: int) -> list[StoreKey]:
         """The stores on disk, one for each partition, that hold a target as of a batch."""
-        return [
-            key
-            for key in self.logs.state.expected(self.settings(batch).partitions)
-            if key.operator_id == target.operator_id and key.store_name == target.folder_store
-        ]
+        asked = (target.operator_id, target.folder_store, self.settings(batch).partitions)
+        if asked not in self._stores:
+            self._stores[asked] = [
+                key
+                for key in self.logs.state.expected(asked[2])
+                if key.operator_id == target.operator_id and key.store_name == target.folder_store
+            ]
+        return self._stores[asked]
 
     def recipe(self, key: StoreKey, batch: int) -> Recipe:
         """The files to read for a store as of a batch; refused, with what can be read, when one is missing."""
