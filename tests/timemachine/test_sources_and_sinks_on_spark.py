@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.errors import PySparkException
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from broker_support import Broker
+from broker_support import Broker, headwater
 from headwater import Files, Job, Kafka, Postgres, Rate, Table
 from headwater.checkpoint.files import LocalFiles, open_files
 from headwater.checkpoint.history import History
@@ -227,10 +227,12 @@ def test_memory_in_complete_mode(headwater_spark: SparkSession, tmp_path: Path, 
 
 def test_kafka_to_kafka(headwater_spark: SparkSession, broker: Broker, run, tmp_path: Path) -> None:
     """Recorded offsets are read again and sent again; with other limits the totals are those of an undisturbed run."""
+    for topic in ("rewind_in", "rewind_out"):
+        assert headwater("topics", "create", topic, "--bootstrap", broker.bootstrap).returncode == 0
     broker.produce("rewind_in", *(json.dumps({"id": n, "word": f"word {n % 3}"}) for n in range(12)))
     source = Kafka(
         "rewind_in",
-        broker.bootstrap,
+        servers=broker.bootstrap,
         schema=SCHEMA,
         options={"maxOffsetsPerTrigger": "2", "startingOffsets": "earliest"},
     )
@@ -238,7 +240,7 @@ def test_kafka_to_kafka(headwater_spark: SparkSession, broker: Broker, run, tmp_
         "counts",
         count_words,
         reads=source,
-        writes=Kafka("rewind_out", broker.bootstrap),
+        writes=Kafka("rewind_out", servers=broker.bootstrap),
         mode="update",
         trigger="available-now",
     )
@@ -314,7 +316,7 @@ def test_spark_refuses_a_guarded_checkpoint(
         _dying_executor(stream.files).apply(plan_rewind(stream.files, to=3).change)
     before = sorted(path for path in stream.checkpoint.rglob("*"))
     for manager in both_file_managers:
-        with pytest.raises(PySparkException, match="headwater"):
+        with pytest.raises(Py4JJavaError, match="headwater_rewind_was_cut_short__run_headwater_fsck"):
             stream.run(**manager)
     assert sorted(path for path in stream.checkpoint.rglob("*")) == before, "Spark has changed nothing"
     Executor({"checkpoint": stream.files}).resume()

@@ -189,10 +189,14 @@ def refuse_if_pending(files: Files) -> None:
 
 
 def notice(change: Change) -> bytes:
-    """What stands in ``metadata`` while files move. It is no JSON, so that Spark cannot take it for an identity."""
+    """What stands in ``metadata`` while files move. It is no JSON, so that Spark cannot take it for an identity.
+
+    Spark's message shows the first word of it, so that word is a long one.
+    """
     return (
-        f"headwater: a {change.verb} of this checkpoint is not finished; run: headwater rewind CKPT --resume\n".encode()
-    )
+        f"headwater_{change.verb}_was_cut_short__run_headwater_fsck\n"
+        f"A {change.verb} of this checkpoint is not finished. To finish it: headwater rewind CKPT --resume\n"
+    ).encode()
 
 
 def _move(files: Files, source: str, target: str) -> None:

@@ -1,0 +1,83 @@
+"""``kill -9`` at random moments of the real command, on a real disk."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from broker_support import HEADWATER, headwater
+from corpus_support import load
+from headwater.checkpoint.files import LocalFiles
+from headwater.timemachine.journal import read_pending
+from timemachine.test_rewind_and_undo import bytes_of
+
+SEED = int(os.environ.get("SEED", "1"))
+ROUNDS = int(os.environ.get("KILLS", "40"))
+
+
+def contents(path: Path) -> dict[str, bytes]:
+    return {name: data for name, (data, _) in bytes_of(path).items() if not name.endswith(".headwater.tmp")}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_kill_9(tmp_path: Path) -> None:
+    """However a rewind or an undo is killed, resume and abort lead to the new and to the old checkpoint."""
+    dice = random.Random(SEED)
+    origin = load("join-changelog", tmp_path / "origin").path
+    rewound = tmp_path / "rewound"
+    shutil.copytree(origin, rewound)
+    rewind = ["rewind", "--to", "4", "--yes", "--allow-missing-input"]
+    assert headwater(rewind[0], rewound, *rewind[1:]).returncode == 0
+    old, new = contents(origin), contents(rewound)
+    assert old != new
+    started = time.monotonic()
+    headwater("log", rewound)
+    usual = time.monotonic() - started
+    interrupted = 0
+    for number in range(ROUNDS):
+        path = tmp_path / f"round {number}"
+        verb, before, after = dice.choice([(rewind, old, new), (["undo", "--yes"], new, old)])
+        shutil.copytree(origin if before is old else rewound, path)
+        process = subprocess.Popen(
+            [HEADWATER, verb[0], path, *verb[1:]], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        _kill_while_it_works(process, path, dice, usual)
+        pending = read_pending(LocalFiles(path))
+        if pending is None:
+            assert contents(path) in (before, after), f"round {number}, seed {SEED}"
+        else:
+            interrupted += 1
+            assert headwater("fsck", path).returncode == 1
+            way = dice.choice(["--resume", "--abort"])
+            ended = headwater("rewind", path, way)
+            if "already-done" in ended.stderr:
+                ended = headwater("rewind", path, "--resume")
+                way = "--resume"
+            assert ended.returncode == 0, ended.stderr
+            assert contents(path) == (after if way == "--resume" else before), f"round {number}, seed {SEED}"
+        shutil.rmtree(path)
+    print(f"kill -9: {ROUNDS} rounds, {interrupted} of them in the middle of a change, seed {SEED}")
+    assert interrupted
+
+
+def _kill_while_it_works(process: subprocess.Popen[bytes], path: Path, dice: random.Random, usual: float) -> None:
+    """Mostly in the few milliseconds in which files move, sometimes at any time."""
+    if dice.random() < 0.8:
+        deadline = time.monotonic() + 60
+        while (
+            not (path / "_headwater/pending.json").exists() and process.poll() is None and time.monotonic() < deadline
+        ):
+            pass
+        time.sleep(dice.random() * 0.02)
+    else:
+        time.sleep(dice.random() * usual)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
