@@ -81,8 +81,9 @@ def root_cause(error: Exception) -> str:
         return str(error).strip().partition("\n")[0] or type(error).__name__
     while cause.getCause() is not None:
         cause = cause.getCause()
-    text = TRAILING_STATE.sub("", CONDITION.sub("", str(cause.getMessage() or cause.toString()))).strip()
-    return text.splitlines()[0] if text else str(cause.getClass().getName())
+    text = TRAILING_STATE.sub("", CONDITION.sub("", str(cause.getMessage() or ""))).strip().partition("\n")[0]
+    # Some say no more than a name, and leave the rest to their class.
+    return text if " " in text else f"{cause.getClass().getSimpleName()}: {text}".removesuffix(": ")
 
 
 def _throwable(error: Exception | None) -> Any | None:

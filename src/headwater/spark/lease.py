@@ -15,8 +15,10 @@ from pyspark.sql import SparkSession
 
 from headwater.checkpoint.files import Files, LocalFiles
 from headwater.checkpoint.lease import HEARTBEAT_MS, LOCK, RECORD, Lease, live_lease, refuse_if_held
+from headwater.core.errors import CheckpointBusy
 
-GRACE_SECONDS = 10.0
+GONE = (Py4JError, OSError)
+LOCK_GRACE_SECONDS, RECORD_GRACE_SECONDS = 10.0, 3.0
 
 
 @contextmanager
@@ -35,30 +37,32 @@ def running_on(spark: SparkSession, files: Files, job: str) -> Iterator[None]:
     try:
         if handle.getChannel().tryLock() is None:
             refuse_if_held(files, _wish(job))
+            raise CheckpointBusy("checkpoint-busy", f"{_wish(job)}: another process was quicker", remedy="try again")
         files.write(RECORD, lease.to_bytes())
         yield
     finally:
-        with suppress(Py4JError, ConnectionError):  # a JVM that died has let go of the lock
+        with suppress(*GONE):  # a JVM that died has let go of the lock
             handle.close()
 
 
 def check_free(files: Files, job: str) -> None:
-    """Refuse when somebody works on the checkpoint. A predecessor that was just killed gets a moment to go away."""
-    _wait_for_predecessor(files)
-    refuse_if_held(files, _wish(job))
+    """Refuse when somebody works on the checkpoint. A predecessor that was just killed gets a moment to go away.
+
+    Its JVM notices within a second or so and then lets go of a lock. A record on an object store stays: there the
+    holder's death, where it can be seen from here, has to do.
+    """
+    locked = isinstance(files, LocalFiles)
+    deadline = time.monotonic() + (LOCK_GRACE_SECONDS if locked else RECORD_GRACE_SECONDS)
+    lease = live_lease(files)
+    while lease and not _is_alive(lease) and time.monotonic() < deadline:
+        time.sleep(0.1)
+        lease = live_lease(files)
+    if lease and (locked or _is_alive(lease)):
+        refuse_if_held(files, _wish(job))
 
 
 def _wish(job: str) -> str:
     return f"cannot run {job}"
-
-
-def _wait_for_predecessor(files: Files) -> None:
-    """A killed driver's JVM notices within a second or so; a living job does not go away by itself."""
-    lease = live_lease(files)
-    deadline = time.monotonic() + GRACE_SECONDS
-    while lease and not _is_alive(lease) and time.monotonic() < deadline:
-        time.sleep(0.1)
-        lease = live_lease(files)
 
 
 def _is_alive(lease: Lease) -> bool:
@@ -80,7 +84,8 @@ def _heartbeat(files: Files, lease: Lease) -> Iterator[None]:
 
     def beat() -> None:
         while not ended.wait(HEARTBEAT_MS / 1000):
-            files.write(RECORD, replace(lease, heartbeat_ms=int(time.time() * 1000)).to_bytes())
+            with suppress(*GONE):  # the next beat may come through
+                files.write(RECORD, replace(lease, heartbeat_ms=int(time.time() * 1000)).to_bytes())
 
     thread = threading.Thread(target=beat, name="headwater-lease", daemon=True)
     thread.start()
@@ -89,4 +94,5 @@ def _heartbeat(files: Files, lease: Lease) -> Iterator[None]:
     finally:
         ended.set()
         thread.join()
-        files.remove(RECORD)
+        with suppress(*GONE):
+            files.remove(RECORD)

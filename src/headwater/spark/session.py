@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import sys
 import tempfile
 import time
@@ -107,13 +108,21 @@ def _explained_start(log: Path) -> Iterator[None]:
     try:
         yield
     except SPARK_ERRORS as error:
-        complaints = [line for line in log.read_text(errors="replace")[length:].splitlines() if "rror" in line]
+        complaint = _first_complaint(log.read_text(errors="replace")[length:])
         raise SetupProblem(
             "spark-start",
             "Spark does not start",
-            evidence={"cause": complaints[0].strip() if complaints else root_cause(error), "log": log},
+            evidence={"cause": complaint or root_cause(error), "log": log},
             remedy="check --master and --conf; the log has the whole story",
         ) from error
+
+
+def _first_complaint(log: str) -> str | None:
+    """What a JVM that did not come up said first."""
+    for line in log.splitlines():
+        if found := re.match(r"(?:Exception in thread \S+ )?(?:[\w.]+\.)?(\w*(?:Exception|Error|Invalid)\b.*)", line):
+            return found[1]
+    return None
 
 
 def _add_jars(settings: dict[str, str], paths: Sequence[str]) -> None:
