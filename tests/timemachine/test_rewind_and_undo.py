@@ -244,6 +244,16 @@ def test_compact_gives_the_room_back_and_forbids_undo(tmp_path: Path) -> None:
     assert refused.value.code == "quarantine-emptied"
 
 
+def test_undo_is_refused_when_the_quarantine_was_robbed() -> None:
+    """What somebody removed by hand is missed before anything moves."""
+    files = Tree(checkpoint("aggregation-hdfs"))
+    carry_out(plan_rewind(files, to=4).change, files)
+    del files.contents[next(path for path in files.contents if path.endswith("/commits/7"))]
+    with pytest.raises(ChangeRefused) as refused:
+        plan_undo(files)
+    assert refused.value.code == "quarantine-incomplete"
+
+
 def test_a_gap_in_the_source_log_is_refused() -> None:
     """A rewind that would need to guess which input files were read is not planned."""
     contents = checkpoint("aggregation-hdfs")

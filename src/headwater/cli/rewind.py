@@ -58,9 +58,12 @@ def rewind(
     last_kept = _last_kept(files, to, redo, to_time)
     plan = _plan(files, last_kept, replan=replan, sink=sink, source=source)
     _show(plan, as_json=as_json)
+    if dry_run:
+        return
     if not allow_missing_input:
         refuse_if_input_gone(plan)
-    if dry_run or not confirmed(f"Rewind to batch {'none' if plan.to is None else plan.to}?", yes=yes):
+    question = "Start the stream over?" if plan.to is None else f"Rewind to batch {plan.to}?"
+    if not confirmed(question, yes=yes):
         return
     entry = plan.apply(progress=StepProgress())
     note(f"done: batch {plan.next_batch} runs next. To put it all back: headwater undo {checkpoint}")

@@ -100,6 +100,7 @@ def plan_undo(files: Files, *, sink: Files | None = None, drop_newer: bool = Fal
     replan = bool(done.details.get("replan"))
     cut = () if next_batch is None else tuple(cut_steps(history, sink, next_batch, change_id, replan=replan))
     steps = tuple(_steps(roots, done, cut, change_id))
+    _refuse_if_quarantine_lacks(roots, steps, done)
     if newer:
         refuse_if_not_whole(roots, steps, done)
     change = Change(
@@ -144,6 +145,21 @@ def _steps(roots: dict[Root, Files], done: Change, cut: Iterable[Step], change_i
     yield from away
     yield from homes
     yield from whole_again(roots, [*away, *homes], cut)
+
+
+def _refuse_if_quarantine_lacks(roots: dict[Root, Files], steps: Iterable[Step], done: Change) -> None:
+    """Before anything moves: what is to go home has to be where it was put."""
+    place = f"{quarantine_of(done.change_id)}/"
+    homes = [(step.root, step.source) for step in steps if isinstance(step, Move) and step.source.startswith(place)]
+    lost = set(homes) - set(_present(roots, homes))
+    if lost:
+        root, path = min(lost)
+        raise ChangeRefused(
+            "quarantine-incomplete",
+            f"the last {done.verb} cannot be undone: {len(lost)} of the files that it set aside are gone",
+            evidence={"the first is": path, "in": roots[root].location},
+            remedy="restore the folder _headwater/quarantine from a backup",
+        )
 
 
 def _present(roots: dict[Root, Files], paths: Iterable[tuple[Root, str]]) -> Iterator[tuple[Root, str]]:
