@@ -110,7 +110,6 @@ def _state_encodings() -> list[Case]:
         _case(
             "merge1-custom-rocksdb", "lists joined by a comma", q.custom, "update", store="rocksdb", conf={merge: "1"}
         ),
-        _case("join1-hdfs", "join state format 1", q.inner_join, "append", _ADS, "hdfs", conf={join: "1"}),
         _case("join3", "join in one store of column families", q.left_outer_join, "append", _ADS, conf={join: "3"}),
         _case(
             "join3-rocksdb",
@@ -134,14 +133,6 @@ def _state_encodings() -> list[Case]:
             "aggregation state format 1: the key again in the value",
             store="hdfs",
             conf={"spark.sql.streaming.aggregation.stateFormatVersion": "1"},
-        ),
-        _case(
-            "pandas1-hdfs",
-            "applyInPandasWithState state format 1",
-            q.pandas_state,
-            "update",
-            store="hdfs",
-            conf={"spark.sql.streaming.flatMapGroupsWithState.stateFormatVersion": "1"},
         ),
     ]
 
