@@ -24,7 +24,9 @@ def diff(
     operator: Annotated[int | None, OPERATOR] = None,
     store: Annotated[str | None, STORE] = None,
     var: Annotated[str | None, VAR] = None,
-    limit: Annotated[int | None, typer.Option(min=0, help=f"At most so many keys; a table has {SHOWN_ROWS}.")] = None,
+    limit: Annotated[
+        int | None, typer.Option(min=0, help=f"At most so many keys, 0 for all; a table has {SHOWN_ROWS}.")
+    ] = None,
     engine: Annotated[Engine, ENGINE] = Engine.auto,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
 ) -> None:
@@ -42,7 +44,7 @@ def diff(
         if as_json:
             from headwater.views.state_lines import diff_lines
 
-            for line in diff_lines(found if limit is None else found.slice(limit)):
+            for line in diff_lines(found.slice(limit) if limit else found):
                 say(line)
         else:
             _show(found, first, second, limit)

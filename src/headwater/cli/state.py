@@ -55,7 +55,9 @@ def state(
     sql: Annotated[str | None, typer.Option(metavar="SQL", help="A question: select … from state")] = None,
     form: Annotated[Format, typer.Option("--format", help="How to write it.")] = Format.table,
     out: Annotated[Path | None, typer.Option(help="A file to write to; parquet needs one.")] = None,
-    limit: Annotated[int | None, typer.Option(min=0, help=f"At most so many rows; a table has {SHOWN_ROWS}.")] = None,
+    limit: Annotated[
+        int | None, typer.Option(min=0, help=f"At most so many rows, 0 for all; a table has {SHOWN_ROWS}.")
+    ] = None,
     engine: Annotated[Engine, ENGINE] = Engine.auto,
     as_json: Annotated[bool, typer.Option("--json", help="The same as --format json: an object a line.")] = False,
 ) -> None:
@@ -104,7 +106,7 @@ def _show(answer: StateAnswer, batch: int, form: Format, out: Path | None, limit
     if form == Format.table:
         _show_rows(answer, batch, limit)
         return
-    shown = answer if limit is None else answer.with_table(answer.table.slice(0, limit))
+    shown = answer.with_table(answer.table.slice(0, limit)) if limit else answer
     if form == Format.json:
         from headwater.views.state_lines import state_lines
 
@@ -150,9 +152,9 @@ def _show_table(rows: pa.Table, form: Format, out: Path | None, limit: int | Non
     if form == Format.json:
         from headwater.views.state_lines import table_lines
 
-        _write_text(table_lines(rows if limit is None else rows.slice(0, limit)), out)
+        _write_text(table_lines(rows.slice(0, limit) if limit else rows), out)
     elif form in (Format.csv, Format.parquet):
-        _write_file(rows if limit is None else rows.slice(0, limit), form, out)
+        _write_file(rows.slice(0, limit) if limit else rows, form, out)
     else:
         most = rows.num_rows if limit == 0 else min(rows.num_rows, limit or SHOWN_ROWS)
         columns = [settled(column) for column in rows.slice(0, most).columns]
