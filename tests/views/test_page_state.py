@@ -18,7 +18,9 @@ Corpus = Callable[[str], CorpusCheckpoint]
 def view_of(checkpoint: CorpusCheckpoint, batch: int, before: int | None = None) -> StateView:
     reader = StateReader(LocalFiles(checkpoint.path))
     target = next(target for target in reader.targets(batch) if target.kind != "hidden")
-    return StateView(reader, target, batch, before)
+    view = StateView(reader, target, batch, before)
+    view.compare()
+    return view
 
 
 @pytest.mark.parametrize("name", corpus_names("aggregation"))

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -58,13 +59,14 @@ class _Side:
 
 
 class StateView:
-    """One target's state as of a batch. Reading is done when it is made; pages cost only their own rows."""
+    """One target's state as of a batch. It is read when this is made, and compared with the batch before when asked to."""
 
     def __init__(self, reader: StateReader, target: StateTarget, batch: int, before: int | None) -> None:
         self.target = target
         self.batch = batch
         self.answer = reader.answer(target, batch)
-        self.diff = diff(reader, target, before, batch) if before is not None else None
+        self.diff: StateDiff | None = None
+        self._compare = None if before is None else lambda: diff(reader, target, before, batch)
         keyed = self.answer.keyed()
         self._keys = settled(keyed["key"])
         self._side = _side(self.answer, self._keys, settled(keyed["value"]))
@@ -74,6 +76,17 @@ class StateView:
         return len(self._keys)
 
     @property
+    def is_compared(self) -> bool:
+        """Whether pages tell what changed, as far as that can be known."""
+        return self._compare is None
+
+    def compare(self) -> None:
+        """Find out what changed; where everything did, that takes longer than reading the state."""
+        if self._compare is not None:
+            self.diff = self._compare()
+            self._compare = None
+
+    @property
     def columns(self) -> list[Column]:
         side = self._side
         return [
@@ -81,9 +94,9 @@ class StateView:
             for place, name in enumerate(side.names)
         ]
 
-    @cached_property
+    @property
     def counts(self) -> dict[str, int]:
-        """How many keys were added, removed and changed."""
+        """How many keys were added, removed and changed; empty before ``compare``."""
         if self.diff is None:
             return {}
         found = pc.value_counts(self.diff.change).to_pylist()
@@ -100,6 +113,8 @@ class StateView:
         only_changes: bool = False,
     ) -> StatePage:
         """Rows ``start`` and on, of those in which any column has ``search`` in it."""
+        if only_changes and self.diff is None:
+            return StatePage([], 0)
         side = self._changed_side if only_changes else self._side
         chosen = _order(side, order_by, descending=descending)
         if search:
@@ -114,8 +129,10 @@ class StateView:
         if self.diff is None:
             return rows
         keys = json_texts(self.answer.types.fields[0].type, self._keys.take(part))
-        found = pc.index_in(keys, value_set=self._changed_keys).to_pylist()
-        self._mark(rows, found)
+        # A page has few keys and the changes may be a million, so it is the changes that are looked through.
+        changed = pc.indices_nonzero(pc.is_in(self._changed_keys, value_set=keys))
+        found = dict(zip(self._changed_keys.take(changed).to_pylist(), changed.to_pylist(), strict=True))
+        self._mark(rows, [found.get(key) for key in keys.to_pylist()])
         return rows
 
     def _changed_rows(self, part: pa.Array) -> list[dict[str, Any]]:
@@ -146,10 +163,9 @@ class StateView:
     @cached_property
     def _changed_side(self) -> _Side:
         """The keys that differ, with their values now, or their last ones where they are gone."""
-        if self.diff is None:
-            return _side(self.answer, self._keys.slice(0, 0), settled(self.answer.keyed()["value"]).slice(0, 0))
+        assert self.diff is not None
         gone = pc.equal(self.diff.change, REMOVED)
-        numbers = pa.array(range(len(gone)), pa.int64())
+        numbers = pa.array(np.arange(len(gone)))
         both = pa.concat_arrays([self.diff.after, self.diff.before])
         values = both.take(pc.if_else(gone, pc.add(numbers, len(gone)), numbers))
         return _side(self.answer, self.diff.key, values)
@@ -187,7 +203,7 @@ def _order(side: _Side, order_by: str | None, *, descending: bool) -> pa.Array:
         if not pa.types.is_nested(column.type):
             return pc.sort_indices(column, sort_keys=[("", "descending" if descending else "ascending")])
     order = in_order(side.columns[: side.keys])
-    return pa.array(range(len(side)), pa.int64()) if order is None else order
+    return pa.array(np.arange(len(side))) if order is None else order
 
 
 def _matches(side: _Side, search: str) -> pa.Array:

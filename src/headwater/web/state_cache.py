@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
+from collections.abc import Callable
 
 from headwater.checkpoint.files import Files
 from headwater.core.errors import CheckpointUnreadable
@@ -25,6 +26,8 @@ class StateCache:
         self._reader: tuple[int, StateReader] | None = None
         self._views: OrderedDict[tuple[str, int, int | None], StateView] = OrderedDict()
         self._lock = threading.Lock()
+        # A lock of its own: a long comparison must not keep others from looking at other batches.
+        self._comparing = threading.Lock()
 
     def targets(self, batch: int) -> list[StateTarget]:
         """What can be asked for, without what Spark keeps for itself."""
@@ -41,6 +44,12 @@ class StateCache:
                 self._make_room()
             self._views.move_to_end(name)
             return self._views[name]
+
+    def compare(self, view: StateView, is_wanted: Callable[[], bool]) -> None:
+        """Have the view know what changed, one view at a time, unless nobody wants to know it any more."""
+        with self._comparing:
+            if is_wanted():
+                view.compare()
 
     def key(self, target: StateTarget, key: dict[str, str | None], upto: int) -> KeyLines:
         with self._lock:

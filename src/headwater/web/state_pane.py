@@ -18,6 +18,7 @@ from headwater.web.state_cache import StateCache
 
 PAGE_ROWS, MOST_PAGE_ROWS = 25, 100
 MOST_STEPS = 60
+SHOWN_BEFORE_COMPARED = 50_000
 BODY = """
 <q-tr :props="props" :class="'hw-row hw-row-' + (props.row.change || 'same')" tabindex="0"
       @click="$parent.$emit('pick', props.row.id)" @keydown.enter="$parent.$emit('pick', props.row.id)">
@@ -98,6 +99,8 @@ class StatePane:
         began = time.monotonic()
         try:
             view = await asyncio.to_thread(self._read, batch)
+            if view is not None and view.total <= SHOWN_BEFORE_COMPARED:
+                await asyncio.to_thread(self._cache.compare, view, lambda: asked == self._asked)
         except Exception as error:
             if asked == self._asked:
                 self._fail(error if isinstance(error, HeadwaterError) else Surprise(error))
@@ -109,6 +112,8 @@ class StatePane:
         self._view = view
         self._show_targets()
         await self._show_rows()
+        if view is not None and not view.is_compared and asked == self._asked:
+            await self._compare(view)
 
     def _read(self, batch: int) -> StateView | None:
         self._targets = self._cache.targets(batch)
@@ -117,6 +122,17 @@ class StatePane:
         same = [target for target in self._targets if self._target and target.label == self._target.label]
         self._target = (same or self._targets)[0]
         return self._cache.view(self._target, batch)
+
+    async def _compare(self, view: StateView) -> None:
+        """A large state is shown at once, and marked when the marks are known."""
+        self._spinner.set_visibility(True)
+        try:
+            await asyncio.to_thread(self._cache.compare, view, lambda: view is self._view)
+        except HeadwaterError as error:
+            self._fail(error)
+            return
+        if view is self._view:
+            await self._show_rows()
 
     def _fail(self, error: HeadwaterError) -> None:
         self._view = None
