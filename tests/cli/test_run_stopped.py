@@ -107,7 +107,7 @@ def test_a_terminal(folder: Path) -> None:
     os.close(theirs)
     shown = ""
     try:
-        while "batch 0 " not in shown or "waiting for next trigger" not in shown:
+        while "batch 0  3 rows" not in shown or "waiting for next trigger" not in shown:
             shown += os.read(ours, 4096).decode()
         os.write(ours, b"\x03")
         while chunk := _read(ours):
@@ -120,7 +120,7 @@ def test_a_terminal(folder: Path) -> None:
     assert_no_stack_trace(shown)
     assert "\r\x1b[2Kgated: starting Spark" in shown
     kept = [line.rpartition("\x1b[2K")[2] for line in shown.replace("^C", "").split("\r\n")]
-    assert kept[0].startswith("batch 0  3 rows")
+    assert kept[0].startswith("batch 0  3 rows"), shown
     assert kept[1].startswith("stopping after the batch in hand")
     assert kept[2] == "gated: stopped  1 batch  3 rows  dropped 0  malformed 0"
     assert committed(folder, "gated") == [0]

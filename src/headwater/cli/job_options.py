@@ -30,7 +30,9 @@ def pairs(texts: Sequence[str] | None, option: str) -> dict[str, str]:
         name, equals, value = text.partition("=")
         if not equals or not name:
             raise UsageProblem(
-                "bad-option", f"{option} {text} is not of the form name=value", remedy=f"{option} {name or 'name'}=VALUE"
+                "bad-option",
+                f"{option} {text} is not of the form name=value",
+                remedy=f"{option} {name or 'name'}=VALUE",
             )
         found[name.strip()] = value.strip()
     return found

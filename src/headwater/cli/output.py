@@ -85,7 +85,8 @@ class LivingLine:
 
     def _print(self, text: str, *, end: str) -> None:
         with self._lock:
-            print(text, end=end, file=sys.stderr, flush=True)
+            # In one piece: a carriage return alone makes Python write what it has so far.
+            print(f"{text}{end}", end="", file=sys.stderr, flush=True)
 
 
 @contextmanager
