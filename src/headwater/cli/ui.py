@@ -85,14 +85,22 @@ def late_records(location: str, batch: int) -> list[dict[str, Any]]:
     """What ``headwater late`` finds, asked in a process of its own: it starts Spark."""
     from headwater.cli.children import command_line
 
-    done = subprocess.run(
-        command_line("late", location, "--batch", str(batch), "--json"),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=LATE_SECONDS,
-        check=False,
-    )
+    words = ["late", location, "--batch", str(batch), "--json"]
+    try:
+        done = subprocess.run(
+            command_line(*words),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=LATE_SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise JobFailed(
+            "late-too-slow",
+            f"the records of batch {batch} were not found within {LATE_SECONDS:.0f} seconds",
+            remedy=f"headwater {' '.join(words)}",
+        ) from None
     if done.returncode:
         raise _as_error(done.stderr)
     return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]

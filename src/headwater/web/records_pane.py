@@ -8,7 +8,7 @@ from typing import Any
 
 from nicegui import ui
 
-from headwater.core.errors import HeadwaterError
+from headwater.core.errors import HeadwaterError, Surprise
 from headwater.web.pieces import nothing, show_error
 from headwater.web.watch import Snapshot
 
@@ -65,10 +65,10 @@ class RecordsPane:
             ui.label(f"Reading batch {number} again from its source ...")
         try:
             records = await asyncio.to_thread(self._find, self._location, number)
-        except HeadwaterError as error:
+        except Exception as error:
             self._found.clear()
             with self._found:
-                show_error(error)
+                show_error(error if isinstance(error, HeadwaterError) else Surprise(error))
             return
         self._found.clear()
         with self._found:

@@ -99,7 +99,7 @@ def _application(watched: Sequence[Watched], *, allow_changes: bool, find_record
         Page(shown, actions, find_records).build()
 
     ui.page("/")(root)
-    ui.run_with(app, title="Headwater", dark=None, show_welcome_message=False, reconnect_timeout=10.0)
+    ui.run_with(app, title="Headwater", dark=None, show_welcome_message=False, reconnect_timeout=30.0)
     logging.getLogger("nicegui").setLevel(logging.ERROR)
     return app
 
