@@ -158,7 +158,7 @@ def test_native_engine_refuses_what_it_cannot_read(command: Command, tmp_path: P
     held = load("aggregation-hdfs", tmp_path)
     for path in held.path.glob("state/0/*/*.snapshot"):
         path.unlink()
-    (held.path / "state/0/0/1.delta").write_bytes(b"ZV\x00\x00\x01a")
+    (held.path / "state/0/0/1.delta").write_bytes(b"compressed in a way of tomorrow")
     ran = command("state", held.path, "--engine", "native")
     assert ran.status == 13
     assert "state/0/0/1.delta" in ran.err

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -69,7 +70,15 @@ def test_rows_are_those_of_spark(name: str, corpus: Corpus) -> None:
     for asked in held.answers:
         if asked.error is None:
             target = target_of(reader, asked)
-            assert parsed(lines_of(reader, target, asked.batch_id)) == parsed(list(asked.text)), asked.question
+            ours, theirs = lines_of(reader, target, asked.batch_id), list(asked.text)
+            if asked.join_side is not None:
+                ours, theirs = map(_without_event_time, (ours, theirs))
+            assert parsed(ours) == parsed(theirs), asked.question
+
+
+def _without_event_time(lines: list[str]) -> list[str]:
+    """Of a join of format 4 Spark's reader shows one and the same number, which no record has, for every event time."""
+    return [re.sub(r',"__event_time":-?[0-9]+', "", line) for line in lines]
 
 
 @pytest.mark.parametrize("name", [name for name in STATEFUL if name.startswith("typed")])

@@ -59,8 +59,17 @@ def test_zstd_and_snappy_come_back() -> None:
     assert unpacked(framed) == data
 
 
-@pytest.mark.parametrize("data", [b"ZV\x01\x00\x05hello", b"plain bytes"])
-def test_unknown_compression_is_refused(data: bytes) -> None:
+def test_lzf_comes_back() -> None:
+    """Chunks as they are, and chunks of runs and copies, of which one reaches into itself."""
+    raw = b"ZV\x00\x00\x05hello"
+    packed = b"\x02abc" + bytes([7 << 5, 1, 2]) + bytes([1 << 5, 0])
+    expected = b"abc" + b"abcabcabca" + b"aaa"
+    assert unpacked(raw + b"ZV\x01" + struct.pack(">HH", len(packed), len(expected)) + packed) == b"hello" + expected
+    with pytest.raises(CheckpointUnreadable, match=r"1\.delta"):
+        unpacked(b"ZV\x01" + struct.pack(">HH", 2, 9) + b"\x00a")
+
+
+def test_unknown_compression_is_refused() -> None:
     """Only Spark's reader is asked about these, so the refusal is one that `--engine auto` acts on."""
     with pytest.raises(FormatUnknown, match=r"1\.delta"):
-        decompress(data, PATH)
+        decompress(b"plain bytes", PATH)

@@ -33,7 +33,7 @@ def decompress(data: bytes, path: str) -> ByteSpace:
     if data.startswith(_SNAPPY_MAGIC):
         return ByteSpace(_snappy(data, path))
     if data.startswith(_LZF_MAGIC):
-        raise unknown_format(path, "is compressed with lzf, which is not read here")
+        return ByteSpace(_lzf(data, path))
     if not data:
         raise broken_state(path, "is empty")
     raise unknown_format(path, f"begins with {data[:8]!r}, which is no known compression")
@@ -110,3 +110,51 @@ def _snappy(data: bytes, path: str) -> bytes:
     except (struct.error, cramjam.DecompressionError):
         raise broken_state(path, f"has a compressed block at byte {at} that does not unpack") from None
     return b"".join(parts)
+
+
+def _lzf(data: bytes, path: str) -> bytes:
+    """Chunks after ``ZV``, a type (0 raw, 1 compressed) and their lengths (int16 big-endian)."""
+    parts, at = [], 0
+    try:
+        while at < len(data):
+            magic, kind, packed = struct.unpack_from(">2sBH", data, at)
+            if magic != _LZF_MAGIC or kind > 1:
+                raise broken_state(path, f"has a damaged chunk header at byte {at}")
+            begin = at + (7 if kind else 5)
+            part = data[begin : begin + packed]
+            if len(part) < packed:
+                raise broken_state(path, "ends in the middle of a compressed chunk")
+            parts.append(_lzf_chunk(part, struct.unpack_from(">H", data, at + 5)[0]) if kind else part)
+            at = begin + packed
+    except (struct.error, IndexError, ValueError):
+        raise broken_state(path, f"has a compressed chunk at byte {at} that does not unpack") from None
+    return b"".join(parts)
+
+
+def _lzf_chunk(data: bytes, length: int) -> bytes:
+    """Runs of bytes, and copies of what is already there: how many, and how far back."""
+    out, at = bytearray(), 0
+    while at < len(data):
+        control = data[at]
+        at += 1
+        if control < 32:
+            out += data[at : at + control + 1]
+            at += control + 1
+            continue
+        count = control >> 5
+        if count == 7:
+            count += data[at]
+            at += 1
+        begin = len(out) - ((control & 31) << 8) - data[at] - 1
+        at += 1
+        if begin < 0:
+            raise ValueError("a copy of what is not there")
+        count += 2
+        # A copy may reach into itself, and then repeats.
+        while count > 0:
+            piece = out[begin : begin + count]
+            out += piece
+            count -= len(piece)
+    if len(out) != length:
+        raise ValueError("a chunk of another length")
+    return bytes(out)

@@ -81,15 +81,15 @@ def column_types(target: StateTarget) -> Struct:
         case "timers":
             columns = [Field("key", key.fields[0].type), Field("expiration_timestamp_ms", Atomic("long"))]
         case "side":
-            columns = [Field("key", key.slice(0, -1)), Field("value", value.slice(0, _side_width(value)))]
+            columns = [Field("key", _without(key, "index")), Field("value", _without(value, "matched"))]
         case _:
             columns = [Field("key", key), Field("value", value)]
     return Struct((*columns, Field("partition_id", Atomic("integer"))))
 
 
-def _side_width(value: Struct) -> int:
-    """How many fields of a join's row are the row's own; the last may be the mark that it found a partner."""
-    return len(value.fields) - (value.fields[-1] == Field("matched", Atomic("boolean")))
+def _without(kind: Struct, last: str) -> Struct:
+    """A join's key without the number that it adds, its row without the mark of a partner: both come last."""
+    return kind.slice(0, -1) if kind.names[-1] == last else kind
 
 
 def _narrowed(rows: pa.StructArray, kind: SqlType) -> pa.StructArray:

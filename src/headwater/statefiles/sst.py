@@ -318,7 +318,7 @@ def _whole_keys(
         chosen = slice(None) if end - begin == current.shape[1] else active
         for word in range(int(same.min()) // 8, int(key_length[begin:end].max() + 7) // 8):
             kept = same - 8 * word
-            fresh = space.gather("<u8", np.maximum(source - kept, 0))
+            fresh = space.gather("<u8", np.clip(source - kept, 0, space.size))
             if (kept > 0).any():
                 mask = _LOW_BYTES[np.clip(kept, 0, 8)]
                 fresh = (current[word, chosen] & mask) | (fresh & ~mask)

@@ -26,7 +26,12 @@ _VARIABLE_KINDS: dict[str, Kind] = {
 # Newer joins keep lists under these names.
 _LISTS_OF_JOINS = ("left-keyWithTsToValues", "left-tsWithKey", "right-keyWithTsToValues", "right-tsWithKey")
 # The store of a join from which a side as a whole can be told: its rows, each under its key and a number.
-_SIDES = {"left-keyWithIndexToValue": "left", "right-keyWithIndexToValue": "right"}
+_SIDES = {
+    "left-keyWithIndexToValue": "left",
+    "right-keyWithIndexToValue": "right",
+    "left-keyWithTsToValues": "left",
+    "right-keyWithTsToValues": "right",
+}
 TIMERS = "timers"
 
 
@@ -50,7 +55,7 @@ class StateTarget:
 
     @property
     def is_list(self) -> bool:
-        return self.kind == "list" or (self.family is not None and self.store in _LISTS_OF_JOINS)
+        return self.kind == "list" or self.family in _LISTS_OF_JOINS
 
     @property
     def label(self) -> str:
