@@ -38,7 +38,8 @@ def sessions_per_user(gap: str, timeout: str, mode: str) -> PerUser:
             closed = after if state.hasTimedOut else []
         _store(state, [one for one in after if one not in closed])
         rows = [one for one in after if one not in before] if gives_changes else closed
-        yield pd.DataFrame([(key[0], *one) for one in rows], columns=["user", *Session._fields])
+        if rows:
+            yield pd.DataFrame([(key[0], *one) for one in rows], columns=["user", *Session._fields])
 
     def _store(state: GroupState, sessions: list[Session]) -> None:
         if not sessions:
