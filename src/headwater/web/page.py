@@ -51,7 +51,7 @@ class Page:
         ui.query("body").classes("hw-body")
         self._dark = ui.dark_mode(None)
         self._build_header()
-        self._main = ui.element("main").classes("hw-main")
+        self._main = ui.element("div").classes("hw-main")
         with self._main:
             self._build_board()
         ui.keyboard(on_key=self._key)
