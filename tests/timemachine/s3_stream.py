@@ -34,11 +34,14 @@ def main(endpoint: str) -> dict[str, Any]:
         "spark.hadoop.fs.s3a.access.key": "test",
         "spark.hadoop.fs.s3a.secret.key": "test",
         "spark.sql.shuffle.partitions": "1",
+        # moto does not take the uploads of local files with which RocksDB writes its snapshots
+        "spark.sql.streaming.stateStore.providerClass": (
+            "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
+        ),
         "spark.sql.streaming.stateStore.minDeltasForSnapshot": "2",
-        "spark.sql.streaming.stateStore.maintenanceInterval": "200ms",
+        "spark.sql.streaming.stateStore.maintenanceInterval": "1s",
         "spark.sql.streaming.fileSource.log.compactInterval": "2",
         "spark.sql.streaming.fileSink.log.compactInterval": "2",
-        "spark.sql.streaming.noDataMicroBatches.enabled": "false",
     }
     log = Path(tempfile.mkdtemp()) / "spark.log"
     spark = start_session("s3", master="local[2]", conf=conf, jars=("s3",), log=log)
@@ -47,9 +50,9 @@ def main(endpoint: str) -> dict[str, Any]:
     sink = open_files(place("sink").replace("s3a", "s3"))
 
     def feed(number: int) -> None:
-        rows = [(f"user {nth}", f"2024-05-01T10:{number * 10 + nth:02d}:00Z") for nth in range(3)]
-        frame = spark.createDataFrame(rows, "user STRING, at STRING").coalesce(1)
-        frame.write.mode("append").json(place("input"))
+        rows = [{"user": f"user {nth}", "at": f"2024-05-01T10:{number * 10 + nth:02d}:00Z"} for nth in range(3)]
+        inbox = open_files(place("input").replace("s3a", "s3"))
+        inbox.write(f"{number}.json", "".join(f"{json.dumps(row)}\n" for row in rows).encode())
 
     def run(files_per_batch: int, name: str = "") -> dict[str, Any]:
         rows = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", files_per_batch).json(place("input"))
@@ -68,19 +71,19 @@ def main(endpoint: str) -> dict[str, Any]:
             "state": sorted(json.dumps(row, default=str, sort_keys=True) for row in state_rows(files)),
         }
 
-    told = {}
-    for number in range(4):
+    told: dict[str, Any] = {}
+    for number in range(3):
         feed(number)
     told["first"] = run(1)
-    plan_rewind(checkpoint, to=1, sink=sink).apply()
+    plan_rewind(checkpoint, to=0, sink=sink).apply()
     told["again"] = run(1)
-    plan_rewind(checkpoint, to=1, replan=True, sink=sink).apply()
+    plan_rewind(checkpoint, to=0, replan=True, sink=sink).apply()
     told["larger"] = run(2)
     plan_undo(checkpoint, sink=sink, drop_newer=True).apply()
     told["undone"] = look()
     plan_rewind(checkpoint, to=None, replan=True, sink=sink).apply()
-    told["over"] = run(4)
-    told["calm"] = run(4, name="-calm")
+    told["over"] = run(3)
+    told["calm"] = run(3, name="-calm")
     spark.stop()
     return told
 

@@ -246,7 +246,8 @@ class ObjectStoreFiles:
         return sorted((entry for entry in found if entry.name), key=lambda entry: entry.name)
 
     def tree(self, folder: str) -> dict[str, list[str]]:
-        return _tree_of(str(path)[len(self._root) + 1 :] for path in self._system.find(self._full(folder)))
+        paths = (str(path)[len(self._root) + 1 :] for path in self._system.find(self._full(folder)))
+        return _tree_of(path for path in paths if not path.endswith("/"))  # s3a's empty objects for folders
 
     def write(self, path: str, data: bytes) -> None:
         self._system.pipe_file(self._full(path), data)
@@ -272,19 +273,11 @@ class ObjectStoreFiles:
     def drop_empty_folders(self, folders: Iterable[str]) -> None:
         """A folder is there as long as there is an object below it, but s3a leaves empty objects to stand for some."""
         for top in sorted({folder.split("/")[0] for folder in folders if "/" in folder}):
-            held = self._system.find(self._full(top), withdirs=True, detail=True)
-            in_use = {
-                place for path, about in held.items() if about["type"] == "file" for place in _folders_above(path)
-            }
-            for path, about in held.items():
-                if about["type"] == "directory" and path not in in_use:
-                    self._drop_marker(f"{path.rstrip('/')}/")
-
-    def _drop_marker(self, path: str) -> None:
-        try:
-            self._system.rm_file(path)
-        except FileNotFoundError:
-            return
+            held = [str(path) for path in self._system.find(self._full(top))]
+            in_use = {place for path in held if not path.endswith("/") for place in _folders_above(path)}
+            for path in held:
+                if path.endswith("/") and path.rstrip("/") not in {*in_use, self._full(top)}:
+                    self._system.rm_file(path)
 
 
 def _folders_above(path: str) -> Iterator[str]:
