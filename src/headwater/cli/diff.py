@@ -52,7 +52,7 @@ def diff(
 
 def _show(found: StateDiff, first: int, second: int, limit: int | None) -> None:
     from headwater.statefiles.sqltypes import distinct
-    from headwater.views.state_table import cells, fields_of, in_order
+    from headwater.views.state_table import cell_texts, fields_of, in_order
 
     counts = {sign: found.change.to_pylist().count(word) for word, sign in _SIGNS.items()}
     about = f"operator {found.answer.operator_id}, {found.answer.var or found.answer.store}"
@@ -66,12 +66,12 @@ def _show(found: StateDiff, first: int, second: int, limit: int | None) -> None:
     def chosen(column: object) -> object:
         return column.take(order.slice(0, most)) if order is not None else column.slice(0, most)  # type: ignore[attr-defined]
 
-    keys = [cells(kind, chosen(column)).to_pylist() for kind, column in zip(types, columns, strict=True)]
+    keys = [cell_texts(kind, chosen(column)) for kind, column in zip(types, columns, strict=True)]
     signs = [_SIGNS[word] for word in chosen(found.change).to_pylist()]  # type: ignore[attr-defined]
     before = fields_of(found.answer.value_type, chosen(found.before))
     after = fields_of(found.answer.value_type, chosen(found.after))
     values = [
-        [_both(*pair) for pair in zip(cells(kind, old).to_pylist(), cells(kind, new).to_pylist(), strict=True)]
+        [_both(*pair) for pair in zip(cell_texts(kind, old), cell_texts(kind, new), strict=True)]
         for kind, old, new in zip(before[1], before[2], after[2], strict=True)
     ]
     table(["", *distinct([*names, *before[0]])], zip(signs, *keys, *values, strict=True))

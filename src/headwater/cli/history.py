@@ -53,7 +53,7 @@ def history(
 
 def _show(found: KeyHistory) -> None:
     from headwater.statefiles.sqltypes import distinct
-    from headwater.views.state_table import cells, fields_of
+    from headwater.views.state_table import cell_texts, fields_of
 
     if not len(found):
         return
@@ -61,7 +61,7 @@ def _show(found: KeyHistory) -> None:
     keys = fields_of(found.answer.key_type, found.key)
     values = fields_of(found.answer.value_type, found.value)
     there = found.value.is_valid().to_pylist()
-    texts = [cells(kind, column).to_pylist() for kind, column in zip(keys[1], keys[2], strict=True)]
-    held = [cells(kind, column).to_pylist() for kind, column in zip(values[1], values[2], strict=True)]
+    texts = [cell_texts(kind, column) for kind, column in zip(keys[1], keys[2], strict=True)]
+    held = [cell_texts(kind, column) for kind, column in zip(values[1], values[2], strict=True)]
     held = [[text if present else "-" for text, present in zip(column, there, strict=True)] for column in held]
     table(["batch", *distinct([*keys[0], *values[0]])], zip(found.batch_id.to_pylist(), *texts, *held, strict=True))

@@ -116,7 +116,7 @@ def _show(answer: StateAnswer, batch: int, form: Format, out: Path | None, limit
 
 
 def _show_rows(answer: StateAnswer, batch: int, limit: int | None) -> None:
-    from headwater.views.state_table import cells, fields_of, in_order, readable, settled
+    from headwater.views.state_table import cell_texts, fields_of, in_order, readable, settled
     from headwater.views.words import count
 
     rows = answer.keyed()
@@ -136,7 +136,7 @@ def _show_rows(answer: StateAnswer, batch: int, limit: int | None) -> None:
     texts = []
     for kind, column in zip(types, columns, strict=True):
         chosen = column.take(order.slice(0, most)) if order is not None else column.slice(0, most)
-        texts.append([NULL if text is None else text for text in cells(kind, chosen).to_pylist()])
+        texts.append([NULL if text is None else text for text in cell_texts(kind, chosen)])
     table(distinct(names), zip(*texts, strict=True))
     _say_rest(rows.num_rows, most)
 
@@ -147,7 +147,7 @@ def _say_rest(rows: int, shown: int) -> None:
 
 
 def _show_table(rows: pa.Table, form: Format, out: Path | None, limit: int | None) -> None:
-    from headwater.views.state_table import cells, settled, sql_type_of
+    from headwater.views.state_table import cell_texts, settled, sql_type_of
 
     if form == Format.json:
         from headwater.views.state_lines import table_lines
@@ -158,7 +158,7 @@ def _show_table(rows: pa.Table, form: Format, out: Path | None, limit: int | Non
     else:
         most = rows.num_rows if limit == 0 else min(rows.num_rows, limit or SHOWN_ROWS)
         columns = [settled(column) for column in rows.slice(0, most).columns]
-        texts = [cells(sql_type_of(column.type), column).to_pylist() for column in columns]
+        texts = [cell_texts(sql_type_of(column.type), column) for column in columns]
         table(rows.column_names, zip(*texts, strict=True))
         _say_rest(rows.num_rows, most)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import zipfile
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,7 +39,7 @@ def open_snapshot(files: Files, path: str) -> tuple[Snapshot, zipfile.ZipFile]:
     try:
         packed = zipfile.ZipFile(io.BytesIO(files.read(path)))
         text = packed.read(_METADATA).decode("utf-8")
-    except (zipfile.BadZipFile, KeyError, UnicodeDecodeError, EOFError):
+    except (zipfile.BadZipFile, zlib.error, KeyError, ValueError, EOFError, NotImplementedError, RuntimeError):
         raise broken_state(path, "is no whole RocksDB snapshot") from None
     version, _, body = text.partition("\n")
     if version != "v1":

@@ -94,7 +94,8 @@ def _strings(values: pa.Array) -> pa.Array:
     texts = values
     if pc.any(pc.match_substring_regex(texts, _NEEDS_ESCAPE)).as_py():
         distinct = texts.dictionary_encode()
-        escaped = arrowbuild.texts([_quote(text)[1:-1] for text in distinct.dictionary.to_pylist()])
+        held = distinct.dictionary.cast(pa.binary()).to_pylist()
+        escaped = arrowbuild.texts([_quote(text.decode("utf-8", "replace"))[1:-1] for text in held])
         texts = pa.DictionaryArray.from_arrays(distinct.indices, escaped).cast(pa.string())
     return _wrapped('"', texts, '"')
 

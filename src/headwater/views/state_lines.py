@@ -73,7 +73,10 @@ def _lines(beginning: str, columns: list[tuple[str, SqlType, pa.Array]]) -> Iter
     for start in range(0, count, _ROWS_AT_ONCE):
         texts = [json_texts(kind, _part(values, start)) for _, kind, values in columns]
         objects = json_object([name for name, _, _ in columns], texts)
-        yield "\n".join(beginning + text[1:] for text in objects.to_pylist())
+        # A text in a state need not be valid UTF-8: Spark casts any bytes to a string.
+        first = beginning.encode("utf-8")
+        lines = b"\n".join([first + line[1:] for line in objects.cast(pa.binary()).to_pylist()])
+        yield lines.decode("utf-8", "replace")
 
 
 def _part(values: pa.Array | pa.ChunkedArray, start: int) -> pa.Array:

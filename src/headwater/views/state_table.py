@@ -81,6 +81,12 @@ def cells(kind: SqlType, column: pa.Array) -> pa.Array:
     return pc.if_else(column.is_valid(), texts, arrowbuild.text(None))
 
 
+def cell_texts(kind: SqlType, column: pa.Array) -> list[str | None]:
+    """The same as Python texts; bytes that are no UTF-8 are shown as marks of that."""
+    held = cells(kind, column).cast(pa.binary()).to_pylist()
+    return [None if text is None else text.decode("utf-8", "replace") for text in held]
+
+
 def in_order(columns: list[pa.Array]) -> pa.Array | None:
     """The order of rows by these columns, where there are few enough to be worth it; None to leave them as they are."""
     if not columns or len(columns[0]) > _SORTED_UP_TO:
