@@ -8,7 +8,8 @@ Runs every case of `catalogue.py` on the PySpark that this Python has, in one JV
   --answer         read Spark's answers anew into the archives that are there, and run no query
 
 Older Sparks write a smaller set, with names that begin with their version: run this with a Python that has that
-PySpark. 3.5 has no state reader: run it again with the current one and `--answer --only 'spark3.5-*'`.
+PySpark. 3.5 has no state reader and 4.0 none for checkpoint format 2: run this again with the current one and
+`--answer --only 'spark3.5-*' --only spark4.0-aggregation-format2`.
 """
 
 from __future__ import annotations

@@ -42,14 +42,39 @@ def metadata_rows(spark: Any, checkpoint: Path) -> list[dict[str, Any]]:
     return [json.loads(row) for row in rows_as_json(frame)]
 
 
+def note_session_windows(checkpoint: Path) -> None:
+    """Write the operator metadata of 4.0 for a session window of 3.5, which had none.
+
+    Nothing else tells that the first column of its keys is a prefix, and Spark's reader is lost without it.
+    """
+    partitions = sum(entry.name.isdigit() for entry in (checkpoint / "state/0").iterdir())
+    store = {"storeName": "default", "numColsPrefixKey": 1, "numPartitions": partitions}
+    operator = {"operatorId": 0, "operatorName": "sessionWindowStateStoreSaveExec"}
+    noted = checkpoint / "state/0/_metadata/metadata"
+    noted.parent.mkdir()
+    noted.write_text("v1\n" + json.dumps({"operatorInfo": operator, "stateStoreInfo": [store]}), "utf-8")
+
+
 def state_answers(spark: Any, checkpoint: Path, precise: bool) -> list[dict[str, Any]]:
     """One answer for each question that can be asked of Spark's `statestore` source, refusals included."""
     _ = spark.streams.active  # its readers need a coordinator that only this starts
-    metadata = metadata_rows(spark, checkpoint)
+    metadata = metadata_rows(spark, checkpoint) or _operators_by_their_folders(checkpoint / "state")
     _name_the_partitions(checkpoint / "offsets", metadata[0]["numPartitions"])
     questions = list(_questions(metadata))
     batches = sorted(int(entry.name) for entry in (checkpoint / "commits").iterdir() if entry.name.isdigit())
     return [_ask(spark, checkpoint, batch, question, precise) for batch in batches for question in questions]
+
+
+def _operators_by_their_folders(state: Path) -> list[dict[str, Any]]:
+    """What `state-metadata` would tell, for Spark 3.5, which wrote none."""
+    found = []
+    for operator in sorted(state.iterdir()):
+        partitions = sorted(entry for entry in operator.iterdir() if entry.name.isdigit())
+        stores = sorted(entry.name for entry in partitions[0].iterdir() if "-key" in entry.name) or ["default"]
+        name = "symmetricHashJoin" if len(stores) > 1 else "unknown"
+        known = {"operatorId": int(operator.name), "operatorName": name, "numPartitions": len(partitions)}
+        found += [{**known, "stateStoreName": store} for store in stores]
+    return found
 
 
 def _name_the_partitions(offsets: Path, partitions: int) -> None:

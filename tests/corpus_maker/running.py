@@ -9,7 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from .answers import metadata_rows, rows_as_json, state_answers
+from . import queries
+from .answers import metadata_rows, note_session_windows, rows_as_json, state_answers
 from .archive import pack, unpack
 from .case import Case
 from .sources import Feeder, kafka_sink, open_feeder
@@ -73,8 +74,11 @@ def answer_notes(spark: Any, case: Case) -> dict[str, Any]:
     checkpoint = case.place / "checkpoint"
     if not (checkpoint / "state").exists() or spark.version.startswith("3."):
         return {"metadata": [], "answers": []}
+    metadata = metadata_rows(spark, checkpoint)
+    if not metadata and case.query is queries.session:
+        note_session_windows(checkpoint)
     return {
-        "metadata": metadata_rows(spark, checkpoint),
+        "metadata": metadata,
         "answers": state_answers(spark, checkpoint, case.precise),
     }
 
