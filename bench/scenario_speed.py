@@ -1,0 +1,64 @@
+"""How many micro-batches a second the scenario harness drives through the windowed jobs of the gallery.
+
+Each feed of these jobs is a batch with data; one that moves the watermark is followed by a batch without. Both count.
+Run it with ``python bench/scenario_speed.py``; it prints a table and writes ``bench/results/scenario_speed.json``.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import time
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from headwater.jobs.loading import load_job
+from headwater.spark.session import start_session
+from headwater.testing.scenario import Scenario
+
+JOBS = ("browser-stats-stateful", "visits-windows-counter", "sliding-counts")
+FEEDS = 40
+RESULTS = Path(__file__).parent / "results"
+START = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def row_for(job: str, number: int) -> dict[str, object]:
+    at = (START + timedelta(seconds=20 * number)).isoformat()
+    match job:
+        case "browser-stats-stateful":
+            return {"userId": number, "page": "x", "eventTime": at, "browser": f"b{number % 5}"}
+        case "visits-windows-counter":
+            return {"event_id": str(number), "visit_id": number, "event_time": at}
+        case _:
+            return {"User": str(number), "event_time": at}
+
+
+def measure(spark: object, name: str) -> float:
+    """Batches a second after the first feed, which pays for compilation."""
+    with tempfile.TemporaryDirectory() as folder:
+        scenario = Scenario(spark, load_job(name), Path(folder))
+        first = scenario.feed(row_for(name, 0))
+        assert first.emitted
+        before, started = scenario.batch or 0, time.perf_counter()
+        for number in range(1, FEEDS + 1):
+            assert scenario.feed(row_for(name, number)).emitted
+        batches = (scenario.batch or 0) - before
+        seconds = time.perf_counter() - started
+        scenario.close()
+    return batches / seconds
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        conf = {"spark.sql.shuffle.partitions": "2"}
+        spark = start_session("bench", master="local[2]", conf=conf, jars=(), log=Path(folder) / "spark.log")
+        rates = {name: [measure(spark, name) for _ in range(3)] for name in JOBS}
+        spark.stop()
+    for name, found in rates.items():
+        print(f"{name:<28} {max(found):5.1f} batches/s   ({', '.join(f'{rate:.1f}' for rate in found)})")
+    RESULTS.mkdir(exist_ok=True)
+    (RESULTS / "scenario_speed.json").write_text(json.dumps(rates, indent=1))
+
+
+if __name__ == "__main__":
+    main()
