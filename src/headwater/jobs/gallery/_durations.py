@@ -1,10 +1,12 @@
-"""Spark's way to write a duration ("7 days", "1 hour 30 minutes"), for code that runs in Python."""
+"""Spark's way to write a duration ("7 days", "1 hour 30 minutes"), and dates on its clock, for code that runs in Python."""
 
 from __future__ import annotations
 
 import re
-from datetime import timedelta
+from datetime import date, timedelta
 
+EPOCH, DAY = date(1970, 1, 1), timedelta(days=1)
+DAY_MS = DAY // timedelta(milliseconds=1)
 PART = re.compile(r"(\d+)\s*(week|day|hour|minute|second|millisecond)s?")
 
 
@@ -18,3 +20,12 @@ def microseconds(text: str) -> int:
 
 def milliseconds(text: str) -> int:
     return microseconds(text) // 1000
+
+
+def midnight_ms(day: date) -> int:
+    """Where a date lies on the clock of watermarks and timers."""
+    return (day - EPOCH) // DAY * DAY_MS
+
+
+def date_at(ms: int) -> date:
+    return EPOCH + ms // DAY_MS * DAY

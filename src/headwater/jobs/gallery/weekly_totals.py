@@ -7,7 +7,6 @@ reached its date. Each date that is stored has a timer there; a user whose dates
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import date, timedelta
 from typing import Any
 
 from pyspark.sql import DataFrame, Row
@@ -15,16 +14,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 
 from headwater import Console, Job
-from headwater.jobs.gallery._durations import milliseconds
+from headwater.jobs.gallery._durations import date_at, midnight_ms, milliseconds
 from headwater.jobs.gallery._purchases import PURCHASES
-
-EPOCH, DAY = date(1970, 1, 1), timedelta(days=1)
-DAY_MS = DAY // timedelta(milliseconds=1)
-
-
-def midnight_ms(day: date) -> int:
-    """Where a date lies on the clock of watermarks and timers."""
-    return (day - EPOCH) // DAY * DAY_MS
 
 
 class TrailingTotal(StatefulProcessor):
@@ -50,7 +41,7 @@ class TrailingTotal(StatefulProcessor):
 
     def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[Row]:  # noqa: ARG002, N802, N803
         """The watermark has reached a date: it leaves the period."""
-        self.purchases.removeKey((EPOCH + expiredTimerInfo.getExpiryTimeInMs() // DAY_MS * DAY,))
+        self.purchases.removeKey((date_at(expiredTimerInfo.getExpiryTimeInMs()),))
         return iter(())
 
 
