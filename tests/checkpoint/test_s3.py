@@ -11,7 +11,7 @@ import pytest
 from cli.running import Command
 from corpus_support import CorpusCheckpoint
 from headwater.checkpoint.files import ObjectStoreFiles, open_files, walk
-from s3_support import S3, WrittenBySpark
+from s3_support import BUCKET, S3, WrittenBySpark
 
 pytestmark = pytest.mark.timeout(600)  # the first one waits for a Spark that writes many small objects
 UPLOADED = ("custom-changelog", "aggregation-format2", "kafka-hdfs")
@@ -45,7 +45,6 @@ def test_reads_every_object_that_spark_wrote(s3: S3, s3_checkpoint: WrittenBySpa
     }
 
 
-@pytest.mark.xfail(strict=True, reason="ObjectStoreFiles.tree lists s3a's empty folder objects as files without a name")
 def test_one_listing_tells_the_same_tree_as_the_walk(s3: S3, s3_checkpoint: WrittenBySpark) -> None:
     """`tree` and `walk` agree on the state folder."""
     files = open_files(s3.url(s3_checkpoint.prefix))
@@ -65,6 +64,37 @@ def test_verbs_say_the_same_of_s3_as_of_a_local_copy(
     assert (there.status, there.err) == (0, here.err)
     assert there.out == here.out
     assert there.out or verb == ("fsck",)
+
+
+def test_fsck_checks_a_file_sink_on_s3(command: Command, s3: S3, s3_checkpoint: WrittenBySpark) -> None:
+    """Checkpoint and sink are in step as Spark left them, and a sink log that lost its last entry is found."""
+    url, sink = s3.url(s3_checkpoint.prefix), f"files:{s3.url(s3_checkpoint.sink_prefix, 's3a')}"
+    assert command("fsck", url, "--sink", sink, "--strict", "--json").status == 0
+    lost = max((path for path in s3.objects(f"{s3_checkpoint.sink_prefix}/_spark_metadata")), key=int)
+    held = s3.read(f"{s3_checkpoint.sink_prefix}/_spark_metadata", lost)
+    key = f"{s3_checkpoint.sink_prefix}/_spark_metadata/{lost}"
+    s3.client.delete_object(Bucket=BUCKET, Key=key)
+    try:
+        found = command("fsck", url, "--sink", sink, "--json")
+        assert (found.status, json.loads(found.out.splitlines()[0])["code"]) == (1, "sink-behind")
+    finally:
+        s3.client.put_object(Bucket=BUCKET, Key=key, Body=held)
+
+
+def test_a_rewind_on_s3_is_planned_as_on_a_local_copy(
+    command: Command, s3: S3, s3_checkpoint: WrittenBySpark, local_copy: Path
+) -> None:
+    """A dry run names the same files for the URL as for the folder, and moves none of them."""
+    before = s3.objects(s3_checkpoint.prefix)
+    there = command("rewind", s3.url(s3_checkpoint.prefix), "--to", "1", "--dry-run", "--json")
+    here = command("rewind", local_copy, "--to", "1", "--dry-run", "--json")
+    assert (there.status, here.status) == (0, 0), there.err + here.err
+    planned, expected = json.loads(there.out), json.loads(here.out)
+    assert planned["set_aside"]
+    assert {key: planned[key] for key in ("to", "next_batch", "set_aside", "rewritten")} == {
+        key: expected[key] for key in ("to", "next_batch", "set_aside", "rewritten")
+    }
+    assert s3.objects(s3_checkpoint.prefix) == before
 
 
 def test_state_on_s3_is_what_spark_reads_there(command: Command, s3: S3, s3_checkpoint: WrittenBySpark) -> None:
@@ -115,7 +145,7 @@ def test_a_listing_is_never_remembered(s3: S3) -> None:
     files = ObjectStoreFiles(s3.url("fresh"))
     files.write("offsets/0", b"v1")
     assert [entry.name for entry in files.entries("offsets")] == ["0"]
-    s3.client.put_object(Bucket="headwater-tests", Key="fresh/offsets/1", Body=b"v1")
+    s3.client.put_object(Bucket=BUCKET, Key="fresh/offsets/1", Body=b"v1")
     assert [entry.name for entry in files.entries("offsets")] == ["0", "1"]
 
 
