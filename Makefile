@@ -30,6 +30,9 @@ test: install  ## every check and test
 demo: install  ## a broker, a generator and the main job, until Ctrl-C
 	@$(BIN)/headwater demo
 
+soak: install  ## the tests that take minutes: every crash point, every operator on every store, kills of real processes
+	@$(BIN)/python -m pytest -m slow
+
 corpus: install  ## write the corpus of real checkpoints anew
 	@$(BIN)/python -m tests.corpus_maker
 
