@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from pyspark.sql import functions as F
 
 from headwater.checkpoint.files import LocalFiles
 from headwater.checkpoint.history import History
+from headwater.spark.session import temporary_settings as settings
 from headwater.spark.state_stores import unload_state_stores
 from headwater.statefiles.read import state_rows
 
@@ -45,18 +45,6 @@ EAGER = {
 # Without these, batches without records run only at the end of a run: boundaries can be repeated by another run.
 NO_EMPTY_BATCHES = {"spark.sql.streaming.noDataMicroBatches.enabled": "false"}
 NO_NEW_SNAPSHOTS = {f"{STATE}.minDeltasForSnapshot": "1000", f"{STATE}.maintenanceInterval": "1h"}
-
-
-@contextmanager
-def settings(spark: SparkSession, wanted: dict[str, str]) -> Iterator[None]:
-    before = {name: spark.conf.get(name, None) for name in wanted}
-    for name, value in wanted.items():
-        spark.conf.set(name, value)
-    try:
-        yield
-    finally:
-        for name, old in before.items():
-            spark.conf.unset(name) if old is None else spark.conf.set(name, old)
 
 
 class Inbox:

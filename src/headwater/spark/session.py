@@ -174,3 +174,16 @@ def stop_session(session: SparkSession) -> None:
 
     with suppress(*SPARK_ERRORS, ConnectionError):
         session.stop()
+
+
+@contextmanager
+def temporary_settings(spark: SparkSession, wanted: Mapping[str, str]) -> Iterator[None]:
+    """Settings of a shared session that are taken back; a query keeps those that it started with."""
+    before = {name: spark.conf.get(name, None) for name in wanted}
+    for name, value in wanted.items():
+        spark.conf.set(name, value)
+    try:
+        yield
+    finally:
+        for name, old in before.items():
+            spark.conf.unset(name) if old is None else spark.conf.set(name, old)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from pathlib import Path
 
 from pyspark.errors import StreamingQueryException
@@ -22,6 +20,7 @@ from headwater.spark.decoding import decode_lines, parse_schema
 from headwater.spark.failures import root_cause
 from headwater.spark.prepared import prepare_job
 from headwater.spark.runner import ask_to_end
+from headwater.spark.session import temporary_settings
 from headwater.testing.faults import Crash
 from headwater.testing.records import Inbox
 from headwater.testing.transcript import BatchRun
@@ -47,7 +46,7 @@ class Driver:
         self._runs: list[BatchRun] = []
         self._crash: Crash | None = None
         self._query: StreamingQuery | None = None
-        with _conf(spark, job.conf):
+        with temporary_settings(spark, job.conf):
             self._prepared = prepare_job(spark, job, source=self.stream())
 
     @property
@@ -62,7 +61,7 @@ class Driver:
     def start(self) -> None:
         writer = self._prepared.frame.writeStream.outputMode(self.job.mode)
         writer = writer.option("checkpointLocation", str(self.checkpoint)).foreachBatch(self._on_batch)
-        with _conf(self.spark, self.job.conf):  # a query keeps the settings that it started with
+        with temporary_settings(self.spark, self.job.conf):  # a query keeps the settings that it started with
             self._query = writer.start()
 
     def drain(self, crash: Crash | None = None) -> tuple[list[BatchRun], str | None]:
@@ -139,16 +138,3 @@ def _decoding_of(job: Job, schema: str | None) -> Decoding:
             )
         return Decoding(wanted, "json")
     return Decoding(schema or source.decoding.schema, source.decoding.format or "json", source.decoding.options)
-
-
-@contextmanager
-def _conf(spark: SparkSession, wanted: Mapping[str, str]) -> Iterator[None]:
-    """The session is shared by all tests: what a job sets is taken back."""
-    before = {name: spark.conf.get(name, None) for name in wanted}
-    for name, value in wanted.items():
-        spark.conf.set(name, value)
-    try:
-        yield
-    finally:
-        for name, old in before.items():
-            spark.conf.unset(name) if old is None else spark.conf.set(name, old)
