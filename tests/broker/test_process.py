@@ -179,3 +179,12 @@ def test_settings_keep_everything_on_loopback_and_forever() -> None:
     assert settings["listeners"] == "PLAINTEXT://127.0.0.1:1,CONTROLLER://127.0.0.1:2"
     assert settings["log.retention.ms"] == "-1"
     assert len({new_cluster_id() for _ in range(10)}) == 10
+
+
+def test_cluster_id_may_begin_with_a_dash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One random id in 64 looks like an option; the folder is prepared all the same."""
+    monkeypatch.setattr(process, "new_cluster_id", lambda: "-" + new_cluster_id()[1:])
+    try:
+        assert str(process.start(tmp_path, port=free_port()).cluster_id).startswith("-")
+    finally:
+        process.stop(tmp_path)

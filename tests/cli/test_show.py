@@ -32,12 +32,15 @@ def test_json_object(name: str, command: Command, corpus) -> None:
 
 @pytest.mark.parametrize("name", corpus_names())
 def test_operators_and_stores_are_those_that_spark_names(name: str, command: Command, corpus) -> None:
-    """Operators, their names, and the number of partitions agree with Spark's own `state-metadata` reader."""
+    """Operators and their names agree with Spark's own `state-metadata` reader, which knows nothing before Spark 4."""
     checkpoint = corpus(name)
     shown = json.loads(command("show", checkpoint.path, "HEAD", "--json").out)
     ours = {(store["operator_id"], store["operator"]) for store in shown["state"]}
-    sparks = {(one["operatorId"], one["operatorName"]) for one in checkpoint.metadata}
-    assert ours == sparks
+    if name.startswith("spark3"):
+        assert not checkpoint.metadata
+        assert ours == {(int(folder.name), None) for folder in (checkpoint.path / "state").iterdir()}
+    else:
+        assert ours == {(one["operatorId"], one["operatorName"]) for one in checkpoint.metadata}
 
 
 def test_text(command: Command, corpus) -> None:

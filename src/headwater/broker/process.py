@@ -208,7 +208,7 @@ def _wait_until_gone(pid: int, data: Path) -> bool:
 
 
 def _format(data: Path, java: list[str]) -> None:
-    command = [*java, "kafka.tools.StorageTool", "format", "-t", new_cluster_id(), "-c", "server.properties"]
+    command = [*java, "kafka.tools.StorageTool", "format", f"-t={new_cluster_id()}", "-c", "server.properties"]
     done = subprocess.run(command, cwd=data, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
     if done.returncode:
         (data / "logs" / "console.log").write_text(done.stdout + done.stderr)

@@ -33,6 +33,7 @@ _SIDES = {
     "right-keyWithTsToValues": "right",
 }
 TIMERS = "timers"
+_SESSION_START = "sessionStartTime"
 
 
 @dataclass(frozen=True)
@@ -95,16 +96,20 @@ def _side(target: StateTarget) -> StateTarget:
 def _plain(logs: CheckpointLogs, metadata: OperatorMetadata) -> Iterator[StateTarget]:
     for store in metadata.stores:
         schema = _store_schema(logs, metadata.operator_id, store.name)
-        if store.prefix_columns:
-            encoding = KeyEncoding("prefix", tuple(range(store.prefix_columns)))
-            schema = FamilySchema(schema.path, schema.name, schema.key_json, schema.value_json, encoding)
-        yield _rows(metadata.operator_id, metadata.operator_name, store.name, schema)
+        yield _rows(metadata.operator_id, metadata.operator_name, store.name, _prefixed(schema, store.prefix_columns))
 
 
 def _without_metadata(logs: CheckpointLogs, operator_id: int) -> Iterator[StateTarget]:
-    """Spark before 3.5 wrote no operator metadata; the folders say which stores there are."""
+    """Spark before 4.0 wrote no operator metadata; the folders say which stores there are."""
     for name in logs.state.store_names[operator_id]:
-        yield _rows(operator_id, "unknown operator", name, _store_schema(logs, operator_id, name))
+        schema = _store_schema(logs, operator_id, name)
+        # Of its operators only session windows ordered their keys; their last column has a name of Spark's own.
+        prefix = len(schema.key.fields) - 1 if schema.key.names[-1:] == [_SESSION_START] else 0
+        yield _rows(operator_id, "unknown operator", name, _prefixed(schema, prefix))
+
+
+def _prefixed(schema: FamilySchema, columns: int) -> FamilySchema:
+    return replace(schema, encoding=KeyEncoding("prefix", tuple(range(columns)))) if columns else schema
 
 
 def _rows(operator_id: int, operator_name: str, store: str, schema: FamilySchema) -> StateTarget:
