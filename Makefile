@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: install test lint demo bench soak corpus clean help
+.PHONY: install test lint demo bench soak corpus docs clean help
 
 help:  ## what can be made
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -32,6 +32,10 @@ demo: install  ## a broker, a generator and the main job, until Ctrl-C
 
 soak: install  ## the tests that take minutes: every crash point, every operator on every store, kills of real processes
 	@$(BIN)/python -m pytest -m slow
+
+docs: install  ## the documentation as a site in site/
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+	@echo "open site/index.html"
 
 corpus: install  ## write the corpus of real checkpoints anew
 	@$(BIN)/python -m tests.corpus_maker
