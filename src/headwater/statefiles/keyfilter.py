@@ -18,6 +18,7 @@ from headwater.statefiles.bytespace import ByteSpace, Ints, Mask
 from headwater.statefiles.latest import hash_keys
 from headwater.statefiles.records import DELETE_RANGE, Records
 from headwater.statefiles.sqltypes import Atomic, SqlType, Struct, arrow_type
+from headwater.statefiles.unsafe_encode import encoded_row
 from headwater.statefiles.unsaferow import bitset_bytes
 
 if TYPE_CHECKING:
@@ -75,18 +76,24 @@ class FieldValue:
 class KeysWith:
     """Keys in which some fields have given values. ``decode`` turns records into a struct array of their keys."""
 
-    exact = None
-
     def __init__(
         self,
         fields: Sequence[FieldValue],
         decode: Callable[[Records], pa.StructArray],
         row_start: int | None,
-        columns: int,
+        kind: Struct,
     ) -> None:
         # row_start is where the key's row begins in a stored key, None where keys are no plain rows.
-        self._fields, self._decode, self._row_start, self._columns = fields, decode, row_start, columns
+        self._fields, self._decode, self._row_start, self._kind = fields, decode, row_start, kind
         self.picked: dict[str, Records] = {}
+
+    @cached_property
+    def exact(self) -> list[bytes] | None:
+        """The one stored key, where all its fields are given."""
+        if self._row_start is None or any(_may_be_null(field) for field in self._fields):
+            return None
+        row = encoded_row(self._kind, {field.path: field.value for field in self._fields})
+        return None if row is None else [bytes(self._row_start) + row]
 
     def pick(self, records: Records) -> Records:
         ranges = records.operation == DELETE_RANGE
@@ -109,14 +116,14 @@ class KeysWith:
             if probe is not None and len(field.path) == 1:
                 chosen = np.flatnonzero(fits)
                 rows = records.key_start[chosen] + self._row_start
-                slot = rows + bitset_bytes(self._columns) + 8 * field.path[0]
+                slot = rows + bitset_bytes(len(self._kind.fields)) + 8 * field.path[0]
                 fits[chosen[~probe(records.keys, rows, slot)]] = False
         return fits
 
 
 def _probe(field: FieldValue) -> Callable[[ByteSpace, Ints, Ints], Mask] | None:
     """A cheap look at a field's bytes that never misses an equal value; None for types without one."""
-    if field.value is None or not isinstance(field.type, Atomic):
+    if field.value is None or _may_be_null(field) or not isinstance(field.type, Atomic):
         return None
     name = field.type.name
     if name in _EIGHT_BYTES or name in _FOUR_BYTES:
@@ -150,9 +157,14 @@ def _equal(column: pa.Array, field: FieldValue) -> Mask:
     if field.value is None:
         return arrowbuild.as_mask(column.is_null())
     same = pc.and_kleene(pc.equal(column, field.value), column.is_valid())
-    if field.type == Atomic("string") and field.value.as_py() == "null":
+    if _may_be_null(field):
         same = pc.or_(same, column.is_null())
     return arrowbuild.as_mask(same)
+
+
+def _may_be_null(field: FieldValue) -> bool:
+    """``name=null`` means the text and the null, where the field is a text."""
+    return field.value is None or (field.type == Atomic("string") and field.value.as_py() == "null")
 
 
 def field_values(key: Struct, asked: Mapping[str, str]) -> list[FieldValue]:

@@ -143,7 +143,7 @@ def _filter(reader: StateReader, target: StateTarget, fields: list[FieldValue], 
         fields,
         lambda records: decode_all_keys(target, records, settings, hdfs=hdfs),
         row_start,
-        len(target.schema.key.fields),
+        target.schema.key,
     )
 
 
