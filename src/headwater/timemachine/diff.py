@@ -10,11 +10,12 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from headwater.checkpoint.files import Files
 from headwater.core.ids import StoreKey
 from headwater.statefiles.answer import StateAnswer
-from headwater.statefiles.arrowbuild import numbers, texts
+from headwater.statefiles.arrowbuild import as_numbers, binary, numbers, texts
 from headwater.statefiles.keyfilter import KeyFilter, TheseKeys
 from headwater.statefiles.latest import hash_keys, same_keys, same_values
 from headwater.statefiles.partition import TargetStore
@@ -191,12 +192,19 @@ def _laid_out(old: StateAnswer, new: StateAnswer, rows: np.ndarray) -> StateDiff
 
 def _matched(before: _Side, after: _Side) -> np.ndarray:
     """Pairs of row numbers, -1 for none: the changed and added in their order, then the removed."""
-    older = {(group, before.rows.key(number)): number for number, group in enumerate(before.group.tolist())}
-    pairs = [
-        (older.pop((group, after.rows.key(number)), -1), number) for number, group in enumerate(after.group.tolist())
-    ]
-    pairs += [(number, -1) for number in older.values()]
-    return np.array(pairs, np.int64).reshape(-1, 2)
+    older = np.full(len(after.rows), -1, np.int64)
+    for group in np.unique(after.group).tolist():
+        held, wanted = np.flatnonzero(before.group == group), np.flatnonzero(after.group == group)
+        found = pc.index_in(_key_bytes(after.rows.take(wanted)), _key_bytes(before.rows.take(held)))
+        place = as_numbers(found.fill_null(-1), "<i4")
+        older[wanted[place >= 0]] = held[place[place >= 0]]
+    removed = np.setdiff1d(np.arange(len(before.rows)), older)
+    newer = np.concatenate([np.arange(len(after.rows)), np.full(len(removed), -1)])
+    return np.stack([np.concatenate([older, removed]), newer], axis=1)
+
+
+def _key_bytes(rows: Records) -> pa.Array:
+    return binary(pa.binary(), rows.keys, rows.key_start, rows.key_length, None)
 
 
 def _indices(rows: np.ndarray) -> pa.Array:
