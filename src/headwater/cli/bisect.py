@@ -7,14 +7,15 @@ from typing import Annotated
 import typer
 
 from headwater.cli.app import LOOK, app
+from headwater.cli.names import CheckpointName
 from headwater.cli.output import json_line, say
-from headwater.cli.state import CHECKPOINT, ENGINE, OPERATOR, STORE, VAR, Engine
+from headwater.cli.state import ENGINE, OPERATOR, STORE, VAR, Engine
 from headwater.core.errors import UsageProblem
 
 
 @app.command(rich_help_panel=LOOK)
 def bisect(
-    checkpoint: Annotated[str, CHECKPOINT],
+    checkpoint: CheckpointName,
     where: Annotated[str, typer.Option(metavar="SQL", help="A condition over the columns of the state.")],
     operator: Annotated[int | None, OPERATOR] = None,
     store: Annotated[str | None, STORE] = None,
@@ -27,7 +28,8 @@ def bisect(
     A condition on single rows is looked for in what each batch wrote, and the answer is exact. One that asks about the
     whole state, with a select inside, is found by halving: it is taken to stay true once it is. Starts no Spark.
 
-    Example: headwater bisect running-totals --where "total < 0"
+    Example:
+      headwater bisect running-totals --where "total < 0"
     """
     from headwater.cli.state_source import StateSource
 

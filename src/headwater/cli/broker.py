@@ -24,7 +24,8 @@ def start(
 ) -> None:
     """Start the broker in the background; it answers when this returns.
 
-    Example: headwater broker start --port 9092
+    Example:
+      headwater broker start --port 9092
     """
     from headwater.broker import process
 
@@ -40,7 +41,8 @@ def start(
 def stop(data: Path = DATA) -> None:
     """Stop the broker. Its topics stay for the next start.
 
-    Example: headwater broker stop
+    Example:
+      headwater broker stop
     """
     from headwater.broker import process
 
@@ -52,7 +54,8 @@ def stop(data: Path = DATA) -> None:
 def status(data: Path = DATA, as_json: bool = typer.Option(False, "--json", help="One JSON object.")) -> None:
     """Say whether the broker runs, and where.
 
-    Example: headwater broker status --json
+    Example:
+      headwater broker status --json
     """
     from headwater.broker import process
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from headwater.cli.app import BUILD, app
 from headwater.cli.job_options import (
     Conf,
-    JobName,
     ModeName,
     Settings,
     SinkUri,
@@ -15,6 +14,7 @@ from headwater.cli.job_options import (
     log_file,
     pairs,
 )
+from headwater.cli.names import JobName
 from headwater.cli.output import say
 
 
@@ -29,7 +29,8 @@ def check(
 ) -> None:
     """Say whether a job would run, or why not. Nothing is started, no service has to be there.
 
-    Example: headwater check order-status --mode append
+    Example:
+      headwater check order-status --mode append
     """
     chosen = chosen_job(job, source=source, sink=sink, mode=mode, settings=settings)
 

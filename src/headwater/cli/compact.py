@@ -8,18 +8,20 @@ import typer
 
 from headwater.cli.app import CHANGE, app
 from headwater.cli.changing import confirmed
+from headwater.cli.names import CheckpointName
 from headwater.cli.output import note, say
 
 
 @app.command(rich_help_panel=CHANGE)
 def compact(
-    checkpoint: Annotated[str, typer.Argument(metavar="CKPT", help="A folder, an object-store URL or a job's name.")],
+    checkpoint: CheckpointName,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would go and change nothing.")] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
 ) -> None:
     """Remove for good what rewinds have set aside. They cannot be undone afterwards.
 
-    Example: headwater compact visits-windows-counter
+    Example:
+      headwater compact visits-windows-counter
     """
     from headwater.checkpoint.locate import open_checkpoint
     from headwater.timemachine.compact import empty_quarantine, measure, sinks_of

@@ -20,7 +20,8 @@ def consume(
 ) -> None:
     """Print a topic's records, one a line, until Ctrl-C.
 
-    Example: headwater consume visits --from-beginning --count 10 --timeout 5
+    Example:
+      headwater consume visits --from-beginning --count 10 --timeout 5
     """
     from headwater.broker.records import read_records, text
 

@@ -46,7 +46,8 @@ def demo(
 
     Everything is under .headwater/demo, which each demo empties first.
 
-    Example: headwater demo
+    Example:
+      headwater demo
     """
     stopping = _Stopping()
     with _only_one_demo():

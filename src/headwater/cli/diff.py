@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from headwater.cli.app import LOOK, app
+from headwater.cli.names import CheckpointName
 from headwater.cli.output import note, say, table
-from headwater.cli.state import CHECKPOINT, ENGINE, OPERATOR, SHOWN_ROWS, STORE, VAR, Engine
+from headwater.cli.state import ENGINE, OPERATOR, SHOWN_ROWS, STORE, VAR, Engine
 
 if TYPE_CHECKING:
     from headwater.timemachine.diff import StateDiff
@@ -18,7 +19,7 @@ _SIGNS = {"added": "+", "removed": "-", "changed": "~"}
 
 @app.command(rich_help_panel=LOOK)
 def diff(
-    checkpoint: Annotated[str, CHECKPOINT],
+    checkpoint: CheckpointName,
     a: Annotated[str, typer.Argument(metavar="A", help="The batch to compare with: 41, HEAD~3, @10:30 (UTC)")],
     b: Annotated[str, typer.Argument(metavar="B", help="The batch to compare.")] = "HEAD",
     operator: Annotated[int | None, OPERATOR] = None,
@@ -34,7 +35,8 @@ def diff(
 
     Where the store keeps the changes of each batch, only those are read. Starts no Spark.
 
-    Example: headwater diff browser-stats-stateful HEAD~1 HEAD
+    Example:
+      headwater diff browser-stats-stateful HEAD~1 HEAD
     """
     from headwater.cli.state_source import StateSource
 

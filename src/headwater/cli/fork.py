@@ -8,12 +8,13 @@ from typing import Annotated
 import typer
 
 from headwater.cli.app import CHANGE, app
+from headwater.cli.names import CheckpointName
 from headwater.cli.output import json_line, note, say
 
 
 @app.command(rich_help_panel=CHANGE)
 def fork(
-    checkpoint: Annotated[str, typer.Argument(metavar="CKPT", help="A folder, an object-store URL or a job's name.")],
+    checkpoint: CheckpointName,
     into: Annotated[str, typer.Argument(metavar="INTO", help="A folder or URL that is empty or not there yet.")],
     at: Annotated[
         str | None, typer.Option(metavar="B", help="The last batch that the fork has; default: HEAD.")
@@ -26,7 +27,8 @@ def fork(
 ) -> None:
     """Make a second checkpoint at a batch, to run a changed job next to the old one. The original is not touched.
 
-    Example: headwater fork browser-stats-stateful .headwater/checkpoints/try-it --at 41
+    Example:
+      headwater fork browser-stats-stateful .headwater/checkpoints/try-it --at 41
     """
     from headwater.checkpoint import revisions
     from headwater.checkpoint.files import open_files

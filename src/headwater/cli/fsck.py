@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from headwater.cli.app import LOOK, app
+from headwater.cli.names import CheckpointName
 from headwater.cli.output import json_line, note, say
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 @app.command(rich_help_panel=LOOK)
 def fsck(
-    checkpoint: Annotated[str, typer.Argument(metavar="CKPT", help="A folder, an object-store URL or a job's name.")],
+    checkpoint: CheckpointName,
     sink: Annotated[
         str | None, typer.Option(metavar="files:DIR", help="The query's file sink, to be checked as well.")
     ] = None,
@@ -34,7 +35,8 @@ def fsck(
     Exits with 1 when there is an error. --repair finishes a change of ours that was cut short, and sets leftover
     checksums and temporary files aside.
 
-    Example: headwater fsck /data/checkpoints/visits --sink files:/data/out/visits
+    Example:
+      headwater fsck /data/checkpoints/visits --sink files:/data/out/visits
     """
     from headwater.checkpoint.locate import open_checkpoint
 

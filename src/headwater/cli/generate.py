@@ -57,9 +57,9 @@ def generate(
     advances by the shape's own step, whatever the rate. An endless stream is live: its event time is the clock's.
     --count is the number of records in all, faulty ones included.
 
-    Example: headwater generate visits --to kafka://127.0.0.1:9092/visits --rate 100 --late 5% --malformed 1%
-
-    Example: headwater generate sales --to 'files:data/sales?format=json' --count 10000 --seed 7
+    Examples:
+      headwater generate visits --to kafka://127.0.0.1:9092/visits --rate 100 --late 5% --malformed 1%
+      headwater generate sales --to 'files:data/sales?format=json' --count 10000 --seed 7
     """
     import secrets
     import signal

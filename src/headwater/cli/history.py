@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from headwater.cli.app import LOOK, app
+from headwater.cli.names import CheckpointName
 from headwater.cli.output import note, say, table
-from headwater.cli.state import CHECKPOINT, OPERATOR, STORE, VAR, key_texts
+from headwater.cli.state import OPERATOR, STORE, VAR, key_texts
 
 if TYPE_CHECKING:
     from headwater.timemachine.key_history import KeyHistory
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 @app.command(rich_help_panel=LOOK)
 def history(
-    checkpoint: Annotated[str, CHECKPOINT],
+    checkpoint: CheckpointName,
     key: Annotated[list[str], typer.Option(metavar="FIELD=VALUE", help="A field of the key; give as many as needed.")],
     operator: Annotated[int | None, OPERATOR] = None,
     store: Annotated[str | None, STORE] = None,
@@ -29,7 +30,8 @@ def history(
     With some fields of the key, every key that has them is shown. A field inside another is named window.start; null
     is written null. Each file of changes is read once, and no state is rebuilt twice. Starts no Spark.
 
-    Example: headwater history browser-stats-stateful --key browser=Firefox
+    Example:
+      headwater history browser-stats-stateful --key browser=Firefox
     """
     from headwater.cli.state_source import StateSource
     from headwater.timemachine.key_history import fitting, key_history

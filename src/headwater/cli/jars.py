@@ -19,7 +19,8 @@ def jars(
 
     They are fetched by themselves on first use; this does it ahead of time.
 
-    Example: headwater jars --configuration spark --configuration broker
+    Example:
+      headwater jars --configuration spark --configuration broker
     """
     from headwater.core.errors import UsageProblem
     from headwater.jars.resolve import CONFIGURATIONS, jar_paths

@@ -15,12 +15,19 @@ if TYPE_CHECKING:
     from headwater.checkpoint.files import Files
     from headwater.jobs.job import Job
 
-JobName = Annotated[str, typer.Argument(metavar="JOB", help="A gallery name, module:NAME or file.py:NAME.")]
-SourceUri = Annotated[str | None, typer.Option("--source", help="URI to read from instead of the job's own source.")]
-SinkUri = Annotated[str | None, typer.Option("--sink", help="URI to write to instead of the job's own sink.")]
-ModeName = Annotated[str | None, typer.Option("--mode", help="Output mode: complete, append or update.")]
-Settings = Annotated[list[str] | None, typer.Option("--set", help="A parameter of the job: name=value. Repeatable.")]
-Conf = Annotated[list[str] | None, typer.Option("--conf", help="A Spark setting: key=value. Repeatable.")]
+SourceUri = Annotated[
+    str | None, typer.Option("--source", metavar="URI", help="URI to read from instead of the job's own source.")
+]
+SinkUri = Annotated[
+    str | None, typer.Option("--sink", metavar="URI", help="URI to write to instead of the job's own sink.")
+]
+ModeName = Annotated[
+    str | None, typer.Option("--mode", metavar="MODE", help="Output mode: complete, append or update.")
+]
+Settings = Annotated[
+    list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A parameter of the job. Repeatable.")
+]
+Conf = Annotated[list[str] | None, typer.Option("--conf", metavar="KEY=VALUE", help="A Spark setting. Repeatable.")]
 
 
 def pairs(texts: Sequence[str] | None, option: str) -> dict[str, str]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from headwater.cli.app import BUILD, app
+from headwater.cli.names import job_names
 from headwater.cli.output import json_line, say, table
 
 if TYPE_CHECKING:
@@ -15,12 +16,15 @@ if TYPE_CHECKING:
 
 @app.command(rich_help_panel=BUILD)
 def jobs(
-    name: Annotated[str | None, typer.Argument(help="Show this job alone, with its parameters.")] = None,
+    name: Annotated[
+        str | None, typer.Argument(help="Show this job alone, with its parameters.", autocompletion=job_names)
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
 ) -> None:
     """List the jobs of the gallery with their parameters.
 
-    Example: headwater jobs browser-stats-stateful
+    Example:
+      headwater jobs browser-stats-stateful
     """
     from headwater.jobs.loading import gallery_jobs, load_job
 

@@ -9,6 +9,7 @@ import typer
 
 from headwater.cli.app import LOOK, app
 from headwater.cli.job_options import Conf, Settings, SourceUri, jars_for, pairs, recorded_job
+from headwater.cli.names import CheckpointName
 from headwater.cli.output import LivingLine, json_line, note, say
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 @app.command(rich_help_panel=LOOK)
 def late(
-    checkpoint: Annotated[str, typer.Argument(metavar="CKPT", help="A folder, an object-store URL or a job's name.")],
+    checkpoint: CheckpointName,
     job: Annotated[str | None, typer.Option(metavar="JOB", help="The job, if the checkpoint does not know it.")] = None,
     batch: Annotated[str | None, typer.Option(metavar="B", help="Only this batch; default: all in the log.")] = None,
     to: Annotated[str | None, typer.Option(metavar="URI", help="Save them: kafka://… or files:DIR.")] = None,
@@ -29,8 +30,9 @@ def late(
 ) -> None:
     """Show the very records that batches dropped as late or could not decode, read again from the source by their offsets.
 
-    Examples: headwater late browser-stats-stateful --batch 41
-    headwater late browser-stats-stateful --summary
+    Examples:
+      headwater late browser-stats-stateful --batch 41
+      headwater late browser-stats-stateful --summary
     """
     from headwater.checkpoint import revisions
     from headwater.checkpoint.history import History

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from headwater.cli.app import LOOK, app
+from headwater.cli.names import CheckpointName
 from headwater.cli.output import json_line, note, say
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ POLL_SECONDS = 1.0
 
 @app.command(rich_help_panel=LOOK)
 def log(
-    checkpoint: Annotated[str, typer.Argument(metavar="CKPT", help="A folder, an object-store URL or a job's name.")],
+    checkpoint: CheckpointName,
     number: Annotated[int | None, typer.Option("-n", "--number", min=1, help="Only the newest so many.")] = None,
     since: Annotated[
         str | None, typer.Option(help="Only batches planned since: 2026-07-01T10:30:00Z, 10:30, or 15m.")
@@ -35,7 +36,8 @@ def log(
     BEHIND is how far the watermark was behind the clock. REWIND says whether the batch can be the last one kept.
     Starts no Spark.
 
-    Example: headwater log browser-stats-stateful -n 20
+    Example:
+      headwater log browser-stats-stateful -n 20
     """
     from headwater.checkpoint.history import History
     from headwater.checkpoint.revisions import time_ms

@@ -22,7 +22,8 @@ def produce(
 ) -> None:
     """Send each line of standard input as a record.
 
-    Example: echo '{"userId": 1}' | headwater produce visits
+    Example:
+      echo '{"userId": 1}' | headwater produce visits
     """
     from headwater.broker.records import TopicWriter, send_lines
 

@@ -9,13 +9,16 @@ import typer
 
 from headwater.cli.app import CHANGE, app
 from headwater.cli.changing import confirmed
+from headwater.cli.names import checkpoint_names
 from headwater.cli.output import LivingLine, note, say
 from headwater.core.errors import ChangeRefused
 
 
 @app.command(rich_help_panel=CHANGE)
 def repartition(
-    checkpoint: Annotated[str, typer.Argument(metavar="CKPT", help="A folder or a job's name.")],
+    checkpoint: Annotated[
+        str, typer.Argument(metavar="CKPT", help="A folder or a job's name.", autocompletion=checkpoint_names)
+    ],
     partitions: Annotated[int, typer.Argument(metavar="N", min=1, help="The number of state partitions to have.")],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done and change nothing.")] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask: the query is stopped.")] = False,
@@ -24,7 +27,8 @@ def repartition(
 
     Spark does the work on a scratch copy; the checkpoint then gets one more batch, which undo takes away again.
 
-    Example: headwater repartition browser-stats-stateful 8
+    Example:
+      headwater repartition browser-stats-stateful 8
     """
     from headwater.checkpoint.files import LocalFiles
     from headwater.checkpoint.locate import open_checkpoint

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from headwater.cli.app import LOOK, app
-from headwater.cli.job_options import Conf, JobName, Settings, SourceUri, jars_for, pairs, recorded_job
+from headwater.cli.job_options import Conf, Settings, SourceUri, jars_for, pairs, recorded_job
+from headwater.cli.names import CheckpointName, JobName
 from headwater.cli.output import LivingLine, json_line, note, say
 from headwater.core.errors import UsageProblem
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 @app.command(rich_help_panel=LOOK)
 def replay(
     job: JobName,
-    checkpoint: Annotated[str, typer.Argument(metavar="CKPT", help="A folder, an object-store URL or a job's name.")],
+    checkpoint: CheckpointName,
     batch: Annotated[str, typer.Option("--batch", metavar="A[..B]", help="The recorded batches: 41 or 41..45.")],
     against: Annotated[
         str | None, typer.Option(metavar="JOB", help="A changed job: show what it gives differently.")
@@ -37,8 +38,9 @@ def replay(
 
     With --against the same batches run through a second job, and the command exits with 1 when their rows differ.
 
-    Examples: headwater replay browser-stats-stateful browser-stats-stateful --batch 3
-    headwater replay jobs.py:STATS prod-stats --batch 40..45 --against jobs.py:STATS_V2
+    Examples:
+      headwater replay browser-stats-stateful browser-stats-stateful --batch 3
+      headwater replay jobs.py:STATS prod-stats --batch 40..45 --against jobs.py:STATS_V2
     """
     from headwater.checkpoint.locate import open_checkpoint
 

@@ -8,6 +8,7 @@ import typer
 
 from headwater.cli.app import CHANGE, app
 from headwater.cli.changing import StepProgress, confirmed, sink_of
+from headwater.cli.names import CheckpointName
 from headwater.cli.output import json_line, note, say
 from headwater.core.errors import UsageProblem
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 @app.command(rich_help_panel=CHANGE)
 def rewind(
-    checkpoint: Annotated[str, typer.Argument(metavar="CKPT", help="A folder, an object-store URL or a job's name.")],
+    checkpoint: CheckpointName,
     to: Annotated[str | None, typer.Option(metavar="B", help="The last batch to keep: 41, HEAD~3.")] = None,
     redo: Annotated[int | None, typer.Option(metavar="B", min=0, help="The first batch to run again.")] = None,
     to_time: Annotated[str | None, typer.Option(metavar="T", help="Keep what was committed by this time.")] = None,
@@ -41,8 +42,9 @@ def rewind(
 ) -> None:
     """Make an earlier batch the last one, so that the one after it runs next. Nothing is deleted: undo puts it back.
 
-    Examples: headwater rewind visits-windows-counter --redo 5 --dry-run
-    headwater rewind visits-windows-counter --redo 5
+    Examples:
+      headwater rewind visits-windows-counter --redo 5 --dry-run
+      headwater rewind visits-windows-counter --redo 5
     """
     from headwater.checkpoint.locate import open_checkpoint
     from headwater.timemachine.executor import refuse_if_pending

@@ -14,7 +14,6 @@ import typer
 from headwater.cli.app import RUN, app
 from headwater.cli.job_options import (
     Conf,
-    JobName,
     ModeName,
     Settings,
     SinkUri,
@@ -24,6 +23,7 @@ from headwater.cli.job_options import (
     log_file,
     pairs,
 )
+from headwater.cli.names import JobName
 from headwater.cli.output import LivingLine, call_out
 from headwater.cli.watching import Hear, watched
 
@@ -41,12 +41,22 @@ def run(
     job: JobName,
     source: SourceUri = None,
     sink: SinkUri = None,
-    checkpoint: Annotated[str | None, typer.Option(help="Folder or URL; default .headwater/checkpoints/<job>.")] = None,
+    checkpoint: Annotated[
+        str | None,
+        typer.Option(
+            metavar="CKPT", help="A folder or URL; by default .headwater/checkpoints/ and the name of the job."
+        ),
+    ] = None,
     mode: ModeName = None,
     trigger: Annotated[
-        str | None, typer.Option(help='once, available-now, "10 seconds" or "real-time 5 seconds"; default: at once.')
+        str | None,
+        typer.Option(
+            metavar="WHEN", help='once, available-now, "10 seconds" or "real-time 5 seconds"; by default at once.'
+        ),
     ] = None,
-    master: Annotated[str, typer.Option(help="Spark master; the same job runs on a cluster.")] = "local[*]",
+    master: Annotated[
+        str, typer.Option(metavar="URL", help="Spark master; the same job runs on a cluster.")
+    ] = "local[*]",
     settings: Settings = None,
     conf: Conf = None,
     dead_letters: Annotated[
@@ -58,12 +68,13 @@ def run(
         typer.Option(metavar="PORT", help="Serve Prometheus metrics on this port of 127.0.0.1, or HOST:PORT."),
     ] = None,
     query: Annotated[
-        str | None, typer.Option(help="SQL to ask when the run ends, for example of a memory table.")
+        str | None, typer.Option(metavar="SQL", help="SQL to ask when the run ends, for example of a memory table.")
     ] = None,
 ) -> None:
     """Run a job. Ctrl-C ends the batch in hand and stops; a killed job goes on where it was.
 
-    Example: headwater run browser-stats-stateful --source kafka://127.0.0.1:9092/visits --sink console:
+    Example:
+      headwater run browser-stats-stateful --source kafka://127.0.0.1:9092/visits --sink console:
     """
     chosen = chosen_job(job, source=source, sink=sink, mode=mode, trigger=trigger, settings=settings)
     chosen = replace(chosen, dead_letters=dead_letters or chosen.dead_letters)

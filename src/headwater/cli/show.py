@@ -7,18 +7,20 @@ from typing import Annotated
 import typer
 
 from headwater.cli.app import LOOK, app
+from headwater.cli.names import CheckpointName
 from headwater.cli.output import json_line, say
 
 
 @app.command(rich_help_panel=LOOK)
 def show(
-    checkpoint: Annotated[str, typer.Argument(metavar="CKPT", help="A folder, an object-store URL or a job's name.")],
+    checkpoint: CheckpointName,
     batch: Annotated[str, typer.Argument(metavar="BATCH", help="41, HEAD, HEAD~3, @10:30 (UTC)")] = "HEAD",
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
 ) -> None:
     """Show one batch whole: offsets from and to, watermark, configuration, state of every store, files.
 
-    Example: headwater show browser-stats-stateful HEAD~1
+    Example:
+      headwater show browser-stats-stateful HEAD~1
     """
     from headwater.api import Checkpoint
     from headwater.checkpoint.batch_files import files_of

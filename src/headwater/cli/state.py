@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from headwater.cli.app import LOOK, app
+from headwater.cli.names import CheckpointName
 from headwater.cli.output import note, say, table
 from headwater.core.errors import UsageProblem
 
@@ -34,7 +35,6 @@ class Format(StrEnum):
     parquet = "parquet"
 
 
-CHECKPOINT = typer.Argument(metavar="CKPT", help="A folder, an object-store URL or a job's name.")
 OPERATOR = typer.Option(help="Only this stateful operator.")
 STORE = typer.Option(help="Only this store, such as left-keyToNumValues of a join.")
 VAR = typer.Option(help="Only this variable of custom state; 'timers' for its timers. Hidden ones by their names.")
@@ -43,7 +43,7 @@ ENGINE = typer.Option(help="native reads the files itself, spark asks Spark; aut
 
 @app.command(rich_help_panel=LOOK)
 def state(
-    checkpoint: Annotated[str, CHECKPOINT],
+    checkpoint: CheckpointName,
     at: Annotated[str, typer.Option(metavar="BATCH", help="41, HEAD, HEAD~3, @10:30 (UTC)")] = "HEAD",
     operator: Annotated[int | None, OPERATOR] = None,
     store: Annotated[str | None, STORE] = None,
@@ -66,7 +66,8 @@ def state(
     Fields have the names that the checkpoint's own schema has for them. In --where, --sql, tables and files the fields of
     key and value are columns, and a name that repeats gets a suffix (count, count_2). Starts no Spark.
 
-    Example: headwater state browser-stats-stateful --at HEAD~1 --where "browser = 'Firefox'"
+    Example:
+      headwater state browser-stats-stateful --at HEAD~1 --where "browser = 'Firefox'"
     """
     from headwater.cli.state_source import StateSource
 

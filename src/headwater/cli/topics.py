@@ -30,7 +30,8 @@ def list_them(
 ) -> None:
     """List topics, or create and delete them.
 
-    Example: headwater topics
+    Example:
+      headwater topics
     """
     if context.invoked_subcommand:
         context.obj = bootstrap
@@ -56,7 +57,8 @@ def create(
 ) -> None:
     """Make a topic.
 
-    Example: headwater topics create visits --partitions 2
+    Example:
+      headwater topics create visits --partitions 2
     """
     from headwater.broker.topics import create_topic
 
@@ -74,7 +76,8 @@ def delete(
 ) -> None:
     """Remove a topic with all its records.
 
-    Example: headwater topics delete visits --yes
+    Example:
+      headwater topics delete visits --yes
     """
     import sys
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headwater.cli.app import LOOK, app
+from headwater.cli.names import checkpoint_names
 from headwater.cli.output import note, say
 from headwater.core.errors import HeadwaterError, JobFailed
 
@@ -24,7 +25,10 @@ LATE_SECONDS = 180.0
 @app.command(rich_help_panel=LOOK)
 def ui(
     checkpoints: Annotated[
-        list[str], typer.Argument(metavar="CKPT...", help="Folders, object-store URLs or jobs' names.")
+        list[str],
+        typer.Argument(
+            metavar="CKPT...", help="Folders, object-store URLs or jobs' names.", autocompletion=checkpoint_names
+        ),
     ],
     port: Annotated[
         int | None, typer.Option(min=0, max=65535, help="By default 8765, or a free one.", show_default=False)
@@ -39,7 +43,8 @@ def ui(
 
     The URL has a token in it: nobody gets in without it.
 
-    Example: headwater ui browser-stats-stateful
+    Example:
+      headwater ui browser-stats-stateful
     """
     from headwater.checkpoint.locate import open_checkpoint
 

@@ -8,12 +8,13 @@ import typer
 
 from headwater.cli.app import CHANGE, app
 from headwater.cli.changing import StepProgress, confirmed
+from headwater.cli.names import CheckpointName
 from headwater.cli.output import json_line, note, say
 
 
 @app.command(rich_help_panel=CHANGE)
 def undo(
-    checkpoint: Annotated[str, typer.Argument(metavar="CKPT", help="A folder, an object-store URL or a job's name.")],
+    checkpoint: CheckpointName,
     drop_newer: Annotated[
         bool, typer.Option("--drop-newer", help="Give up batches that were committed since.")
     ] = False,
@@ -23,7 +24,8 @@ def undo(
 ) -> None:
     """Put back exactly what the last rewind (or repair, or repartition) set aside. Can be repeated.
 
-    Example: headwater undo visits-windows-counter
+    Example:
+      headwater undo visits-windows-counter
     """
     from headwater.checkpoint.files import open_files
     from headwater.checkpoint.locate import open_checkpoint
