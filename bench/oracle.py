@@ -1,0 +1,190 @@
+"""The right answer to the browser statistics, computed from the records themselves.
+
+What is right when records are late? The input has two kinds of records: those in order, and the 5 % that come two to six
+hours behind, where 20 minutes are allowed. Engines differ, and may, in how many of the second kind they still count:
+Spark's watermark moves between batches only, so that one large batch drops nothing, while an engine that moves its
+watermark with each record drops nearly all. No engine may lose a record of the first kind, or count any record twice.
+So, for every browser and window:
+
+    records in order  <=  visits counted  <=  records in order and late ones
+
+and the last event time lies between the two in the same way. For Spark's streams there is also an exact answer, as the
+checkpoint tells which offsets each batch read and which watermark it had: ``exact_answer`` computes it.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pyarrow.json as pj
+import pyarrow.parquet as pq
+
+from bench.broker import read_topic
+from headwater.datagen.stream import FIXED_START_MS
+
+WINDOW_MS = 5 * 60_000
+DELAY_MS = 20 * 60_000
+CHUNK = 200_000
+SCHEMA = pa.schema([("eventTime", pa.timestamp("ms")), ("browser", pa.string())])
+
+Key = tuple[str, int]
+
+
+@dataclass(frozen=True)
+class Count:
+    visits: int
+    last_ms: int
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """What a window must have at least, and may have at most."""
+
+    least: Count
+    most: Count
+
+
+def records_of(bootstrap: str, topic: str, cache: Path) -> Path:
+    """The topic as a parquet file of partition, offset, event time and browser, made once."""
+    file = cache / f"{topic}.parquet"
+    if not file.exists():
+        cache.mkdir(parents=True, exist_ok=True)
+        with pq.ParquetWriter(file.with_suffix(".new"), _decoded([], []).schema) as writer:
+            for places, values in _chunks(read_topic(bootstrap, topic)):
+                writer.write_table(_decoded(places, values))
+        file.with_suffix(".new").rename(file)
+    return file
+
+
+def _chunks(
+    records: Iterator[tuple[int, int, bytes | None, bytes]],
+) -> Iterator[tuple[list[tuple[int, int]], list[bytes]]]:
+    places: list[tuple[int, int]] = []
+    values: list[bytes] = []
+    for partition, offset, _, value in records:
+        places.append((partition, offset))
+        values.append(value)
+        if len(values) == CHUNK:
+            yield places, values
+            places, values = [], []
+    if values:
+        yield places, values
+
+
+def _decoded(places: list[tuple[int, int]], values: list[bytes]) -> pa.Table:
+    if values:
+        options = pj.ParseOptions(explicit_schema=SCHEMA, unexpected_field_behavior="ignore")
+        decoded = pj.read_json(io.BytesIO(b"\n".join(values)), parse_options=options)
+    else:
+        decoded = SCHEMA.empty_table()
+    return pa.table(
+        {
+            "part": pa.array([place[0] for place in places], pa.int32()),
+            "at": pa.array([place[1] for place in places], pa.int64()),
+            "event_ms": decoded["eventTime"].cast(pa.int64()),
+            "browser": decoded["browser"],
+        }
+    )
+
+
+def bounds(records: Path) -> dict[Key, Bounds]:
+    """For each browser and window, what is owed and what is allowed."""
+    rows = duckdb.sql(f"""
+        with seen as (
+            select *, greatest({FIXED_START_MS}, max(event_ms) over (partition by part order by at)) as newest_ms
+            from '{records}'
+        )
+        select browser, event_ms // {WINDOW_MS} * {WINDOW_MS} as start_ms,
+               count(*) filter (newest_ms - event_ms < {DELAY_MS}), max(event_ms) filter (newest_ms - event_ms < {DELAY_MS}),
+               count(*), max(event_ms)
+        from seen group by all
+    """).fetchall()
+    return {
+        (browser, start): Bounds(Count(least, least_last or 0), Count(most, most_last))
+        for browser, start, least, least_last, most, most_last in rows
+    }
+
+
+def exact_answer(records: Path, checkpoint: Path) -> dict[Key, Count]:
+    """What Spark must give for the batches that a checkpoint recorded: a batch drops by the watermark of the one before."""
+    rows = []
+    watermark, starts = 0, {}
+    for file in sorted((file for file in (checkpoint / "offsets").glob("[0-9]*")), key=lambda file: int(file.name)):
+        _, plan, source = file.read_text().splitlines()[:3]
+        ends = {int(partition): end for topic in json.loads(source).values() for partition, end in topic.items()}
+        rows += [(partition, starts.get(partition, 0), end, watermark) for partition, end in ends.items()]
+        watermark, starts = json.loads(plan)["batchWatermarkMs"], ends
+    connection = duckdb.connect()
+    connection.execute("create table batches (part int, first_at bigint, end_at bigint, watermark_ms bigint)")
+    connection.executemany("insert into batches values (?, ?, ?, ?)", rows)
+    found = connection.execute(f"""
+        select browser, event_ms // {WINDOW_MS} * {WINDOW_MS} as start_ms, count(*), max(event_ms)
+        from '{records}' r join batches b on r.part = b.part and r.at >= b.first_at and r.at < b.end_at
+        where (event_ms // {WINDOW_MS} + 1) * {WINDOW_MS} > watermark_ms
+        group by all
+    """).fetchall()
+    return {(browser, start): Count(visits, last) for browser, start, visits, last in found}
+
+
+def written(bootstrap: str, topic: str) -> dict[Key, Count]:
+    """The last word of an output topic on each browser and window."""
+    answer: dict[Key, Count] = {}
+    for _, _, _, value in read_topic(bootstrap, topic):
+        if value:
+            key, count = _row(json.loads(value))
+            answer[key] = count
+    return answer
+
+
+def _row(row: dict[str, Any]) -> tuple[Key, Count]:
+    if "window" in row:
+        start, last = row["window"]["start"], row["last_event_time_in_window"]
+    else:
+        start, last = row["start"], row["last"]
+    return (row["browser"], _ms(start)), Count(int(row["count"]), _ms(last))
+
+
+def _ms(time: str | float) -> int:
+    if isinstance(time, str):
+        return round(datetime.fromisoformat(time.replace(" ", "T").replace("Z", "+00:00")).timestamp() * 1000)
+    return int(time)
+
+
+def judge(answer: dict[Key, Count], wanted: dict[Key, Bounds]) -> dict[str, Any]:
+    """Whether an answer keeps to the bounds, and how it does not."""
+    nothing = Count(0, 0)
+    lost = doubled = late = wrong_last = 0
+    for key, bound in wanted.items():
+        got = answer.get(key, nothing)
+        lost += max(0, bound.least.visits - got.visits)
+        doubled += max(0, got.visits - bound.most.visits)
+        late += max(0, min(got.visits, bound.most.visits) - bound.least.visits)
+        wrong_last += not (got.visits == 0 or bound.least.last_ms <= got.last_ms <= bound.most.last_ms)
+    invented = len(answer.keys() - wanted.keys())
+    return {
+        "correct": not (lost or doubled or wrong_last or invented),
+        "lost": lost,
+        "counted_twice": doubled,
+        "late_counted": late,
+        "wrong_last_times": wrong_last,
+        "invented_windows": invented,
+    }
+
+
+def same(answer: dict[Key, Count], exact: dict[Key, Count]) -> bool:
+    return answer == exact
+
+
+def judge_pairs(pairs: Iterable[tuple[str, int]], wanted: dict[str, int]) -> dict[str, Any]:
+    """For totals per user: each must be exactly right."""
+    got = dict(pairs)
+    wrong = sum(got.get(user) != total for user, total in wanted.items()) + len(got.keys() - wanted.keys())
+    return {"correct": not wrong, "wrong_users": wrong}
