@@ -1,0 +1,64 @@
+"""The page of errors knows every error that the code can raise."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+from headwater.core import errors
+from headwater.statefiles import refusals
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs/reference/errors.md").read_text()
+CLASSES = {
+    name: kind.exit_status
+    for module in (errors, refusals)
+    for name, kind in vars(module).items()
+    if isinstance(kind, type) and issubclass(kind, errors.HeadwaterError)
+}
+# A broken text file is refused through this function, whose first argument is the code.
+CLASSES |= {"broken": errors.CheckpointUnreadable.exit_status}
+# Handed on from another process or from the function above.
+PASSED_ON = {"code", "held['error']"}
+
+
+def codes_in(word: ast.expr) -> Iterator[str]:
+    if isinstance(word, ast.IfExp):
+        yield from codes_in(word.body)
+        yield from codes_in(word.orelse)
+    elif isinstance(word, ast.Constant):
+        yield str(word.value)
+    else:
+        assert ast.unparse(word) in PASSED_ON, f"the code of an error is not a plain text: {ast.unparse(word)}"
+
+
+def raised() -> dict[int, set[str]]:
+    """Every code that stands in the source, by exit status."""
+    found: dict[int, set[str]] = defaultdict(set)
+    found[errors.Surprise.exit_status].add("unexpected")
+    for file in (ROOT / "src/headwater").rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text())):
+            name = node.func.id if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) else ""
+            if name in CLASSES and name != "Surprise":
+                assert isinstance(node, ast.Call)
+                found[CLASSES[name]].update(codes_in(node.args[0]))
+    return found
+
+
+def documented() -> dict[int, set[str]]:
+    """Every code that a table of the page has, by the exit status in the section's title."""
+    found = {}
+    for section in PAGE.split("\n## ")[1:]:
+        status = re.search(r"[Ee]xit status (\d+)", section.splitlines()[0])
+        assert status, section.splitlines()[0]
+        rows = [line.split("|")[1] for line in section.splitlines() if line.startswith("| `")]
+        found[int(status[1])] = {code for row in rows for code in re.findall(r"`([a-z0-9-]+)`", row)}
+    return found
+
+
+def test_every_error_is_documented() -> None:
+    """The page has every code under the exit status that it ends with, and no code that is raised nowhere."""
+    assert documented() == raised()
