@@ -14,8 +14,8 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from headwater.checkpoint.files import Files, LocalFiles, make_folder
@@ -79,11 +79,8 @@ def held_by_us(files: Files, holder: str, wish: str) -> Iterator[None]:
     """Hold the lease in this process while a change is made."""
     refuse_if_held(files, wish)
     if not isinstance(files, LocalFiles):
-        files.write(RECORD, Lease.of_this_process(holder).to_bytes())
-        try:
+        with kept_alive(files, Lease.of_this_process(holder)):
             yield
-        finally:
-            files.remove(RECORD)
         return
     path = files.path_of(LOCK)
     make_folder(path.parent)
@@ -95,6 +92,28 @@ def held_by_us(files: Files, holder: str, wish: str) -> Iterator[None]:
             raise
         files.write(RECORD, Lease.of_this_process(holder).to_bytes())
         yield
+
+
+@contextmanager
+def kept_alive(files: Files, lease: Lease) -> Iterator[None]:
+    """A record with a heartbeat while the block runs: the lease where files cannot be locked."""
+    ended = threading.Event()
+    files.write(RECORD, lease.to_bytes())
+
+    def beat() -> None:
+        while not ended.wait(HEARTBEAT_MS / 1000):
+            with suppress(Exception):  # the next beat may come through
+                files.write(RECORD, replace(lease, heartbeat_ms=int(time.time() * 1000)).to_bytes())
+
+    thread = threading.Thread(target=beat, name="headwater-lease", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+        with suppress(Exception):  # a store that is gone keeps a record that soon counts as stale
+            files.remove(RECORD)
 
 
 # A POSIX lock belongs to a process: it does not part threads, and goes when the process closes the file anywhere.

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import os
 import socket
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 from headwater.checkpoint.files import Files, LocalFiles
-from headwater.checkpoint.lease import HEARTBEAT_MS, LOCK, RECORD, Lease, live_lease, refuse_if_held
+from headwater.checkpoint.lease import LOCK, RECORD, Lease, kept_alive, live_lease, refuse_if_held
 from headwater.core.errors import CheckpointBusy
 
 GONE = (Py4JError, OSError)
@@ -27,7 +25,7 @@ def running_on(spark: SparkSession, files: Files, job: str) -> Iterator[None]:
     check_free(files, job)
     lease = Lease.of_this_process(job)
     if not isinstance(files, LocalFiles):
-        with _heartbeat(files, lease):
+        with kept_alive(files, lease):
             yield
         return
     assert spark._jvm is not None
@@ -75,24 +73,3 @@ def _is_alive(lease: Lease) -> bool:
     except PermissionError:
         return True
     return True
-
-
-@contextmanager
-def _heartbeat(files: Files, lease: Lease) -> Iterator[None]:
-    ended = threading.Event()
-    files.write(RECORD, lease.to_bytes())
-
-    def beat() -> None:
-        while not ended.wait(HEARTBEAT_MS / 1000):
-            with suppress(*GONE):  # the next beat may come through
-                files.write(RECORD, replace(lease, heartbeat_ms=int(time.time() * 1000)).to_bytes())
-
-    thread = threading.Thread(target=beat, name="headwater-lease", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        thread.join()
-        with suppress(*GONE):
-            files.remove(RECORD)

@@ -7,15 +7,17 @@ import time
 from headwater.checkpoint.files import Files
 from headwater.checkpoint.history import History
 from headwater.checkpoint.layout import COMMITS, OFFSETS, is_temporary
+from headwater.checkpoint.progress_log import read_progress
 
 FRESH_SECONDS = 60
+CLOCK_SLACK_MS = 2_000
 
 
 def signs_of_life(history: History, now_ms: int | None = None) -> list[str]:
     """Sentences for a person to judge; empty when there is no sign."""
     now = int(time.time() * 1000) if now_ms is None else now_ms
     signs = []
-    newest = _newest_ms(history.files)
+    newest = None if _ended_under_our_lease(history) else _newest_ms(history.files)
     if newest is not None and 0 <= now - newest < FRESH_SECONDS * 1000:
         signs.append(f"files changed {max(0, now - newest) // 1000} s ago")
     drafts = [
@@ -27,6 +29,17 @@ def signs_of_life(history: History, now_ms: int | None = None) -> list[str]:
     if drafts:
         signs.append(f"{drafts[0]} is being written")
     return signs
+
+
+def _ended_under_our_lease(history: History) -> bool:
+    """A job of ours made the last commit. It holds a lease while it runs, and whoever asks here has seen none."""
+    last = history.last_committed
+    if last is None or last != max(history.batch_ids):
+        return False
+    told, written_ms = read_progress(history.files).get(last), history.committed_at_ms.get(last)
+    if told is None or written_ms is None:
+        return False
+    return told.at_ms <= written_ms <= told.at_ms + told.duration_ms + CLOCK_SLACK_MS
 
 
 def _newest_ms(files: Files) -> int | None:

@@ -7,10 +7,9 @@ from collections.abc import Callable
 from headwater.checkpoint.files import Files, open_files
 from headwater.checkpoint.job_record import read_job_record
 from headwater.checkpoint.lease import refuse_if_held
-from headwater.core.errors import ChangeRefused
 from headwater.timemachine.executor import refuse_if_pending
 from headwater.timemachine.kafka_offsets import earliest_offsets
-from headwater.timemachine.rewind import RewindPlan, plan_rewind
+from headwater.timemachine.rewind import RewindPlan, plan_rewind, refuse_if_input_gone
 from headwater.timemachine.undo import UndoPlan, find_undo, plan_undo
 from headwater.views.plans import rewind_lines, undo_lines
 
@@ -24,14 +23,7 @@ class Rewinding:
         refuse_if_held(files, f"cannot rewind to batch {to}")
         refuse_if_pending(files)
         self.plan: RewindPlan = plan_rewind(files, to=to, sink=_sink(files), ask_kafka=earliest_offsets)
-        gone = [reread for reread in self.plan.rereads if reread.still_there is False]
-        if gone:
-            raise ChangeRefused(
-                "source-gone",
-                f"the source no longer has what batch {self.plan.next_batch} would read again",
-                evidence={f"source {reread.source}": reread.why or "gone" for reread in gone},
-                remedy=f"headwater rewind {files.location} --to {to} --allow-missing-input",
-            )
+        refuse_if_input_gone(self.plan)
         self.words = f"rewind to {to}"
         self.title = f"Rewind to batch {to}"
         self.lines = rewind_lines(self.plan)
