@@ -1,0 +1,50 @@
+"""The page of the Python interface knows what there is."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from pathlib import Path
+
+import headwater
+from headwater.checkpoint.history import Batch
+from headwater.testing import Crash
+from headwater.testing.scenario import Scenario, Step
+from headwater.timemachine.rewind import RewindPlan
+
+PAGE = (Path(__file__).parents[2] / "docs/reference/python.md").read_text()
+
+
+def test_every_name_is_there() -> None:
+    """Each public name, with each of its fields, methods and defaults, stands on the page."""
+    for name in headwater.__all__:
+        if name == "__version__":
+            continue
+        kind = getattr(headwater, name)
+        assert f"{name}(" in PAGE
+        if dataclasses.is_dataclass(kind):
+            for field in dataclasses.fields(kind):
+                default = field.default if field.default is not dataclasses.MISSING else None
+                written = f"{field.name}={default!r}".replace("'", '"')
+                assert written in PAGE or field.name in PAGE, f"{name}.{field.name}"
+
+
+def test_every_method_is_there() -> None:
+    """Each public method and property of a checkpoint, a batch, a plan, a scenario and a step stands on the page."""
+    internal = {"close", "fail", "dropped_lines", "malformed_count", "job"}  # for the plugin itself
+    shown_elsewhere = {"stores", "stores_lacking", "problem", "change", "sink_files"}
+    for kind in (headwater.Checkpoint, Batch, RewindPlan, Scenario, Step):
+        for name, _ in inspect.getmembers(kind):
+            if not name.startswith("_") and name not in internal | shown_elsewhere | {"location"}:
+                assert name in PAGE, f"{kind.__name__}.{name}"
+    for crash in Crash:
+        assert str(crash) in PAGE
+
+
+def test_signatures_are_those_of_the_code() -> None:
+    """The parameters of state, diff and plan_rewind are named as they are, in their order."""
+    for name in ("state", "diff", "plan_rewind"):
+        parameters = list(inspect.signature(getattr(headwater.Checkpoint, name)).parameters)[1:]
+        line = next(line for line in PAGE.splitlines() if f"`.{name}(" in line)
+        places = [line.index(parameter) for parameter in parameters]
+        assert places == sorted(places), line
