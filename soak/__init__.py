@@ -1,0 +1,1 @@
+"""Random stories: real jobs, killed, rewound, forked and starved, and at the end compared with the records alone."""

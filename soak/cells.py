@@ -1,0 +1,145 @@
+"""The matrix: a job with its mode and sink, a source and a state store."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from soak import oracle
+from soak.oracle import Key, Rules, Value
+from soak.records import milliseconds
+
+STATE = "spark.sql.streaming.stateStore"
+PROVIDERS = "org.apache.spark.sql.execution.streaming.state"
+ROCKSDB = f"{PROVIDERS}.RocksDBStateStoreProvider"
+CHANGELOG = f"{STATE}.rocksdb.changelogCheckpointing.enabled"
+STORES: dict[str, dict[str, str]] = {
+    "changelog": {f"{STATE}.providerClass": ROCKSDB, CHANGELOG: "true"},
+    "rocksdb": {f"{STATE}.providerClass": ROCKSDB, CHANGELOG: "false"},
+    "hdfs": {f"{STATE}.providerClass": f"{PROVIDERS}.HDFSBackedStateStoreProvider"},
+    "format2": {f"{STATE}.providerClass": ROCKSDB, CHANGELOG: "true", f"{STATE}.checkpointFormatVersion": "2"},
+}
+# Snapshots and compactions as often as can be: they are what a rewind can stumble over.
+EAGER = {
+    f"{STATE}.minDeltasForSnapshot": "2",
+    f"{STATE}.maintenanceInterval": "500ms",
+    "spark.sql.streaming.fileSource.log.compactInterval": "3",
+    "spark.sql.streaming.fileSource.log.cleanupDelay": "0",
+    "spark.sql.streaming.fileSink.log.compactInterval": "3",
+    "spark.sql.streaming.fileSink.log.cleanupDelay": "0",
+    "spark.sql.shuffle.partitions": "2",
+}
+
+
+@dataclass(frozen=True)
+class JobKind:
+    """A gallery job in one mode, and how its rows and its state translate into the oracle's."""
+
+    name: str
+    mode: str
+    records: str
+    rules: Rules
+    sink_key: str
+    row: Callable[[dict[str, Any]], tuple[Key, Value]]
+    """A row of the sink, with structs laid flat (``window_start``), as a key and a value."""
+    state_row: Callable[[dict[str, Any]], tuple[Key, Value]]
+    var: str | None = None
+    custom_state: bool = False
+
+
+def _stats_row(row: dict[str, Any]) -> tuple[Key, Value]:
+    window = milliseconds(row["window_start"]), milliseconds(row["window_end"])
+    return (row.get("browser"), *window), (row["count"], milliseconds(row["last_event_time_in_window"]))
+
+
+def _stats_state(row: dict[str, Any]) -> tuple[Key, Value]:
+    key, window = row["key"], row["key"]["window"]
+    value = row["value"]["count"], milliseconds(row["value"]["max"])
+    return (key["browser"], milliseconds(window["start"]), milliseconds(window["end"])), value
+
+
+def _event_row(row: dict[str, Any]) -> tuple[Key, Value]:
+    return (row["User"], milliseconds(row["event_time"])), ()
+
+
+def _stats(mode: str, emits: str) -> JobKind:
+    rules = oracle.browser_stats(emits)
+    return JobKind("browser-stats-stateful", mode, "visit", rules, "browser,window", _stats_row, _stats_state)
+
+
+def _orders(mode: str, emits: str) -> JobKind:
+    return JobKind(
+        "order-status",
+        mode,
+        "order",
+        oracle.order_status(emits),
+        "order_status",
+        lambda row: ((row.get("order_status"),), (row["count"],)),
+        lambda row: ((row["key"]["order_status"],), (row["value"]["count"],)),
+    )
+
+
+DEDUPLICATED = JobKind(
+    "deduplicated-events",
+    "append",
+    "event",
+    oracle.deduplicated_events(),
+    "User,event_time",
+    _event_row,
+    lambda row: _event_row(row["key"]),
+)
+TOTALS = JobKind(
+    "running-totals",
+    "update",
+    "purchase",
+    oracle.running_totals(),
+    "user",
+    lambda row: ((row["user"],), (row["total"],)),
+    lambda row: ((row["key"]["user"],), (row["value"]["total"],)),
+    var="total",
+    custom_state=True,
+)
+JOBS_AND_SINKS = [
+    (_stats("update", "changed"), "kafka"),
+    (_stats("update", "changed"), "postgresql"),
+    (_stats("append", "closed"), "files"),
+    (DEDUPLICATED, "files"),
+    (DEDUPLICATED, "postgresql"),
+    (TOTALS, "kafka"),
+    (TOTALS, "postgresql"),
+    (_orders("update", "changed"), "kafka"),
+    (_orders("complete", "all"), "postgresql"),
+]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One place of the matrix."""
+
+    job: JobKind
+    source: str
+    sink: str
+    store: str
+
+    @property
+    def name(self) -> str:
+        return f"{self.job.name} ({self.job.mode}) {self.source} to {self.sink}, {self.store}"
+
+    @property
+    def uses_kafka(self) -> bool:
+        return "kafka" in {self.source, self.sink}
+
+
+CELLS = [
+    Cell(job, source, sink, store)
+    for store in STORES
+    for source in ("files", "kafka")
+    for job, sink in JOBS_AND_SINKS
+    if not (job.custom_state and store == "hdfs")  # Spark refuses custom state there
+]
+STRIDE = 29  # has no factor in common with the number of cells: seeds in a row are of different kinds, and all get their turn
+
+
+def cell_of(seed: int) -> Cell:
+    return CELLS[seed * STRIDE % len(CELLS)]

@@ -1,0 +1,117 @@
+"""A checkpoint's batches and the records in each, read here without any of the product's code."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+from urllib.parse import unquote, urlsplit
+
+Place: TypeAlias = tuple[Any, ...]
+"""Where a record lies: ``(topic, partition, offset)`` or ``(path, line)``."""
+
+
+@dataclass(frozen=True)
+class PlannedBatch:
+    """One entry of the offset log. ``until`` is where its input ends: offsets by partition, or names of all files so far."""
+
+    batch_id: int
+    watermark_ms: int
+    timestamp_ms: int
+    until: Any
+    committed: bool
+
+    @property
+    def identity(self) -> tuple[int, int, str]:
+        """The same batch, whether it is committed by now or not."""
+        return self.batch_id, self.timestamp_ms, json.dumps(self.until, sort_keys=True)
+
+
+@dataclass(frozen=True)
+class Lineage:
+    """All batches from 0 on. Spark forgets old ones; whoever has seen them passes them on with ``after``."""
+
+    batches: tuple[PlannedBatch, ...] = ()
+
+    @property
+    def committed(self) -> tuple[PlannedBatch, ...]:
+        return tuple(batch for batch in self.batches if batch.committed)
+
+    @property
+    def head(self) -> int:
+        return self.committed[-1].batch_id if self.committed else -1
+
+    @property
+    def planned(self) -> PlannedBatch | None:
+        return self.batches[-1] if self.batches and not self.batches[-1].committed else None
+
+    def identities(self) -> list[tuple[int, int, str]]:
+        return [batch.identity for batch in self.batches]
+
+    def is_carried(self, number: int) -> bool:
+        """Repartitioning adds a batch that is a copy of the one before, clock and all: Spark ran nothing in it."""
+        return number > 0 and self.batches[number].timestamp_ms == self.batches[number - 1].timestamp_ms
+
+    def ranges(self) -> list[tuple[PlannedBatch, Any]]:
+        """Each batch with the end of the one before."""
+        befores = [None, *(batch.until for batch in self.batches)]
+        return list(zip(self.batches, befores, strict=False))
+
+
+def read_lineage(checkpoint: Path, after: Lineage) -> Lineage:
+    """``after`` is what was known before, for batches that the logs have dropped since."""
+    on_disk = {number: _lines(checkpoint / "offsets" / str(number)) for number in _numbers(checkpoint / "offsets")}
+    commits = set(_numbers(checkpoint / "commits"))
+    files = _source_files(checkpoint / "sources" / "0")
+    known = {batch.batch_id: batch for batch in after.batches}
+    first = min(on_disk, default=0)
+    found = [known[number] for number in range(first)]
+    for number in sorted(on_disk):
+        metadata, offset = json.loads(on_disk[number][1]), json.loads(on_disk[number][2])
+        until = sorted(_up_to(files, offset["logOffset"])) if "logOffset" in offset else offset
+        committed = number in commits or number < max(commits, default=-1)
+        batch = PlannedBatch(number, metadata["batchWatermarkMs"], metadata["batchTimestampMs"], until, committed)
+        found.append(batch)
+    numbers = [batch.batch_id for batch in found]
+    if numbers != list(range(len(found))):
+        raise AssertionError(f"batches are missing in the logs: {numbers}")
+    return Lineage(tuple(found))
+
+
+def places(batch: PlannedBatch, before: Any, line_counts: dict[str, int]) -> list[Place]:
+    """Every record of a batch. ``line_counts`` says how many records each input file holds."""
+    if isinstance(batch.until, list):
+        new = sorted(set(batch.until) - set(before or ()))
+        return [(name, line) for name in new for line in range(1, line_counts[name] + 1)]
+    found: list[Place] = []
+    for topic, partitions in batch.until.items():
+        starts = (before or {}).get(topic, {})
+        for partition, end in partitions.items():
+            found += [(topic, int(partition), offset) for offset in range(starts.get(partition, 0), end)]
+    return found
+
+
+def _numbers(folder: Path) -> list[int]:
+    return sorted(int(file.name) for file in folder.iterdir() if file.name.isdigit()) if folder.is_dir() else []
+
+
+def _lines(file: Path) -> list[str]:
+    return file.read_text().splitlines()
+
+
+def _source_files(folder: Path) -> list[tuple[int, str]]:
+    """The file source's log: the newest compacted file and what follows it."""
+    if not folder.is_dir():
+        return []
+    names = {file.name for file in folder.iterdir() if file.name.removesuffix(".compact").isdigit()}
+    compacts = [int(name.removesuffix(".compact")) for name in names if name.endswith(".compact")]
+    start = max(compacts, default=-1)
+    chosen = [f"{start}.compact"] if compacts else []
+    chosen += [name for name in names if name.isdigit() and int(name) > start]
+    entries = [json.loads(line) for name in chosen for line in _lines(folder / name)[1:] if line.startswith("{")]
+    return [(entry["batchId"], unquote(urlsplit(entry["path"]).path)) for entry in entries if "path" in entry]
+
+
+def _up_to(files: list[tuple[int, str]], log_offset: int) -> set[str]:
+    return {Path(path).name for number, path in files if number <= log_offset}

@@ -1,0 +1,165 @@
+"""What a job should have done, worked out from the records of each batch in plain Python.
+
+Which records are late depends on where batches end. So the batches' own offsets say which records came together, and
+everything else (watermark, drops, state, output) is computed here and compared with what Spark left behind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from soak.records import Fields, milliseconds
+
+Key: TypeAlias = tuple[Any, ...]
+Value: TypeAlias = tuple[Any, ...]
+Rows: TypeAlias = dict[Key, Value]
+
+MINUTE_MS = 60_000
+
+
+@dataclass(frozen=True)
+class BatchInput:
+    """``records`` are those that can be decoded, each with its place; ``carried`` means that Spark ran nothing in it."""
+
+    batch_id: int
+    records: tuple[tuple[Any, Fields], ...]
+    carried: bool = False
+
+
+@dataclass(frozen=True)
+class BatchResult:
+    """``emitted`` are the rows for the sink; ``watermark_ms`` is the one that the batch evicts by."""
+
+    batch_id: int
+    watermark_ms: int
+    emitted: Rows
+    state: Rows
+    late: frozenset[Any] = frozenset()
+
+
+@dataclass(frozen=True)
+class Rules:
+    """A job in a few lines: the key of a record, its event time and the time until which its key is kept, and the fold.
+
+    ``time_ms`` and ``end_ms`` are None for jobs without a watermark.
+    """
+
+    key: Callable[[Fields], Key]
+    fold: Callable[[Value | None, Fields], Value]
+    time_ms: Callable[[Fields], int] | None = None
+    end_ms: Callable[[Key], int] | None = None
+    delay_ms: int = 0
+    emits: str = "changed"
+    """``changed`` (update mode), ``closed`` (append mode of an aggregation), ``new`` (duplicates dropped), ``all``."""
+
+
+@dataclass
+class _Watermark:
+    """It moves between batches only."""
+
+    rules: Rules
+    evicts_ms: int = 0
+    drops_ms: int = 0
+    latest_ms: int = field(default=0)
+
+    def next_batch(self, batch: BatchInput) -> None:
+        self.drops_ms = self.evicts_ms
+        if not batch.carried:
+            self.evicts_ms = max(self.evicts_ms, self.latest_ms - self.rules.delay_ms)
+
+    def see(self, records: Iterable[tuple[Any, Fields]]) -> None:
+        if self.rules.time_ms is not None:
+            self.latest_ms = max((self.rules.time_ms(fields) for _, fields in records), default=self.latest_ms)
+
+
+def simulate(rules: Rules, batches: Sequence[BatchInput]) -> list[BatchResult]:
+    """One result for each batch, from the first on."""
+    state: Rows = {}
+    watermark = _Watermark(rules)
+    results = []
+    for batch in batches:
+        watermark.next_batch(batch)
+        before = dict(state)
+        late, touched = set(), set()
+        for place, fields in batch.records:
+            key = rules.key(fields)
+            if rules.end_ms is not None and rules.end_ms(key) <= watermark.drops_ms:
+                late.add(place)
+                continue
+            state[key] = rules.fold(state.get(key), fields)
+            touched.add(key)
+        watermark.see(batch.records)
+        closed = _closed(rules, state, watermark.evicts_ms) if not batch.carried else {}
+        emitted = {} if batch.carried else _emitted(rules, before, state, touched, closed)
+        for key in closed:
+            del state[key]
+        results.append(BatchResult(batch.batch_id, watermark.evicts_ms, emitted, dict(state), frozenset(late)))
+    return results
+
+
+def _closed(rules: Rules, state: Rows, watermark_ms: int) -> Rows:
+    if rules.end_ms is None or rules.emits == "all":
+        return {}
+    return {key: value for key, value in state.items() if rules.end_ms(key) <= watermark_ms}
+
+
+def _emitted(rules: Rules, before: Rows, state: Rows, touched: set[Key], closed: Rows) -> Rows:
+    match rules.emits:
+        case "closed":
+            return closed
+        case "new":
+            return {key: state[key] for key in touched if key not in before}
+        case "all":
+            return dict(state)
+        case _:
+            return {key: state[key] for key in touched}
+
+
+def _window(fields: Fields, name: str, minutes: int) -> tuple[int, int]:
+    size_ms = minutes * MINUTE_MS
+    start_ms = milliseconds(fields[name]) // size_ms * size_ms
+    return start_ms, start_ms + size_ms
+
+
+def _counted_with_latest(held: Value | None, fields: Fields) -> Value:
+    count, latest = held or (0, 0)
+    return (count + 1, max(latest, milliseconds(fields["eventTime"])))
+
+
+def browser_stats(emits: str) -> Rules:
+    return Rules(
+        key=lambda fields: (fields["browser"], *_window(fields, "eventTime", 5)),
+        fold=_counted_with_latest,
+        time_ms=lambda fields: milliseconds(fields["eventTime"]),
+        end_ms=lambda key: key[2],
+        delay_ms=20 * MINUTE_MS,
+        emits=emits,
+    )
+
+
+def deduplicated_events() -> Rules:
+    return Rules(
+        key=lambda fields: (fields["User"], milliseconds(fields["event_time"])),
+        fold=lambda held, fields: (),  # noqa: ARG005
+        time_ms=lambda fields: milliseconds(fields["event_time"]),
+        end_ms=lambda key: key[1],
+        delay_ms=30 * MINUTE_MS,
+        emits="new",
+    )
+
+
+def running_totals() -> Rules:
+    return Rules(
+        key=lambda fields: (fields["user"],),
+        fold=lambda held, fields: ((held or (0,))[0] + fields["shopping"],),
+    )
+
+
+def order_status(emits: str) -> Rules:
+    return Rules(
+        key=lambda fields: (fields["order_status"],),
+        fold=lambda held, fields: ((held or (0,))[0] + 1,),  # noqa: ARG005
+        emits=emits,
+    )
