@@ -37,6 +37,9 @@ docs: install  ## the documentation as a site in site/
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 	@echo "open site/index.html"
 
+bench: install  ## every workload side by side; BENCH_ARGS="--workload A --records 500000 --only headwater,tutorial"
+	@$(BIN)/python -m bench $(BENCH_ARGS)
+
 corpus: install  ## write the corpus of real checkpoints anew
 	@$(BIN)/python -m tests.corpus_maker
 

@@ -179,10 +179,6 @@ def judge(answer: dict[Key, Count], wanted: dict[Key, Bounds]) -> dict[str, Any]
     }
 
 
-def same(answer: dict[Key, Count], exact: dict[Key, Count]) -> bool:
-    return answer == exact
-
-
 def judge_pairs(pairs: Iterable[tuple[str, int]], wanted: dict[str, int]) -> dict[str, Any]:
     """For totals per user: each must be exactly right."""
     got = dict(pairs)
