@@ -14,6 +14,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Protocol
 
+from headwater.core.errors import CheckpointUnreadable
+
 
 @dataclass(frozen=True)
 class Entry:
@@ -102,9 +104,11 @@ class LocalFiles:
         return str(self.root)
 
     def path_of(self, path: str) -> Path:
+        _refuse_way_out(path)
         return self.root / path if path else self.root
 
     def read(self, path: str) -> bytes:
+        _refuse_way_out(path)
         # A log has thousands of small files, and putting a Path together costs more than reading one of them.
         with open(f"{self._prefix}{path}", "rb", buffering=0) as held:  # noqa: PTH123
             return held.read()
@@ -129,9 +133,10 @@ class LocalFiles:
             try:
                 with os.scandir(self.path_of(place)) as held:
                     for item in held:
-                        if item.is_dir():
+                        # A link to a folder may lead out of the checkpoint, or round and round in it.
+                        if item.is_dir(follow_symlinks=False):
                             waiting.append(f"{place}/{item.name}" if place else item.name)
-                        else:
+                        elif not item.is_dir():
                             names.append(item.name)
             except (FileNotFoundError, NotADirectoryError):
                 continue
@@ -150,6 +155,8 @@ class LocalFiles:
         _sync_folder(target.parent)
 
     def move(self, source: str, target: str) -> None:
+        _refuse_way_out(source)
+        _refuse_way_out(target)
         origin, goal = f"{self.root}/{source}", f"{self.root}/{target}"  # thousands at a time: no Path for each
         try:
             os.rename(origin, goal)  # noqa: PTH104
@@ -183,6 +190,17 @@ class LocalFiles:
                     if self.path_of(place).exists():
                         break
                 place = place.rpartition("/")[0]
+
+
+def _refuse_way_out(path: str) -> None:
+    """Files of a checkpoint name others: one that was made to do harm must not lead to what lies outside."""
+    if path.startswith("/") or (".." in path and ".." in path.split("/")):
+        raise CheckpointUnreadable(
+            "path-outside",
+            "the checkpoint names a file that is not in it",
+            evidence={"path": path},
+            remedy="do not trust this checkpoint: nobody's Spark writes such a path",
+        )
 
 
 def _local_entry(item: os.DirEntry[str]) -> Entry | None:

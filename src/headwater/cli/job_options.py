@@ -95,5 +95,21 @@ def recorded_job(files: Files, reference: str | None, source: str | None, settin
             evidence={"checkpoint": files.location},
             remedy="name the job: --job path/to/file.py:NAME",
         )
+    if reference is None:
+        _refuse_code_of_checkpoint(files, name)
     known = [f"{key}={value}" for key, value in recorded.settings.items()] if name == recorded.reference else []
     return chosen_job(name, source=source or recorded.source, mode=recorded.mode, settings=[*known, *(settings or [])])
+
+
+def _refuse_code_of_checkpoint(files: Files, recorded: str) -> None:
+    """A checkpoint that somebody sent must not bring the code along that looking at it would run."""
+    from headwater.checkpoint.files import LocalFiles
+
+    file = Path(recorded.partition(":")[0]).resolve()
+    if isinstance(files, LocalFiles) and file.is_relative_to(files.root.resolve()):
+        raise UsageProblem(
+            "job-in-checkpoint",
+            "this checkpoint names a file of its own as its job, and that file would be run",
+            evidence={"checkpoint": files.location, "job": recorded},
+            remedy=f"if you trust it: --job {recorded}",
+        )

@@ -11,6 +11,7 @@ from headwater.cli.app import LOOK, app
 from headwater.cli.job_options import Conf, Settings, SourceUri, jars_for, pairs, recorded_job
 from headwater.cli.names import CheckpointName
 from headwater.cli.output import LivingLine, json_line, note, say
+from headwater.core.uris import redact
 
 if TYPE_CHECKING:
     from headwater.checkpoint.history import History
@@ -66,7 +67,7 @@ def late(
         line.clear()
         spark.stop()
     if to:
-        note(f"{len(records)} records saved to {to}")
+        note(f"{len(records)} records saved to {redact(to)}")
     elif summary:
         _summarise(records, as_json=as_json)
     else:

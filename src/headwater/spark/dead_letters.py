@@ -1,4 +1,4 @@
-"""Dropped records that are kept: after a batch that dropped something, those very records go to a topic or a folder.
+"""Dropped records that are kept while a job runs: after a batch that dropped something, those very records are saved.
 
 At least once, and the same record always under the same key: its position. A batch without drops costs a comparison.
 """
@@ -6,80 +6,45 @@ At least once, and the same record always under the same key: its position. A ba
 from __future__ import annotations
 
 import json
-import queue
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from headwater.checkpoint.files import Files, open_files
+from headwater.checkpoint.clean_batches import clean_batches
+from headwater.checkpoint.files import Files
 from headwater.checkpoint.history import History
-from headwater.checkpoint.layout import OURS
-from headwater.core.errors import HeadwaterError, JobFailed, UsageProblem
-from headwater.jobs.endpoints import Console, Kafka, Sink
-from headwater.jobs.endpoints import Files as FilesEndpoint
+from headwater.checkpoint.layout import METADATA, OURS
+from headwater.core.errors import ChangeRefused, CheckpointUnreadable, HeadwaterError, JobFailed
 from headwater.jobs.job import Job
-from headwater.jobs.uris import sink_from_uri
 from headwater.spark.dropped import DroppedRecords
 from headwater.spark.failures import root_cause
+from headwater.spark.letter_box import LetterBox, LetterSink, dead_letter_sink
 from headwater.spark.progress import BatchProgress
 
 MARK = f"{OURS}/dead_letters.json"
 MARK_EVERY_SECONDS = 10.0
-
-
-def dead_letter_sink(uri: str) -> Kafka | FilesEndpoint:
-    """Where dropped records can go."""
-    sink: Sink = sink_from_uri(uri, Console())
-    if not isinstance(sink, Kafka | FilesEndpoint):
-        raise UsageProblem(
-            "bad-option",
-            f"dropped records cannot be kept in {sink.kind}",
-            remedy="kafka://HOST:PORT/TOPIC or files:DIR",
-        )
-    return sink
-
-
-def save_records(spark: SparkSession, records: Sequence[dict[str, Any]], sink: Kafka | FilesEndpoint) -> None:
-    """Each record as JSON with its reason and position; saving it again replaces it, or repeats it under its key."""
-    by_batch: dict[int, list[dict[str, Any]]] = {}
-    for record in records:
-        by_batch.setdefault(record["batch_id"], []).append(record)
-    if isinstance(sink, FilesEndpoint):
-        folder = open_files(sink.path)
-        for batch_id, held in by_batch.items():
-            folder.write(f"batch-{batch_id:09d}.json", "".join(f"{_json(one)}\n" for one in held).encode())
-        return
-    if records:
-        rows = [(position_key(record), _json(record)) for record in records]
-        options = {"kafka.bootstrap.servers": sink.servers, "topic": sink.topic, **sink.options}
-        spark.createDataFrame(rows, "key STRING, value STRING").write.format("kafka").options(**options).save()
-
-
-def position_key(record: dict[str, Any]) -> str:
-    """The same record has the same key whenever it is saved."""
-    if record["kind"] == "kafka":
-        return f"{record['topic']}/{record['partition']}/{record['offset']}"
-    return f"{record['path']}:{record['line']}"
-
-
-def _json(record: dict[str, Any]) -> str:
-    return json.dumps(record, ensure_ascii=False)
+RETRY_EVERY_SECONDS = 30.0
+LOST_FOR_GOOD = {"no-batch", "source-log-gone", "several-sources", "cannot-follow"}
 
 
 @contextmanager
-def following(spark: SparkSession, job: Job, files: Files) -> Iterator[Callable[[BatchProgress], None]]:
-    """While the block runs, what it yields is to be told of every batch. What could not be kept is said at the end."""
+def following(
+    spark: SparkSession, job: Job, files: Files, tell: Callable[[str], None] = lambda _: None
+) -> Iterator[Callable[[BatchProgress], None]]:
+    """While the block runs, what it yields is to be told of every batch.
+
+    ``tell`` hears at once of records that could not be kept; if that is still so at the end, it is raised.
+    """
     if job.dead_letters is None:
         yield lambda _: None
         return
-    letters = DeadLetters(spark, job, files, dead_letter_sink(job.dead_letters))
-    letters.catch_up()
+    letters = DeadLetters(spark, job, files, dead_letter_sink(job.dead_letters), tell)
+    letters.start()
     try:
         yield letters.on_batch
     finally:
@@ -91,69 +56,143 @@ def following(spark: SparkSession, job: Job, files: Files) -> Iterator[Callable[
 class DeadLetters:
     """Follows a running job. ``MARK`` in the checkpoint says from which batch on nobody has looked yet."""
 
-    def __init__(self, spark: SparkSession, job: Job, files: Files, sink: Kafka | FilesEndpoint) -> None:
-        self._spark = spark
-        self._job = job
-        self._files = files
-        self._sink = sink
-        self._todo: queue.Queue[int | None] = queue.Queue()
-        self._marked_at = time.monotonic()
-        self._seen = self._first_unseen()
-        self.kept = 0
-        self.problem: HeadwaterError | None = None
+    def __init__(
+        self,
+        spark: SparkSession,
+        job: Job,
+        files: Files,
+        sink: LetterSink,
+        tell: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self._spark, self._job, self._files, self._sink, self._tell = spark, job, files, sink, tell
+        LetterBox(spark, sink, job.name).prepare()
+        self._finder = DroppedRecords(spark, job, History(files))
+        self._changed = threading.Condition()
+        self._waiting: dict[int, float] = {}
+        """Batches whose records are not saved yet, and when to try (again)."""
+        self._heard = 0
+        self._marked = -1
+        self._closing = False
+        self._problems: dict[int, HeadwaterError] = {}
         self._thread = threading.Thread(target=self._work, name="headwater-dead-letters", daemon=True)
+
+    @property
+    def problem(self) -> HeadwaterError | None:
+        """Why the records of a batch, the first such one, could not be kept."""
+        return self._problems[min(self._problems)] if self._problems else None
+
+    def start(self) -> None:
+        """From where the last run got to: batches that it committed and did not look at are looked at now."""
+        history = History(self._files)
+        committed = history.logs.commits.ids
+        after_last = committed[-1] + 1 if committed else 0
+        # After a rewind the mark lies ahead of the checkpoint.
+        first = min(self._recorded_mark(default=after_last), after_last)
+        unseen = [number for number in committed if number >= first]
+        skipped = clean_batches(history, unseen)
+        self._waiting = {number: 0.0 for number in unseen if number not in skipped}
+        self._heard = after_last
+        self._write_mark()
         self._thread.start()
 
-    def catch_up(self) -> None:
-        """Batches that were committed and not looked at before the process died."""
-        for batch_id in History(self._files).logs.commits.ids:
-            if batch_id >= self._seen:
-                self._todo.put(batch_id)
-
     def on_batch(self, batch: BatchProgress) -> None:
-        if batch.dropped or batch.malformed:
-            self._todo.put(batch.batch_id)
-        elif self._todo.empty():
-            self._mark(batch.batch_id + 1, at_once=False)
+        with self._changed:
+            self._heard = max(self._heard, batch.batch_id + 1)
+            if batch.dropped or batch.malformed:
+                self._waiting[batch.batch_id] = 0.0
+                self._changed.notify()
 
     def close(self) -> None:
-        """Finish what is still to be saved."""
-        self._todo.put(None)
+        """Finish what is still to be saved; what failed before is tried once more."""
+        with self._changed:
+            self._closing = True
+            self._changed.notify()
         self._thread.join()
 
     def _work(self) -> None:
-        for batch_id in iter(self._todo.get, None):
-            try:
-                self._save([batch_id])
-            except HeadwaterError as error:
-                self.problem = error
-                return
-            except (PySparkException, Py4JError, OSError) as error:
-                self.problem = JobFailed(
-                    "dead-letters",
-                    f"the dropped records of batch {batch_id} could not be kept",
-                    evidence={"to": self._job.dead_letters, "why": root_cause(error)},
-                    remedy="start the job again when that works: it goes on from this batch",
-                )
-                return
-            self._mark(batch_id + 1, at_once=True)
+        tried_at_the_end: set[int] = set()
+        while True:
+            batch_id = self._next_due(tried_at_the_end)
+            if batch_id is None and self._closing:
+                break
+            if batch_id is not None:
+                if self._closing:
+                    tried_at_the_end.add(batch_id)
+                self._look_at(batch_id)
+            self._write_mark()
+        self._write_mark()
 
-    def _save(self, batches: Iterable[int]) -> None:
-        finder = DroppedRecords(self._spark, self._job, History(self._files))
-        for batch_id in batches:
-            records = [record.as_dict() for record in finder.of(batch_id)]
-            save_records(self._spark, records, self._sink)
-            self.kept += len(records)
+    def _next_due(self, leave_out: set[int]) -> int | None:
+        """The oldest batch that can be tried now; None when it is time to write the mark, or to end."""
+        until = time.monotonic() + MARK_EVERY_SECONDS
+        with self._changed:
+            while True:
+                now = time.monotonic()
+                due = [number for number, at in self._waiting.items() if at <= now or self._closing]
+                due = [number for number in due if number not in leave_out]
+                if due:
+                    return min(due)
+                if self._closing or now >= until:
+                    return None
+                self._changed.wait(min([until, *self._waiting.values()]) - now)
 
-    def _first_unseen(self) -> int:
+    def _look_at(self, batch_id: int) -> None:
+        problem = self._save(batch_id)
+        with self._changed:
+            if problem is None:
+                self._problems.pop(batch_id, None)
+                del self._waiting[batch_id]
+                return
+            is_news = batch_id not in self._problems
+            self._problems[batch_id] = problem
+            if problem.code in LOST_FOR_GOOD:
+                del self._waiting[batch_id]
+            else:
+                self._waiting[batch_id] = time.monotonic() + RETRY_EVERY_SECONDS
+        if is_news:
+            self._tell(f"warning: {problem.problem}: {'; '.join(problem.evidence.values())}")
+
+    def _save(self, batch_id: int) -> HeadwaterError | None:
+        try:
+            records = [record.as_dict() for record in self._finder.looking_at(History(self._files)).of(batch_id)]
+            LetterBox(self._spark, self._sink, self._job.name, self._query_id()).save(records)
+        except (ChangeRefused, CheckpointUnreadable) as error:
+            return self._not_kept(batch_id, error.problem, error.code)
+        except HeadwaterError as error:
+            return error
+        except (PySparkException, Py4JError, OSError, ValueError) as error:
+            return self._not_kept(batch_id, root_cause(error))
+        return None
+
+    def _not_kept(self, batch_id: int, why: str, code: str = "dead-letters") -> JobFailed:
+        gone = code in LOST_FOR_GOOD
+        return JobFailed(
+            code,
+            f"the dropped records of batch {batch_id} could not be kept",
+            evidence={"to": self._job.dead_letters, "why": why},
+            remedy=None if gone else "start the job again when that works: it goes on from this batch",
+        )
+
+    def _query_id(self) -> str:
+        try:
+            return str(json.loads(self._files.read(METADATA))["id"])
+        except (OSError, ValueError, KeyError, TypeError):
+            return ""
+
+    def _recorded_mark(self, default: int) -> int:
         try:
             return int(json.loads(self._files.read(MARK))["next_batch"])
-        except (FileNotFoundError, ValueError, KeyError, TypeError):
-            latest = History(self._files).last_committed
-            return 0 if latest is None else latest + 1
+        except (OSError, ValueError, KeyError, TypeError):
+            return default
 
-    def _mark(self, next_batch: int, *, at_once: bool) -> None:
-        if next_batch <= self._seen or not (at_once or time.monotonic() - self._marked_at > MARK_EVERY_SECONDS):
+    def _write_mark(self) -> None:
+        with self._changed:
+            mark = min(self._waiting, default=self._heard)
+        if mark == self._marked:
             return
-        self._seen, self._marked_at = next_batch, time.monotonic()
-        self._files.write(MARK, json.dumps({"next_batch": next_batch}).encode())
+        try:
+            self._files.write(MARK, json.dumps({"next_batch": mark}).encode())
+        except (OSError, PySparkException, Py4JError) as error:  # the next mark may fare better; an older one only costs time
+            self._tell(f"warning: {MARK} could not be written: {error}")
+            return
+        self._marked = mark

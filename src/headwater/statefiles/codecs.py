@@ -18,6 +18,7 @@ _LZ4_HEADER = struct.Struct("<8sBiiI")
 _LZ4_SEED = 0x9747B28C
 _LZ4_CHECKSUM_MASK = 0x0FFFFFFF
 _LZ4_RAW, _LZ4_COMPRESSED = 0x10, 0x20
+_LZ4_LEVEL_BASE = 10  # the token's low nibble is a level: blocks have at most 2^(10 + level) bytes
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 _SNAPPY_MAGIC = b"\x82SNAPPY\x00"
 _SNAPPY_HEADER_BYTES = 16
@@ -55,7 +56,8 @@ def _lz4_blocks(data: bytes, path: str) -> list[tuple[int, int, int, int, int]]:
         magic, token, packed, length, checksum = _LZ4_HEADER.unpack_from(data, at)
         at += _LZ4_HEADER.size
         method = token & 0xF0
-        if magic != _LZ4_MAGIC or method not in (_LZ4_RAW, _LZ4_COMPRESSED) or packed < 0 or length < 0:
+        too_long = length > 1 << (_LZ4_LEVEL_BASE + (token & 0x0F))  # and would be room for the asking
+        if magic != _LZ4_MAGIC or method not in (_LZ4_RAW, _LZ4_COMPRESSED) or packed < 0 or length < 0 or too_long:
             raise broken_state(path, f"has a damaged block header at byte {at - _LZ4_HEADER.size}")
         if at + packed > end:
             raise broken_state(path, "ends in the middle of a compressed block")

@@ -19,6 +19,7 @@ from headwater.statefiles.records import PUT, Records
 from headwater.statefiles.refusals import FormatUnknown, broken_state, unknown_format
 
 _METADATA = "metadata"
+_MOST_METADATA_BYTES = 256 * 1024 * 1024
 _NEEDED_IN_FOLDER = ("MANIFEST", "CURRENT", "OPTIONS", "IDENTITY")
 
 
@@ -38,6 +39,8 @@ class Snapshot:
 def open_snapshot(files: Files, path: str) -> tuple[Snapshot, zipfile.ZipFile]:
     try:
         packed = zipfile.ZipFile(io.BytesIO(files.read(path)))
+        if packed.getinfo(_METADATA).file_size > _MOST_METADATA_BYTES:
+            raise broken_state(path, "has metadata of a size that no snapshot needs")
         text = packed.read(_METADATA).decode("utf-8")
     except (zipfile.BadZipFile, zlib.error, KeyError, ValueError, EOFError, NotImplementedError, RuntimeError):
         raise broken_state(path, "is no whole RocksDB snapshot") from None

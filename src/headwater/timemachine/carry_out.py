@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from headwater.checkpoint.files import Files, open_files
+from headwater.checkpoint.layout import OURS, SINK_LOG
 from headwater.checkpoint.lease import held_by_us
 from headwater.core.errors import ChangeRefused
 from headwater.timemachine.change import Change, Root
@@ -39,8 +40,16 @@ def end_interrupted(files: Files, *, progress: Progress = no_progress) -> Change
 
 
 def executor_for(files: Files, sink: Files | None, *, progress: Progress = no_progress) -> Executor:
+    """``sink`` may be named by the checkpoint alone: only a folder with a log of Spark's, or with what we set aside, is one."""
     roots: dict[Root, Files] = {"checkpoint": files}
     if sink is not None:
+        if not (sink.entries(SINK_LOG) or sink.entries(OURS)):
+            raise ChangeRefused(
+                "not-a-sink",
+                "the checkpoint names a folder as its sink that is none",
+                evidence={"folder": sink.location, "lacks": SINK_LOG},
+                remedy="do not trust this checkpoint, unless you moved its sink: then move it back",
+            )
         roots["sink"] = sink
     return Executor(roots, progress)
 
