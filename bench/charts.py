@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from xml.sax.saxutils import escape
 
 WIDTH = 760
-LABEL = 270
 BAR = 22
 TOP = 44
 OURS, THEIRS, WRONG, INK, FAINT = "#2f7ed8", "#9aa5b1", "#d9534f", "#57606a", "#d0d7de"
@@ -29,19 +28,20 @@ class Bar:
 
 def bars(title: str, rows: Sequence[Bar], note: str = "") -> str:
     """Horizontal bars, in the order given."""
+    left = 24 + 6.2 * max((len(row.label) for row in rows), default=0)
     most = max((max(row.value, row.whisker or 0) for row in rows), default=1.0) or 1.0
-    scale = (WIDTH - LABEL - 110) / most
+    scale = (WIDTH - left - 120) / most
     parts = []
     for number, row in enumerate(rows):
         y = TOP + number * BAR
-        end = LABEL + max(row.value, row.whisker or 0) * scale
-        parts.append(_text(LABEL - 8, y + 12, row.label, anchor="end"))
+        end = left + max(row.value, row.whisker or 0) * scale
+        parts.append(_text(left - 8, y + 12, row.label, anchor="end"))
         parts.append(
-            f'<rect x="{LABEL}" y="{y}" width="{max(1.0, row.value * scale):.1f}" height="{BAR - 7}" fill="{row.colour}"/>'
+            f'<rect x="{left:.0f}" y="{y}" width="{max(1.0, row.value * scale):.1f}" height="{BAR - 7}" fill="{row.colour}"/>'
         )
         if row.whisker is not None:
-            x = LABEL + row.whisker * scale
-            parts.append(_line(LABEL + row.value * scale, y + 7.5, x, y + 7.5, row.colour, 2))
+            x = left + row.whisker * scale
+            parts.append(_line(left + row.value * scale, y + 7.5, x, y + 7.5, row.colour, 2))
             parts.append(_line(x, y + 2, x, y + 13, row.colour, 2))
         parts.append(_text(end + 6, y + 12, row.text))
     return _picture(title, note, TOP + len(rows) * BAR + 14, parts)

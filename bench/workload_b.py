@@ -19,6 +19,7 @@ from bench.workload_a import flink, headwater, kafka_streams, tutorial
 FIRST_OUTPUT_SECONDS = 120.0
 WARM_SECONDS = 15.0
 DRAIN_SECONDS = 20.0
+PASSING_ON = ("headwater-passed-on", "headwater-real-time")
 PASSED_ON = f"{Path(__file__).parent / 'jobs' / 'passed_on.py'}:PASSED_ON"
 
 
