@@ -1,8 +1,8 @@
-"""``python -m bench``: run the workloads, side by side, and write what they gave.
+"""``python -m bench``: run the workloads side by side, and write what they gave.
 
-python -m bench                                                    everything, at full size (hours on two cores)
+python -m bench                         everything at full size: hours on two cores
 python -m bench --workload A --records 500000 --rounds 1 --only headwater,tutorial
-python -m bench --report                                           write the tables and plots of the last runs anew
+python -m bench --report                the tables and plots of the last runs, written anew
 """
 
 from __future__ import annotations
@@ -14,23 +14,28 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from bench import machine, report_a, report_b, results, workload_a, workload_b
-from bench.broker import local_broker
+from bench import machine, results
 
 WORK = Path(__file__).parent / ".work"
-REPORTS: dict[str, Any] = {"A": report_a, "B": report_b}
+WORKLOADS = ("A", "B", "C", "D", "E", "settings")
 
 
 def options() -> argparse.Namespace:
     asked = argparse.ArgumentParser(
         prog="python -m bench", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    asked.add_argument("--workload", nargs="+", choices=list(REPORTS), default=list(REPORTS))
+    asked.add_argument("--workload", nargs="+", choices=WORKLOADS, default=list(WORKLOADS))
     asked.add_argument("--only", default="", help="contenders by slug, with commas; a slug also takes in slug-...")
     asked.add_argument("--rounds", type=int, default=3, help="how often each contender runs, in turns")
-    asked.add_argument("--records", type=int, default=5_000_000, help="A: visits in the topic")
+    asked.add_argument(
+        "--records", type=int, default=5_000_000, help="A: visits in the topic (settings: two fifths of them)"
+    )
     asked.add_argument("--rate", type=int, default=1000, help="B: visits a second")
     asked.add_argument("--seconds", type=float, default=60, help="B: length of the measured time")
+    asked.add_argument("--purchases", type=int, default=1_000_000, help="C: purchases in the topic")
+    asked.add_argument("--keys", type=int, nargs="+", default=[10_000, 1_000_000], help="D: sizes of the state")
+    asked.add_argument("--first-records", type=int, default=250_000, help="E: the smallest input, then times 4 and 16")
+    asked.add_argument("--first-keys", type=int, default=10_000, help="E: the smallest state, then times 10 and 100")
     asked.add_argument("--report", action="store_true", help="run nothing; write tables and plots of the last runs")
     return asked.parse_args()
 
@@ -38,30 +43,51 @@ def options() -> argparse.Namespace:
 def main() -> int:
     asked = options()
     if not asked.report:
-        only = [name for name in asked.only.split(",") if name]
-        with local_broker(WORK / "kafka") as bootstrap:
-            workloads: dict[str, Callable[[], dict[str, Any]]] = {
-                "A": lambda: workload_a.run(bootstrap, WORK, records=asked.records, rounds=asked.rounds, only=only),
-                "B": lambda: workload_b.run(
-                    bootstrap, WORK, course=workload_b.Course(asked.rate, asked.seconds), rounds=asked.rounds, only=only
-                ),
-            }
-            for name in asked.workload:
-                results.save({name: _described(workloads[name])})
+        run_workloads(asked)
+    reports = _reports()
     found = results.latest()
-    tables = {name: REPORTS[name].table(found[name]) for name in REPORTS if name in found}
-    plots = {file: picture for name in tables for file, picture in REPORTS[name].plots(found[name]).items()}
+    tables = {name: reports[name].table(found[name]) for name in WORKLOADS if name in found}
+    plots = {file: picture for name in tables for file, picture in reports[name].plots(found[name]).items()}
     results.save_report(tables, plots)
     if not asked.report:
         print("\n\n".join(tables[name] for name in asked.workload))
-    print("bench: " + "; ".join(REPORTS[name].summary(found[name]) for name in tables))
+    print("bench: " + "; ".join(reports[name].summary(found[name]) for name in tables))
     return 0
 
 
-def _described(workload: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+def run_workloads(asked: argparse.Namespace) -> None:
+    """Each workload is saved as it ends, so that a later one that is broken off costs nothing."""
+    from bench import settings, workload_a, workload_b, workload_c, workload_d, workload_e
+    from bench.broker import local_broker
+
+    only = [name for name in asked.only.split(",") if name]
+    often: dict[str, Any] = {"rounds": asked.rounds, "only": only}
+    course = workload_b.Course(asked.rate, asked.seconds)
+    growth = {"first_records": asked.first_records, "first_keys": asked.first_keys}
+    with local_broker(WORK / "kafka") as bootstrap:
+        workloads: dict[str, Callable[[], dict[str, Any]]] = {
+            "A": lambda: workload_a.run(bootstrap, WORK, records=asked.records, **often),
+            "B": lambda: workload_b.run(bootstrap, WORK, course=course, **often),
+            "C": lambda: workload_c.run(bootstrap, WORK, purchases=asked.purchases, **often),
+            "D": lambda: workload_d.run(WORK, keys=asked.keys, **often),
+            "E": lambda: workload_e.run(bootstrap, WORK, **growth, **often),
+            "settings": lambda: settings.run(bootstrap, WORK, records=asked.records * 2 // 5, **often),
+        }
+        for name in asked.workload:
+            results.save({name: described(workloads[name])})
+
+
+def described(workload: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """A workload's result with its date, its machine and how busy that was."""
     date, before = datetime.now(UTC).isoformat(timespec="seconds"), machine.load()
     found = workload()
     return {"date": date, "machine": machine.facts(), "load_before": before, "load_after": machine.load(), **found}
+
+
+def _reports() -> dict[str, Any]:
+    from bench import report_a, report_b, report_c, report_d, report_e, settings
+
+    return {"A": report_a, "B": report_b, "C": report_c, "D": report_d, "E": report_e, "settings": settings}
 
 
 if __name__ == "__main__":

@@ -1,0 +1,132 @@
+"""What each of Headwater's settings brings: all of them, then all but one, in turns.
+
+    python -m bench.settings [--records 2000000] [--rounds 3] [--only shuffle-partitions,file-manager]
+
+Two numbers for each: records a second in batches of 200,000, and milliseconds for a small batch of 1,000 records.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import statistics
+import sys
+from pathlib import Path
+from typing import Any
+
+from bench import results, workload_a
+from bench.__main__ import WORK, described
+from bench.broker import create_topic, delete_topics, local_broker, visits_topic
+from bench.contender import Arena, Command, Contender, chosen, run_to_end, take_turns
+from bench.spark_times import stream_times
+from bench.words import best, markdown, measured_on, median, number
+
+STATE = "spark.sql.streaming.stateStore"
+CHECKPOINTING = "org.apache.spark.sql.execution.streaming.checkpointing"
+SMALL_RECORDS = 40_000
+SMALL_BATCH = 1_000
+LIMIT_SECONDS = 900.0
+
+WITHOUT: dict[str, tuple[str, tuple[str, ...]]] = {
+    "all": ("Headwater as it is", ()),
+    "shuffle-partitions": ("200 shuffle partitions", ("spark.sql.shuffle.partitions=200",)),
+    "rocksdb": (
+        "HDFS-backed state instead of RocksDB",
+        (f"{STATE}.providerClass=org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider",),
+    ),
+    "changelog": ("whole snapshots instead of changelogs", (f"{STATE}.rocksdb.changelogCheckpointing.enabled=false",)),
+    "file-manager": (
+        "Spark's usual checkpoint file manager",
+        (f"spark.sql.streaming.checkpointFileManagerClass={CHECKPOINTING}.FileContextBasedCheckpointFileManager",),
+    ),
+    "adaptive": ("adaptive execution on", ("spark.sql.adaptive.enabled=true",)),
+    "parallel-gc": ("G1 instead of ParallelGC", ("spark.driver.extraJavaOptions=-XX:-UseParallelGC -XX:+UseG1GC",)),
+    "memory": ("1 GB for the JVM instead of 2", ("spark.driver.memory=1g",)),
+    "ui": ("Spark's own page on", ("spark.ui.enabled=true",)),
+}
+
+
+def contenders(batch: int) -> list[Contender]:
+    def command(arena: Arena, settings: tuple[str, ...]) -> Command:
+        words = [word for setting in settings for word in ("--conf", setting)]
+        source = f"&maxOffsetsPerTrigger={batch}"
+        return workload_a.headwater(arena, "--trigger", "available-now", *words, source=source)
+
+    return [
+        Contender(slug, name, "", lambda arena, settings=settings: command(arena, settings))
+        for slug, (name, settings) in WITHOUT.items()
+    ]
+
+
+def run(bootstrap: str, work: Path, *, records: int, rounds: int, only: list[str]) -> dict[str, Any]:
+    """Both measures for every choice of settings."""
+    large = visits_topic(bootstrap, records)
+    small = visits_topic(bootstrap, SMALL_RECORDS)
+
+    def drained(contender: Contender, topic: str, size: int) -> tuple[float, ...]:
+        arena = Arena(work / "run", bootstrap, topic, f"bench-settings-{contender.slug}", size)
+        delete_topics(bootstrap, arena.out)
+        create_topic(bootstrap, arena.out)
+        try:
+            run_to_end(contender, arena, seconds=LIMIT_SECONDS)
+            return stream_times(arena.checkpoint).batch_seconds
+        finally:
+            delete_topics(bootstrap, arena.out)
+            shutil.rmtree(arena.folder, ignore_errors=True)
+
+    little = {one.slug: one for one in contenders(SMALL_BATCH)}
+
+    def run_once(contender: Contender, _: int) -> dict[str, Any]:
+        whole = sum(drained(contender, large, records))
+        batches = drained(little[contender.slug], small, SMALL_RECORDS)
+        warm = batches[len(batches) // 4 :]
+        return {"records_per_second": round(records / whole), "small_batch_ms": round(statistics.median(warm) * 1000)}
+
+    rows = take_turns(chosen(contenders(workload_a.BATCH), only), rounds, run_once)
+    return {"records": records, "contenders": rows}
+
+
+def table(result: dict[str, Any]) -> str:
+    whole = next((row for row in result["contenders"] if row["slug"] == "all"), None)
+    rows = []
+    for row in result["contenders"]:
+        speed, small = median(row, "records_per_second"), median(row, "small_batch_ms")
+        against = median(whole, "records_per_second") if whole else None
+        ratio = f"{speed / against:.2f}" if speed and against else ""
+        rows.append(
+            (row["name"], number(speed), number(best(row, "records_per_second")), ratio, number(small))
+            if row["runs"]
+            else (row["name"], "did not run", "", "", "")
+        )
+    head = ("everything as it is, but", "records/s: median", "best", "of the whole", "ms for 1,000 records")
+    title = (
+        f"**Settings, one at a time**: the stateful browser statistics over {result['records']:,} visits in batches of "
+        f"{workload_a.BATCH:,}, and the median small batch of {SMALL_BATCH:,}."
+    )
+    return "\n\n".join([title, markdown(head, rows), measured_on(result)])
+
+
+def summary(result: dict[str, Any]) -> str:
+    return f"settings: {len(result['contenders'])} choices measured"
+
+
+def plots(result: dict[str, Any]) -> dict[str, str]:  # noqa: ARG001  one of the reports
+    return {}
+
+
+def main() -> int:
+    asked = argparse.ArgumentParser(prog="python -m bench.settings", description=__doc__)
+    asked.add_argument("--records", type=int, default=2_000_000)
+    asked.add_argument("--rounds", type=int, default=3)
+    asked.add_argument("--only", default="")
+    options = asked.parse_args()
+    only = [name for name in options.only.split(",") if name]
+    with local_broker(WORK / "kafka") as bootstrap:
+        found = described(lambda: run(bootstrap, WORK, records=options.records, rounds=options.rounds, only=only))
+    results.save({"settings": found})
+    print(table(found))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
