@@ -36,26 +36,33 @@ def options() -> argparse.Namespace:
     asked.add_argument("--keys", type=int, nargs="+", default=[10_000, 1_000_000], help="D: sizes of the state")
     asked.add_argument("--first-records", type=int, default=250_000, help="E: the smallest input, then times 4 and 16")
     asked.add_argument("--first-keys", type=int, default=10_000, help="E: the smallest state, then times 10 and 100")
+    asked.add_argument(
+        "--publish", action="store_true", help="put a smaller run into latest.* and the documentation too"
+    )
     asked.add_argument("--report", action="store_true", help="run nothing; write tables and plots of the last runs")
-    return asked.parse_args()
+    chosen = asked.parse_args()
+    sizes = ("only", "rounds", "records", "rate", "seconds", "purchases", "keys", "first_records", "first_keys")
+    chosen.publish |= all(getattr(chosen, name) == asked.get_default(name) for name in sizes)
+    return chosen
 
 
 def main() -> int:
     asked = options()
-    if not asked.report:
-        run_workloads(asked)
+    found = results.latest() if asked.report else run_workloads(asked)
     reports = _reports()
-    found = results.latest()
-    tables = {name: reports[name].table(found[name]) for name in WORKLOADS if name in found}
-    plots = {file: picture for name in tables for file, picture in reports[name].plots(found[name]).items()}
-    results.save_report(tables, plots)
+    if asked.publish or asked.report:
+        results.publish(found)
+        newest = results.latest()
+        tables = {name: reports[name].table(newest[name]) for name in WORKLOADS if name in newest}
+        plots = {file: drawn for name in tables for file, drawn in reports[name].plots(newest[name]).items()}
+        results.save_report(tables, plots)
     if not asked.report:
-        print("\n\n".join(tables[name] for name in asked.workload))
-    print("bench: " + "; ".join(reports[name].summary(found[name]) for name in tables))
+        print("\n\n".join(reports[name].table(found[name]) for name in found))
+    print("bench: " + "; ".join(reports[name].summary(found[name]) for name in found))
     return 0
 
 
-def run_workloads(asked: argparse.Namespace) -> None:
+def run_workloads(asked: argparse.Namespace) -> dict[str, dict[str, Any]]:
     """Each workload is saved as it ends, so that a later one that is broken off costs nothing."""
     from bench import settings, workload_a, workload_b, workload_c, workload_d, workload_e
     from bench.broker import local_broker
@@ -73,8 +80,11 @@ def run_workloads(asked: argparse.Namespace) -> None:
             "E": lambda: workload_e.run(bootstrap, WORK, **growth, **often),
             "settings": lambda: settings.run(bootstrap, WORK, records=asked.records * 2 // 5, **often),
         }
+        found: dict[str, dict[str, Any]] = {}
         for name in asked.workload:
-            results.save({name: described(workloads[name])})
+            found[name] = described(workloads[name])
+            results.save({name: found[name]})
+        return found
 
 
 def described(workload: Callable[[], dict[str, Any]]) -> dict[str, Any]:

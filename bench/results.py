@@ -17,10 +17,14 @@ PAGE = HERE.parent / "docs" / "performance.md"
 def save(found: dict[str, dict[str, Any]]) -> Path:
     """Keep a run of some workloads; each carries its own date and machine."""
     FOLDER.mkdir(exist_ok=True)
-    file = FOLDER / f"run-{datetime.now(UTC):%Y%m%d-%H%M%S}.json"
+    file = FOLDER / f"run-{datetime.now(UTC):%Y%m%d-%H%M%S}-{'-'.join(found)}.json"
     file.write_text(json.dumps(found, indent=1) + "\n")
-    LATEST.write_text(json.dumps({**latest(), **found}, indent=1, sort_keys=True) + "\n")
     return file
+
+
+def publish(found: dict[str, dict[str, Any]]) -> None:
+    """Make these the ones that the documentation shows; workloads that were not run keep what they had."""
+    LATEST.write_text(json.dumps({**latest(), **found}, indent=1, sort_keys=True) + "\n")
 
 
 def latest() -> dict[str, dict[str, Any]]:

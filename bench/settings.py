@@ -1,22 +1,19 @@
 """What each of Headwater's settings brings: all of them, then all but one, in turns.
 
-    python -m bench.settings [--records 2000000] [--rounds 3] [--only shuffle-partitions,file-manager]
+    python -m bench --workload settings [--records 5000000] [--rounds 3] [--only all,shuffle-partitions,file-manager]
 
 Two numbers for each: records a second in batches of 200,000, and milliseconds for a small batch of 1,000 records.
 """
 
 from __future__ import annotations
 
-import argparse
 import shutil
 import statistics
-import sys
 from pathlib import Path
 from typing import Any
 
-from bench import results, workload_a
-from bench.__main__ import WORK, described
-from bench.broker import create_topic, delete_topics, local_broker, visits_topic
+from bench import workload_a
+from bench.broker import create_topic, delete_topics, visits_topic
 from bench.contender import Arena, Command, Contender, chosen, run_to_end, take_turns
 from bench.spark_times import stream_times
 from bench.words import best, markdown, measured_on, median, number
@@ -112,21 +109,3 @@ def summary(result: dict[str, Any]) -> str:
 
 def plots(result: dict[str, Any]) -> dict[str, str]:  # noqa: ARG001  one of the reports
     return {}
-
-
-def main() -> int:
-    asked = argparse.ArgumentParser(prog="python -m bench.settings", description=__doc__)
-    asked.add_argument("--records", type=int, default=2_000_000)
-    asked.add_argument("--rounds", type=int, default=3)
-    asked.add_argument("--only", default="")
-    options = asked.parse_args()
-    only = [name for name in options.only.split(",") if name]
-    with local_broker(WORK / "kafka") as bootstrap:
-        found = described(lambda: run(bootstrap, WORK, records=options.records, rounds=options.rounds, only=only))
-    results.save({"settings": found})
-    print(table(found))
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
