@@ -84,6 +84,13 @@ def custom_state(rows: DataFrame) -> DataFrame:
     )
 
 
+def timed_by_the_clock(rows: DataFrame) -> DataFrame:
+    """Keeps state with time-outs of the clock's."""
+    return rows.groupBy("user").transformWithStateInPandas(
+        Counting(), outputStructType="user STRING", outputMode="Update", timeMode="ProcessingTime"
+    )
+
+
 JOB = Job("tried", keep_all, reads=Files("in", schema=SCHEMA), writes=Console())
 
 REFUSED = [
@@ -106,6 +113,12 @@ REFUSED = [
         replace(JOB, transform=per_window, reads=Kafka("t", SCHEMA), mode="update", trigger="real-time 5 seconds"),
         "trigger",
         "keeps state",
+        "--trigger",
+    ),
+    (
+        replace(JOB, transform=timed_by_the_clock, mode="update", trigger="available-now"),
+        "trigger",
+        "never end",
         "--trigger",
     ),
 ]
@@ -136,6 +149,7 @@ def test_refused(headwater_spark: SparkSession, job: Job, code: str, says: str, 
         (per_window, "append"),
         (sessions, "append"),
         (custom_state, "update"),
+        (timed_by_the_clock, "update"),
     ],
 )
 def test_accepted(headwater_spark: SparkSession, transform, mode) -> None:

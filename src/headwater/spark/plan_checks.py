@@ -16,6 +16,7 @@ from headwater.jobs.triggers import parse_trigger
 from headwater.spark.failures import refusal
 
 PROVIDER = "spark.sql.streaming.stateStore.providerClass"
+NO_DATA_BATCHES = "spark.sql.streaming.noDataMicroBatches.enabled"
 STATEFUL_NODES = (
     "Aggregate",
     "Deduplicate",
@@ -25,6 +26,7 @@ STATEFUL_NODES = (
     "TransformWithState",
     "TransformWithStateInPySpark",
 )
+GROUP_STATE_NODES = ("FlatMapGroupsWithState", "FlatMapGroupsInPandasWithState")
 CUSTOM_STATE_NODES = ("TransformWithState", "TransformWithStateInPySpark")
 
 
@@ -33,6 +35,7 @@ def check_plan(spark: SparkSession, job: Job, result: DataFrame) -> None:
     plan = result._jdf.queryExecution().analyzed()
     _check_custom_state(spark, job, plan)
     _check_real_time(job, plan)
+    _check_time_outs(spark, job, plan)
     jvm: Any = spark._jvm
     mode = getattr(jvm.org.apache.spark.sql.streaming.OutputMode, job.mode.capitalize())()
     try:
@@ -77,6 +80,25 @@ def _check_real_time(job: Job, plan: Any) -> None:
             evidence={"keeps state": ", ".join(stateful)},
             remedy='--trigger "1 second"',
         )
+
+
+def _check_time_outs(spark: SparkSession, job: Job, plan: Any) -> None:
+    """Spark runs one empty batch after another while the clock may end something, and so never calls a source drained."""
+    if parse_trigger(job.trigger).kind != "available-now" or spark.conf.get(NO_DATA_BATCHES, "true") == "false":
+        return
+    if any(_clock_of(node) in ("ProcessingTimeTimeout", "ProcessingTime") for node in nodes(plan)):
+        raise JobRefused(
+            "trigger",
+            f"{job.name} has time-outs by the clock, and with the available-now trigger Spark would never end",
+            remedy=f'--trigger "1 second" (stop it with Ctrl-C), or --conf {NO_DATA_BATCHES}=false',
+        )
+
+
+def _clock_of(node: Any) -> str:
+    name = node.nodeName()
+    if name in CUSTOM_STATE_NODES:
+        return str(node.timeMode().toString())
+    return str(node.timeout().toString()) if name in GROUP_STATE_NODES else ""
 
 
 def _explain_mode(job: Job, error: Exception) -> JobRefused:
