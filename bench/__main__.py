@@ -54,8 +54,7 @@ def main() -> int:
         results.publish(found)
         newest = results.latest()
         tables = {name: reports[name].table(newest[name]) for name in WORKLOADS if name in newest}
-        plots = {file: drawn for name in tables for file, drawn in reports[name].plots(newest[name]).items()}
-        results.save_report(tables, plots)
+        results.save_report(tables, {name: reports[name].plots(newest[name]) for name in tables})
     if not asked.report:
         print("\n\n".join(reports[name].table(found[name]) for name in found))
     print("bench: " + "; ".join(reports[name].summary(found[name]) for name in found))

@@ -12,6 +12,7 @@ HERE = Path(__file__).parent
 FOLDER = HERE / "results"
 LATEST = FOLDER / "latest.json"
 PAGE = HERE.parent / "docs" / "performance.md"
+PICTURES = PAGE.parent / "images"
 
 
 def save(found: dict[str, dict[str, Any]]) -> Path:
@@ -31,14 +32,16 @@ def latest() -> dict[str, dict[str, Any]]:
     return json.loads(LATEST.read_text()) if LATEST.exists() else {}
 
 
-def save_report(tables: dict[str, str], plots: dict[str, str]) -> None:
-    """The tables as one Markdown file and between the page's markers; the plots beside them."""
-    for name, picture in plots.items():
-        (FOLDER / f"latest-{name}.svg").write_text(picture)
+def save_report(tables: dict[str, str], plots: dict[str, dict[str, str]]) -> None:
+    """The tables as one Markdown file, and with their plots between the page's markers."""
     (FOLDER / "latest.md").write_text("\n\n".join(tables.values()) + "\n")
-    if PAGE.exists():
-        page = PAGE.read_text()
-        for name, table in tables.items():
-            pattern = re.compile(rf"(<!-- bench {name} -->\n).*?(<!-- end {name} -->)", re.DOTALL)
-            page = pattern.sub(lambda found, table=table: f"{found[1]}{table}\n{found[2]}", page)
-        PAGE.write_text(page)
+    page = PAGE.read_text()
+    for name, table in tables.items():
+        links = []
+        for file, picture in plots[name].items():
+            (PICTURES / f"bench-{file}.svg").write_text(picture)
+            links.append(f"![{file}](images/bench-{file}.svg)")
+        shown = "\n\n".join([table, *links])
+        pattern = re.compile(rf"(<!-- bench {name} -->\n).*?(<!-- end {name} -->)", re.DOTALL)
+        page = pattern.sub(lambda found, shown=shown: f"{found[1]}\n{shown}\n\n{found[2]}", page)
+    PAGE.write_text(page)
