@@ -52,7 +52,7 @@ def growth(title: str, series: dict[str, Sequence[tuple[float, float]]], x_name:
     points = [point for line in series.values() for point in line if point[0] > 0 and point[1] > 0]
     if not points:
         return _picture(title, "nothing measured", TOP + 20, [])
-    left, right, bottom, top = 70, WIDTH - 230, 330, TOP + 10
+    left, right, bottom, top = 70, WIDTH - 40, 330, TOP + 10
     xs, ys = _decades([x for x, _ in points]), _decades([y for _, y in points])
 
     def place(x: float, y: float) -> tuple[float, float]:
@@ -73,11 +73,11 @@ def growth(title: str, series: dict[str, Sequence[tuple[float, float]]], x_name:
         path = " ".join(f"{x:.1f},{y:.1f}" for x, y in spots)
         parts.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2"/>')
         parts += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3.5" fill="{colour}"/>' for x, y in spots]
-        key = top + 16 + number * 18
-        parts += [_line(right + 14, key - 4, right + 30, key - 4, colour, 3), _text(right + 36, key, name)]
+        key = bottom + 58 + number * 18
+        parts += [_line(left, key - 4, left + 16, key - 4, colour, 3), _text(left + 24, key, name)]
     parts.append(_text((left + right) / 2, bottom + 36, x_name, anchor="middle"))
     parts.append(_text(left, top - 8, y_name))
-    return _picture(title, "", bottom + 48, parts)
+    return _picture(title, "", bottom + 58 + 18 * len(series), parts)
 
 
 def _decades(values: Sequence[float]) -> tuple[int, int]:

@@ -18,8 +18,8 @@ JAVA_SOURCES = HERE / "peers"
 
 PACKAGES = {
     "flink": ("apache-flink==2.3.0",),
-    "bytewax": ("bytewax==0.21.1", "confluent-kafka==2.6.1", "orjson==3.10.18"),
-    "quixstreams": ("quixstreams==3.28.1", "orjson==3.10.18"),
+    "bytewax": ("bytewax==0.21.1", "confluent-kafka==2.16.1", "orjson==3.13.0"),
+    "quixstreams": ("quixstreams==3.28.1",),
     "pathway": ("pathway==0.33.0",),
 }
 

@@ -88,7 +88,7 @@ def _decoded(places: list[tuple[int, int]], values: list[bytes]) -> pa.Table:
     return pa.table(
         {
             "part": pa.array([place[0] for place in places], pa.int32()),
-            "at": pa.array([place[1] for place in places], pa.int64()),
+            "place": pa.array([place[1] for place in places], pa.int64()),
             "event_ms": decoded["eventTime"].cast(pa.int64()),
             "browser": decoded["browser"],
         }
@@ -99,7 +99,7 @@ def bounds(records: Path) -> dict[Key, Bounds]:
     """For each browser and window, what is owed and what is allowed."""
     rows = duckdb.sql(f"""
         with seen as (
-            select *, greatest({FIXED_START_MS}, max(event_ms) over (partition by part order by at)) as newest_ms
+            select *, greatest({FIXED_START_MS}, max(event_ms) over (partition by part order by place)) as newest_ms
             from '{records}'
         )
         select browser, event_ms // {WINDOW_MS} * {WINDOW_MS} as start_ms,
@@ -123,11 +123,11 @@ def exact_answer(records: Path, checkpoint: Path) -> dict[Key, Count]:
         rows += [(partition, starts.get(partition, 0), end, watermark) for partition, end in ends.items()]
         watermark, starts = json.loads(plan)["batchWatermarkMs"], ends
     connection = duckdb.connect()
-    connection.execute("create table batches (part int, first_at bigint, end_at bigint, watermark_ms bigint)")
+    connection.execute("create table batches (part int, first_place bigint, end_place bigint, watermark_ms bigint)")
     connection.executemany("insert into batches values (?, ?, ?, ?)", rows)
     found = connection.execute(f"""
         select browser, event_ms // {WINDOW_MS} * {WINDOW_MS} as start_ms, count(*), max(event_ms)
-        from '{records}' r join batches b on r.part = b.part and r.at >= b.first_at and r.at < b.end_at
+        from '{records}' r join batches b on r.part = b.part and r.place >= b.first_place and r.place < b.end_place
         where (event_ms // {WINDOW_MS} + 1) * {WINDOW_MS} > watermark_ms
         group by all
     """).fetchall()

@@ -10,7 +10,7 @@ from typing import Any
 
 from bench import oracle
 from bench.broker import HEADWATER, create_topic, delete_topics, visits_topic
-from bench.contender import UTC, Arena, Command, Contender, Failed, chosen, program, run_to_end, take_turns
+from bench.contender import PROGRAMS, UTC, Arena, Command, Contender, Failed, chosen, program, run_to_end, take_turns
 from bench.environments import PACKAGES, compiled, jars_of, python_of
 from bench.spark_times import stream_times
 from headwater.jars.resolve import jar_paths
@@ -69,16 +69,15 @@ def kafka_streams(arena: Arena, threads: int, records: int) -> Command:
     return Command([*words, arena.bootstrap, arena.topic, arena.out, str(arena.folder / "state"), *numbers])
 
 
-def _bytewax(arena: Arena, *, recovery: bool) -> Command:
+def _bytewax(arena: Arena, file: str, *, recovery: bool = False) -> Command:
     python = python_of("bytewax")
-    where = {"BENCH_BOOTSTRAP": arena.bootstrap, "BENCH_TOPIC": arena.topic, "BENCH_OUT": arena.out}
-    flow = f"{Path(__file__).parent / 'contenders' / 'bytewax_stats.py'}:flow"
+    where = {"TZ": "UTC", "BENCH_BOOTSTRAP": arena.bootstrap, "BENCH_TOPIC": arena.topic, "BENCH_OUT": arena.out}
+    flow = f"{PROGRAMS / file}:flow"
     if not recovery:
         return Command([python, "-m", "bytewax.run", flow], where)
     store = str(arena.folder / "recovery")
     made = f"mkdir -p {store} && {python} -m bytewax.recovery {store} 1"
-    run = f"exec {python} -m bytewax.run -r {store} -s 10 -b 0 {flow}"
-    return Command(["sh", "-c", f"{made} && {run}"], where)
+    return Command(["sh", "-c", f"{made} && exec {python} -m bytewax.run -r {store} -s 10 -b 0 {flow}"], where)
 
 
 def _peer(name: str, file: str, arena: Arena, **env: str) -> Command:
@@ -128,15 +127,20 @@ CONTENDERS = (
         "bytewax",
         f"Bytewax {_version('bytewax')}",
         "none",
-        lambda arena: _bytewax(arena, recovery=False),
+        lambda arena: _bytewax(arena, "bytewax_stats.py"),
         most_records=1_000_000,
     ),
     Contender(
-        "bytewax-recovery",
-        f"Bytewax {_version('bytewax')}, recovery on",
+        "bytewax-hand",
+        f"Bytewax {_version('bytewax')}, windows by hand",
+        "none",
+        lambda arena: _bytewax(arena, "bytewax_by_hand.py"),
+    ),
+    Contender(
+        "bytewax-hand-recovery",
+        f"Bytewax {_version('bytewax')}, windows by hand, recovery on",
         "durable: snapshots every 10 s",
-        lambda arena: _bytewax(arena, recovery=True),
-        most_records=1_000_000,
+        lambda arena: _bytewax(arena, "bytewax_by_hand.py", recovery=True),
     ),
     Contender(
         "pathway",
