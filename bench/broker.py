@@ -16,6 +16,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 HEADWATER = str(Path(sys.executable).with_name("headwater"))
 PARTITIONS = 2
 FETCH = 20_000
+QUIET = {"log_level": 4}
 
 
 @contextlib.contextmanager
@@ -32,14 +33,14 @@ def local_broker(data: Path) -> Iterator[str]:
 
 
 def create_topic(bootstrap: str, name: str, partitions: int = PARTITIONS) -> None:
-    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin = AdminClient({"bootstrap.servers": bootstrap, **QUIET})
     for made in admin.create_topics([NewTopic(name, partitions, 1)]).values():
         made.result()
 
 
 def delete_topics(bootstrap: str, fragment: str) -> None:
     """Every topic whose name holds the fragment: an engine's own repartition and changelog topics as well."""
-    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin = AdminClient({"bootstrap.servers": bootstrap, **QUIET})
     names = [name for name in admin.list_topics(timeout=10).topics if fragment in name]
     if names:
         for gone in admin.delete_topics(names).values():
@@ -106,6 +107,7 @@ def _consumer(bootstrap: str) -> Consumer:
     return Consumer(
         {
             "bootstrap.servers": bootstrap,
+            **QUIET,
             "group.id": "bench-reader",
             "enable.auto.commit": False,
             "isolation.level": "read_committed",

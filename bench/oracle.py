@@ -138,8 +138,10 @@ def written(bootstrap: str, topic: str) -> dict[Key, Count]:
     """The last word of an output topic on each browser and window."""
     answer: dict[Key, Count] = {}
     for _, _, _, value in read_topic(bootstrap, topic):
-        if value:
-            key, count = _row(json.loads(value))
+        row = json.loads(value) if value else {}
+        # Pathway takes its old word back (diff -1) beside giving the new one.
+        if row and row.get("diff") != -1:
+            key, count = _row(row)
             answer[key] = count
     return answer
 

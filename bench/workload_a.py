@@ -195,7 +195,7 @@ def measured_run(
             "start_seconds": round(said["ready_at"] - measured.started_at, 2),
             "seconds": round(said["done_at"] - said["ready_at"], 2),
             "records_per_second": round(arena.records / (said["done_at"] - said["ready_at"])),
-            "with_start": round(arena.records / measured.wall_seconds),
+            "with_start": round(arena.records / (said["done_at"] - measured.started_at)),
             "cpu_seconds": measured.cpu_seconds,
             "peak_megabytes": measured.peak_megabytes,
         }

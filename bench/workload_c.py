@@ -101,7 +101,7 @@ def run(bootstrap: str, work: Path, *, purchases: int, rounds: int, only: list[s
                 "start_seconds": round(times.ready_at - measured.started_at, 2),
                 "seconds": round(times.done_at - times.ready_at, 2),
                 "records_per_second": round(purchases / (times.done_at - times.ready_at)),
-                "with_start": round(purchases / measured.wall_seconds),
+                "with_start": round(purchases / (times.done_at - measured.started_at)),
                 "last_batch_seconds": round(times.batch_seconds[-1], 2),
                 "batches": times.batches,
                 "cpu_seconds": measured.cpu_seconds,
