@@ -12,7 +12,7 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-from soak import ledger
+from soak import checking, ledger
 from soak.acting import Actor
 from soak.stage import Services, Stage
 from soak.story import as_dict, story
@@ -91,6 +91,7 @@ def _tell(seed: int, services: Services, *, verbose: bool) -> dict[str, Any]:
             lines[-1] += f"  →  {actor.act(action)}"
             if verbose:
                 print(f"       {lines[-1].rpartition('→')[2].strip()}", flush=True)
+        checking.check_no_secret(actor.stage)
     except Exception as error:
         outcome = f"{type(error).__name__}: {error}"[:2000]
         print("\n".join(lines), file=sys.stderr)

@@ -13,6 +13,7 @@ from soak import checking
 from soak.checking import demand
 from soak.lineage import Lineage
 from soak.processes import Command, Told, in_process, wait_for
+from soak.services import PASSWORD
 from soak.stage import Stage, Stream
 from soak.story import (
     Action,
@@ -91,6 +92,7 @@ class Actor:
         words = self.stage.run_words(self.stream, run.limit)
         told = Command(words, self.stage.folder).wait() if run.command else self.stage.services.worker.ask(*words)
         demand(told.status == 0, "run ended with", told.status, told.err[-2000:])
+        demand(PASSWORD not in told.out + told.err, "a password was printed")
         self._note_run()
         checking.check_drained(self.stage, self.stream)
         self.tally["runs"] += 1

@@ -9,6 +9,7 @@ from typing import Any
 from soak.lineage import Lineage
 from soak.oracle import BatchResult, Rows
 from soak.processes import in_process
+from soak.services import PASSWORD
 from soak.stage import Stage, Stream
 
 
@@ -60,6 +61,13 @@ def check_drained(stage: Stage, stream: Stream) -> None:
     else:
         wrong = stream.writes.differences(stage.rows_in_sink(stream))
         demand(not wrong, f"{stage.cell.sink}: {len(wrong)} wrong keys:", *wrong[:5])
+
+
+def check_no_secret(stage: Stage) -> None:
+    """The password of the sink's URI is in no file that the story left behind, nor in Spark's log."""
+    files = [file for file in stage.folder.rglob("*") if file.is_file()]
+    for file in [*files, stage.services.folder / "spark.log"]:
+        demand(not file.exists() or PASSWORD.encode() not in file.read_bytes(), f"a password is written down in {file}")
 
 
 def check_state(stage: Stage, stream: Stream, batch: int, expected: Rows) -> None:

@@ -16,6 +16,9 @@ from typing import Any
 
 from soak.processes import in_process
 
+# The server asks nobody for it. It must not turn up in any file or message.
+PASSWORD = "correct-horse-battery"
+
 
 def free_port() -> int:
     with socket.socket() as probe:
@@ -117,7 +120,7 @@ class PostgresService:
 
     @property
     def url(self) -> str:
-        return f"postgresql://tester@127.0.0.1:{self._port}/postgres"
+        return f"postgresql://tester:{PASSWORD}@127.0.0.1:{self._port}/postgres"
 
     def start(self) -> None:
         if self._folder is not None:

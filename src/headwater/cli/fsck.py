@@ -118,6 +118,7 @@ def _sink(files: Files, given: str | None) -> Files | None:
     from headwater.checkpoint.files import open_files
     from headwater.checkpoint.job_record import FILES, folder_of, read_job_record
     from headwater.core.errors import UsageProblem
+    from headwater.core.uris import redact
 
     if given is None:
         recorded = read_job_record(files).sink_folder
@@ -125,7 +126,7 @@ def _sink(files: Files, given: str | None) -> Files | None:
     if not given.startswith(FILES):
         raise UsageProblem(
             "not-a-file-sink",
-            f"only a file sink leaves something to check, and {given!r} is none",
+            f"only a file sink leaves something to check, and {redact(given)!r} is none",
             remedy="headwater fsck CKPT --sink files:DIR",
         )
     return open_files(folder_of(given))

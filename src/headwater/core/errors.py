@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from headwater.core.secrets import redact
+
 
 class HeadwaterError(Exception):
     """A refusal or failure that a user can understand and act on."""
@@ -22,11 +24,12 @@ class HeadwaterError(Exception):
         evidence: Mapping[str, object] | None = None,
         remedy: str | None = None,
     ) -> None:
-        super().__init__(problem)
+        # Whoever raises this may quote what a user wrote, and that may hold a password.
+        self.problem = redact(problem)
+        super().__init__(self.problem)
         self.code = code
-        self.problem = problem
-        self.evidence = {label: str(text) for label, text in (evidence or {}).items()}
-        self.remedy = remedy
+        self.evidence = {label: redact(str(text)) for label, text in (evidence or {}).items()}
+        self.remedy = redact(remedy) if remedy else remedy
 
     def __str__(self) -> str:
         width = max((len(label) for label in self.evidence), default=0)

@@ -8,6 +8,7 @@ from typing import NoReturn
 from urllib.parse import unquote
 
 from headwater.core.errors import UsageProblem
+from headwater.core.secrets import redact
 
 FORMS = {
     "kafka": "kafka://127.0.0.1:9092/TOPIC?startingOffsets=earliest",
@@ -24,11 +25,6 @@ WITH_ADDRESS = {"kafka", "socket", "postgresql"}
 WITHOUT_PATH = {"socket", "rate", "console"}
 # A Kafka URI needs no topic in its path when one of Spark's other ways to choose topics is given.
 TOPIC_OPTIONS = {"subscribe", "subscribePattern", "assign", "topic"}
-
-SECRET_OPTION = re.compile(r"(?i)([?&][^=&]*(?:password|passwd|secret|token|jaas|credential)[^=&]*=)[^&]*")
-# Greedy for PostgreSQL, so that a password with a slash or an at sign in it, which does not parse, is hidden as well.
-DATABASE_PASSWORD = re.compile(r"(?i)^(\s*postgres(?:ql)?://[^:/@?]*):.*@")
-ANY_PASSWORD = re.compile(r"(://[^:/@?]*):[^/?]*@")
 
 
 @dataclass(frozen=True, repr=False)
@@ -55,13 +51,6 @@ class Uri:
 
     def __repr__(self) -> str:
         return f"Uri({self.redacted()!r})"
-
-
-def redact(text: str) -> str:
-    """A URI's text, right or wrong, without the passwords that it may hold."""
-    hidden = DATABASE_PASSWORD.sub(r"\1:***@", text)
-    hidden = ANY_PASSWORD.sub(r"\1:***@", hidden)
-    return SECRET_OPTION.sub(r"\1***", hidden)
 
 
 def parse_uri(text: str) -> Uri:
