@@ -30,15 +30,11 @@ test: install  ## every check and test
 demo: install  ## a broker, a generator and the main job, until Ctrl-C
 	@$(BIN)/headwater demo
 
-soak: install  ## the tests that take minutes: every crash point, every operator on every store, kills of real processes
+SOAK_MINUTES ?= 5
+soak: install  ## random stories of kills and rewinds for SOAK_MINUTES=5 (SEED=N tells one again), then the tests that take minutes
+	@scripts/test_packages.sh
+	@$(BIN)/python -m soak --minutes $(SOAK_MINUTES) $(if $(SEED),--seed $(SEED))
 	@$(BIN)/python -m pytest -m slow
-
-docs: install  ## the documentation as a site in site/
-	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
-	@echo "open site/index.html"
-
-bench: install  ## every workload side by side; BENCH_ARGS="--workload A --records 500000 --only headwater,tutorial"
-	@$(BIN)/python -m bench $(BENCH_ARGS)
 
 corpus: install  ## write the corpus of real checkpoints anew
 	@$(BIN)/python -m tests.corpus_maker
