@@ -29,9 +29,14 @@ def free_port() -> int:
 class KafkaService:
     """Started when first asked for."""
 
-    def __init__(self, folder: Path) -> None:
-        self._data, self._port, self._running = folder / "kafka", free_port(), False
+    def __init__(self, folder: Path, port: int | None = None) -> None:
+        self._data, self._port, self._running = folder / "kafka", port or free_port(), False
         self._was_used = False
+
+    @classmethod
+    def at(cls, address: str) -> KafkaService:
+        """One that somebody else has started."""
+        return cls(Path(), int(address.rpartition(":")[2]))
 
     @property
     def address(self) -> str:
