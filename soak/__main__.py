@@ -88,7 +88,8 @@ def _tell(seed: int, services: Services, *, verbose: bool) -> dict[str, Any]:
             lines.append(f"{number:>3}. {_words(action)}")
             if verbose:
                 print(lines[-1], flush=True)
-            lines[-1] += f"  →  {actor.act(action)}"
+            started = time.monotonic()
+            lines[-1] += f"  →  {actor.act(action)} ({time.monotonic() - started:.1f} s)"
             if verbose:
                 print(f"       {lines[-1].rpartition('→')[2].strip()}", flush=True)
         checking.check_no_secret(actor.stage)

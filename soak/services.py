@@ -76,7 +76,7 @@ class KafkaService:
         """Partition and offset of each value, in turn over the partitions; all are there when this returns."""
         from confluent_kafka import Producer
 
-        producer = Producer({"bootstrap.servers": self.address, "linger.ms": 20, "enable.idempotence": True})
+        producer = Producer({"bootstrap.servers": self.address, "linger.ms": 20})
         found: list[tuple[int, int] | None] = [None] * len(values)
 
         def noted(place: int) -> Any:

@@ -143,13 +143,13 @@ class _Teller:
         if isinstance(last, Rewind | Undo) and self._dice.random() < 0.5:
             return self._dice.choice([self.run, self._killed_run, self._undo])()
         choices: list[tuple[int, Any]] = [
-            (24, self.feed),
-            (12, self.run),
+            (6, self.feed),
+            (8, self.run),
             (20, self._killed_run),
-            (14, self._rewind),
+            (16, self._rewind),
             (7, self._undo),
-            (4, self._fork),
-            (5, self._repartition),
+            (5, self._fork),
+            (6, self._repartition),
             (3, Compact),
             (2, Repair),
             (5, self._look),
@@ -157,8 +157,8 @@ class _Teller:
         ]
         weights, makers = [weight for weight, _ in choices], [maker for _, maker in choices]
         made: Action = self._dice.choices(makers, weights)[0]()
-        if isinstance(made, KilledRun) and not isinstance(last, Feed | Rewind) and self._dice.random() < 0.7:
-            self._next.append(made)  # a job with nothing to do is seldom killed at a moment that matters
+        if isinstance(made, Run | KilledRun | Fork) and not isinstance(last, Feed | Rewind | Undo | Repartition):
+            self._next.append(made)  # a job with nothing to do is seldom at a moment that matters
             return self.feed()
         return made
 

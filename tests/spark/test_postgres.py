@@ -112,6 +112,15 @@ def test_a_key_twice_in_one_batch(postgres: PostgresServer, drain, shop: Shop) -
     assert found == [("ann", "13:00", 5, [5]), ("bb", "10:00", 3, [3])]
 
 
+def test_a_key_that_is_null(postgres: PostgresServer, drain, shop: Shop) -> None:
+    """A null in the key stops nothing, and is one key like any other: the later row replaces the earlier one."""
+    shop.sell((None, "10:00", 1), ("ann", "10:00", 2))  # type: ignore[arg-type]
+    shop.sell((None, "11:00", 3))  # type: ignore[arg-type]
+    sink = Postgres(postgres.url, "nulls", "user")
+    drain(replace(job_into(postgres, shop, "nulls", "append"), transform=latest, writes=sink))
+    assert postgres.rows('SELECT "user", amount FROM nulls ORDER BY amount') == [("ann", 2), (None, 3)]
+
+
 def test_a_rewound_batch_is_applied_again(postgres: PostgresServer, drain, shop: Shop, tmp_path: Path) -> None:
     """The fence holds back a batch that only ran again, not one that a change to the checkpoint asks for."""
     shop.sell(("ann", "10:00", 1))

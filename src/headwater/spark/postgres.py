@@ -101,7 +101,7 @@ def connect(sink: Postgres) -> psycopg.Connection:
 
 
 def prepare(sink: Postgres, schema: StructType) -> None:
-    """Create what is missing: the table with its primary key, and the table that remembers which batch came last."""
+    """Create what is missing: the table with its key, and the table that remembers which batch came last."""
     columns = table_columns(schema)
     key = key_columns(sink, columns)
     definitions = sql.SQL(", ").join(
@@ -110,8 +110,8 @@ def prepare(sink: Postgres, schema: StructType) -> None:
     with connect(sink) as connection:
         connection.execute("SELECT pg_advisory_xact_lock(7237198)")  # two jobs may get here at once
         connection.execute(
-            sql.SQL("CREATE TABLE IF NOT EXISTS {} ({}, PRIMARY KEY ({}))").format(
-                _identifier(sink.table), definitions, _names(key)
+            sql.SQL("CREATE TABLE IF NOT EXISTS {} ({}, {} ({}))").format(
+                _identifier(sink.table), definitions, _unique(connection), _names(key)
             )
         )
         connection.execute(
@@ -122,6 +122,11 @@ def prepare(sink: Postgres, schema: StructType) -> None:
             ).format(FENCE)
         )
         _check_table(connection, sink, [column.name for column in columns], key)
+
+
+def _unique(connection: psycopg.Connection) -> sql.Composable:
+    """A stream's key may be null, and a null in a primary key would stop it for good; older servers have no other way."""
+    return sql.SQL("UNIQUE NULLS NOT DISTINCT" if connection.info.server_version >= 150_000 else "PRIMARY KEY")
 
 
 def _check_table(connection: psycopg.Connection, sink: Postgres, names: Sequence[str], key: Sequence[str]) -> None:
