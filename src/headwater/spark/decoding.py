@@ -15,6 +15,7 @@ from headwater.spark.failures import explained
 
 CORRUPT = "_headwater_corrupt_record"
 METRIC = "headwater_source"
+END_MARK = "headwater: end of record"
 DECODED_FORMATS = ("json", "csv", "text")
 
 
@@ -92,11 +93,13 @@ def _more_than_one_json_value(text: Column, options: Mapping[str, str]) -> Colum
     """Spark reads the first value of a record and says nothing of what follows it.
 
     A record whose first closing brace is its last character has nothing behind it, which is quick to see; the others are
-    read once more, as the only element of an array.
+    read once more, as the first of two elements of an array: a bracket in the record cannot hide the second one.
     """
     suspicious = F.instr(text, "}") != F.length(text)
-    elements = F.from_json(F.concat(F.lit("["), text, F.lit("]")), "array<string>", {**options, "mode": "PERMISSIVE"})
-    return suspicious & (F.coalesce(F.size(elements), F.lit(0)) != 1)
+    array = F.concat(F.lit("["), text, F.lit(f',"{END_MARK}"]'))
+    elements = F.from_json(array, "array<string>", {**options, "mode": "PERMISSIVE"})
+    alone = (F.coalesce(F.size(elements), F.lit(0)) == 2) & F.get(elements, F.lit(1)).eqNullSafe(F.lit(END_MARK))
+    return suspicious & ~alone
 
 
 def _text_column(spark: SparkSession, decoding: Decoding) -> str:
