@@ -10,8 +10,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from pyspark.sql import functions as F
+
 from headwater import Console, Files, Job
 from headwater.checkpoint.files import LocalFiles
+from headwater.jobs.loading import load_job
 from headwater.spark.ownership import Run
 from headwater.spark.progress import BatchProgress
 from headwater.spark.runner import run_job
@@ -43,8 +46,8 @@ def put(inbox: Path, number: int, lines: Sequence[str]) -> None:
     os.utime(file, (1_000_000_000 + number, 1_000_000_000 + number))
 
 
-def run_recorded(spark: Any, job: Job, folder: Path, steps: Sequence[Sequence[str]], **changes: Any) -> Recorded:
-    """One file a step, one batch a file, without the no-data batches between: every batch has records to look at."""
+def in_folder(job: Job, folder: Path, steps: Sequence[Sequence[str]]) -> tuple[Job, Path]:
+    """The job on a folder of its records: one file a step, one batch a file, without empty batches between."""
     inbox = folder / "inbox"
     inbox.mkdir(parents=True)
     for number, lines in enumerate(steps):
@@ -52,16 +55,32 @@ def run_recorded(spark: Any, job: Job, folder: Path, steps: Sequence[Sequence[st
     source = Files(
         str(inbox),
         schema=job.reads.decoding.schema,
-        format="json",
+        format=job.reads.decoding.format or "json",
         decode=job.reads.decoding.options,
         options={"maxFilesPerTrigger": "1"},
     )
-    chosen = replace(job, reads=source, writes=Console(), trigger="available-now", **changes)
-    recorded = Recorded(chosen, inbox, folder / "checkpoint")
-    run = Run(chosen, job.name, str(recorded.checkpoint))
+    return replace(job, reads=source, writes=Console(), trigger="available-now"), inbox
+
+
+def run_recorded(spark: Any, job: Job, folder: Path, steps: Sequence[Sequence[str]], **changes: Any) -> Recorded:
+    """Run a job on a folder to its end: every batch but the last has records to look at."""
+    chosen, inbox = in_folder(job, folder, steps)
+    recorded = Recorded(replace(chosen, **changes), inbox, folder / "checkpoint")
+    run = Run(recorded.job, job.name, str(recorded.checkpoint))
     run_job(spark, run, stop=threading.Event(), on_batch=recorded.progress.append)
     return recorded
 
 
 def tree(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def by_user(visits: Any) -> Any:
+    """Another key, so another shape of state."""
+    visits = visits.withWatermark("eventTime", "20 minutes")
+    return visits.groupBy("userId", F.window("eventTime", "5 minutes")).agg(F.count("*").alias("count"))
+
+
+def doubled(visits: Any) -> Any:
+    """The same state, other rows."""
+    return load_job("browser-stats-stateful").transform(visits).withColumn("count", F.col("count") * 2)

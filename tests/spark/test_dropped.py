@@ -8,12 +8,14 @@ from dataclasses import replace
 import pytest
 from pyspark.sql import functions as F
 
+from headwater import Console, Files, Job
+from headwater.checkpoint.files import LocalFiles
 from headwater.checkpoint.history import History
-from headwater.core.errors import UsageProblem
+from headwater.core.errors import ChangeRefused
 from headwater.jobs.loading import load_job
-from headwater.spark.dead_letters import MARK, DeadLetters, dead_letter_sink
 from headwater.spark.dropped import DroppedRecords
-from spark.replay_support import golden_steps, run_recorded
+from spark.draining import drained
+from spark.replay_support import Recorded, golden_steps, run_recorded
 
 STATS = load_job("browser-stats-stateful")
 DEDUP = load_job("deduplicated-events")
@@ -81,32 +83,6 @@ def test_complete_mode_drops_nothing(headwater_spark, tmp_path) -> None:
     assert found_in(headwater_spark, recorded, 3) == []
 
 
-def test_dead_letters_while_the_job_runs_and_after_a_crash(headwater_spark, tmp_path) -> None:
-    """Dropped records land in the folder, one file a batch; a run that died before saving them is caught up."""
-    box = tmp_path / "letters"
-    steps = [[visit("10:00")], [visit("12:00"), "nonsense"], [visit("12:00")], [visit("10:00"), visit("10:01")]]
-    recorded = run_recorded(headwater_spark, STATS, tmp_path / "job", steps, dead_letters=f"files:{box}")
-    saved = {file.name: file.read_text() for file in box.iterdir()}
-    assert {name: text.count("\n") for name, text in saved.items()} == {
-        "batch-000000001.json": 1,
-        "batch-000000003.json": 2,
-    }
-    assert json.loads(recorded.files.read(MARK))["next_batch"] == 4
-
-    (box / "batch-000000003.json").unlink()
-    recorded.files.write(MARK, b'{"next_batch": 2}')
-    letters = DeadLetters(headwater_spark, recorded.job, recorded.files, dead_letter_sink(f"files:{box}"))
-    letters.catch_up()
-    letters.close()
-    assert {file.name: file.read_text() for file in box.iterdir()} == saved
-
-
-def test_dead_letters_need_a_topic_or_a_folder() -> None:
-    """A console cannot keep anything."""
-    with pytest.raises(UsageProblem, match="cannot be kept in console"):
-        dead_letter_sink("console:")
-
-
 def test_late_rule_follows_the_job(headwater_spark, tmp_path) -> None:
     """A job that groups sessions drops by the session's end, one with plain event time by that."""
     steps = [[visit("10:00")]]
@@ -119,3 +95,24 @@ def test_late_rule_follows_the_job(headwater_spark, tmp_path) -> None:
 
     job = replace(recorded.job, transform=sessions, mode="append")
     assert DroppedRecords(headwater_spark, job, History(recorded.files)).rule.compares == "session end"
+
+
+def test_lines_of_csv_files(headwater_spark, tmp_path) -> None:
+    """Headers and empty lines are no records; what does not fit is named by its own line."""
+    inbox = tmp_path / "inbox"
+    inbox.mkdir()
+    (inbox / "a.csv").write_text("\nuser,n\nann,1\n\nbob,many\n \ncat,3\n")
+    source = Files(str(inbox), schema="user STRING, n INT", format="csv", decode={"header": "true"})
+    job = Job("csv", lambda rows: rows, reads=source, writes=Console(), trigger="available-now")
+    recorded = Recorded(job, inbox, tmp_path / "checkpoint", drained(headwater_spark, job, tmp_path / "checkpoint"))
+    (bad,) = found_in(headwater_spark, recorded, 0)
+    assert (bad["line"], bad["value"], bad["reason"]) == (5, "bob,many", "malformed")
+    assert recorded.progress[0].malformed == 1
+
+
+def test_records_of_many_lines_cannot_be_found(headwater_spark, tmp_path) -> None:
+    """A record that is no line has no position, and that is said."""
+    source = Files(str(tmp_path), schema="n INT", decode={"multiLine": "true"})
+    job = Job("multi", lambda rows: rows, reads=source, writes=Console())
+    with pytest.raises(ChangeRefused, match="json files have no position"):
+        DroppedRecords(headwater_spark, job, History(LocalFiles(tmp_path)))

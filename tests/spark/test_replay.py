@@ -5,25 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from pyspark.sql import functions as F
 
 from headwater.core.errors import ChangeRefused
 from headwater.jobs.loading import load_job
-from headwater.spark.replay import nondeterministic_parts, replay
+from headwater.spark.replay import replay
 from headwater.views.comparison import compare_rows
-from spark.replay_support import golden_steps, put, run_recorded, tree
+from spark.replay_support import by_user, doubled, golden_steps, put, run_recorded, tree
 
 JOB = load_job("browser-stats-stateful")
-
-
-def by_user(visits):
-    """Another key, so another shape of state."""
-    visits = visits.withWatermark("eventTime", "20 minutes")
-    return visits.groupBy("userId", F.window("eventTime", "5 minutes")).agg(F.count("*").alias("count"))
-
-
-def doubled(visits):
-    return JOB.transform(visits).withColumn("count", F.col("count") * 2)
 
 
 @pytest.fixture(scope="module")
@@ -79,10 +68,3 @@ def test_unknown_batch_is_refused(headwater_spark, recorded) -> None:
     """A batch that is not in the log cannot be run again."""
     with pytest.raises(ChangeRefused, match="batch 77"):
         replay(headwater_spark, recorded.job, recorded.files, 77, 77)
-
-
-def test_random_jobs_are_told_so(headwater_spark, recorded) -> None:
-    """A job that rolls dice is recognised; the recorded one is not accused."""
-    dice = replace(recorded.job, transform=lambda visits: visits.withColumn("luck", F.rand()), mode="append")
-    assert any("rand" in part for part in nondeterministic_parts(headwater_spark, dice))
-    assert nondeterministic_parts(headwater_spark, recorded.job) == []

@@ -71,10 +71,11 @@ def chosen_job(
     return replace(job, **changes)
 
 
-def jars_for(job: Job, checkpoint: str = "") -> list[str]:
-    """Only what this job needs is resolved: a first run on files waits for no download."""
+def jars_for(job: Job, checkpoint: str = "", letters: str | None = None) -> list[str]:
+    """Only what this job needs is resolved: a first run on files waits for no download. ``letters`` is one more sink."""
     paths = [checkpoint, getattr(job.reads, "path", ""), getattr(job.writes, "path", "")]
-    kafka = "kafka" in {job.reads.kind, job.writes.kind}
+    more = (letters or job.dead_letters or "").partition(":")[0]
+    kafka = "kafka" in {job.reads.kind, job.writes.kind, more}
     return [*(["spark"] if kafka else []), *(["s3"] if any(path.startswith("s3a://") for path in paths) else [])]
 
 

@@ -48,12 +48,13 @@ def replay(
     first, last = _range(batch)
     jobs = [recorded_job(files, name, source, settings) for name in (job, against) if name]
 
-    from headwater.spark.replay import nondeterministic_parts
+    from headwater.spark.nondeterminism import unsteady_parts
     from headwater.spark.replay import replay as run_again
-    from headwater.spark.session import start_session
+    from headwater.spark.session import start_session, stop_session
 
     if from_empty_state:
-        note(f"batch {first} starts from empty state: what came before it is not counted")
+        who = "both jobs start" if against else "the job starts"
+        note(f"{who} batch {first} from empty state: what came before it is not counted")
     line = LivingLine()
     line.show("starting Spark")
     spark = start_session(
@@ -64,8 +65,8 @@ def replay(
     )
     try:
         for one in jobs:
-            for part in nondeterministic_parts(spark, one):
-                note(f"warning: {one.name} uses {part}, which gives something else each time")
+            for part in unsteady_parts(spark, one):
+                line.keep(part.told_of(one.name))
         results = [
             run_again(
                 spark,
@@ -78,9 +79,9 @@ def replay(
             )
             for one in jobs
         ]
-        line.clear()
     finally:
-        spark.stop()
+        line.clear()
+        stop_session(spark)
     if against:
         _show_differences(results[0], results[1], as_json=as_json)
     else:
@@ -99,7 +100,7 @@ def _show(batches: list[ReplayedBatch], *, as_json: bool) -> None:
         if as_json:
             json_line({"batch_id": one.batch_id, "rows": one.rows})
             continue
-        say(f"batch {one.batch_id}: {len(one.rows)} rows")
+        say(f"batch {one.batch_id}: {len(one.rows)} row{'' if len(one.rows) == 1 else 's'}")
         _say_rows("  ", one.rows)
 
 

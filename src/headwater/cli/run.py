@@ -60,7 +60,8 @@ def run(
     settings: Settings = None,
     conf: Conf = None,
     dead_letters: Annotated[
-        str | None, typer.Option(metavar="URI", help="Keep late and malformed records: kafka://… or files:DIR.")
+        str | None,
+        typer.Option(metavar="URI", help="Keep late and malformed records: kafka://…, files:DIR or table:NAME."),
     ] = None,
     ui: Annotated[bool, typer.Option("--ui", help="Serve the live page while the job runs.")] = False,
     metrics: Annotated[
@@ -137,7 +138,8 @@ def _run(
     _stop_on_signals(stop)
     try:
         if not stop.is_set():
-            run_job(spark, asked, stop=stop, on_batch=show_batch, on_wait=show_wait if line.is_alive else None)
+            waits = show_wait if line.is_alive else None
+            run_job(spark, asked, stop=stop, on_batch=show_batch, on_wait=waits, tell=line.keep)
         line.keep(f"{job.name}: {'stopped' if stop.is_set() else 'nothing more to read'}  {totals.line()}")
         if query:
             with explained("--query cannot be answered"):

@@ -28,8 +28,8 @@ class Job:
 
     With ``per_batch`` the function gets every micro-batch as a static DataFrame, so nothing is carried over between
     batches. ``conf`` holds Spark settings that the job needs. ``state_view`` turns the raw rows of custom state
-    (``{"var", "key", "value"}``) into what the job means by them. ``dead_letters`` is the URI of a topic or a folder
-    where records that came too late or could not be decoded are kept.
+    (``{"var", "key", "value"}``) into what the job means by them. ``dead_letters`` is the URI of a topic, a folder or a
+    table where records that came too late or could not be decoded are kept.
     """
 
     name: str

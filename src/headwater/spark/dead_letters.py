@@ -18,12 +18,12 @@ from pyspark.sql import SparkSession
 from headwater.checkpoint.clean_batches import clean_batches
 from headwater.checkpoint.files import Files
 from headwater.checkpoint.history import History
-from headwater.checkpoint.layout import METADATA, OURS
+from headwater.checkpoint.layout import OURS
 from headwater.core.errors import ChangeRefused, CheckpointUnreadable, HeadwaterError, JobFailed
 from headwater.jobs.job import Job
 from headwater.spark.dropped import DroppedRecords
 from headwater.spark.failures import root_cause
-from headwater.spark.letter_box import LetterBox, LetterSink, dead_letter_sink
+from headwater.spark.letter_box import LetterBox, LetterSink, dead_letter_sink, query_id_of
 from headwater.spark.progress import BatchProgress
 
 MARK = f"{OURS}/dead_letters.json"
@@ -155,7 +155,7 @@ class DeadLetters:
     def _save(self, batch_id: int) -> HeadwaterError | None:
         try:
             records = [record.as_dict() for record in self._finder.looking_at(History(self._files)).of(batch_id)]
-            LetterBox(self._spark, self._sink, self._job.name, self._query_id()).save(records)
+            LetterBox(self._spark, self._sink, self._job.name, query_id_of(self._files)).save(records)
         except (ChangeRefused, CheckpointUnreadable) as error:
             return self._not_kept(batch_id, error.problem, error.code)
         except HeadwaterError as error:
@@ -173,12 +173,6 @@ class DeadLetters:
             remedy=None if gone else "start the job again when that works: it goes on from this batch",
         )
 
-    def _query_id(self) -> str:
-        try:
-            return str(json.loads(self._files.read(METADATA))["id"])
-        except (OSError, ValueError, KeyError, TypeError):
-            return ""
-
     def _recorded_mark(self, default: int) -> int:
         try:
             return int(json.loads(self._files.read(MARK))["next_batch"])
@@ -192,7 +186,8 @@ class DeadLetters:
             return
         try:
             self._files.write(MARK, json.dumps({"next_batch": mark}).encode())
-        except (OSError, PySparkException, Py4JError) as error:  # the next mark may fare better; an older one only costs time
+        except (OSError, PySparkException, Py4JError) as error:
+            # The next mark may fare better, and an older one only costs time.
             self._tell(f"warning: {MARK} could not be written: {error}")
             return
         self._marked = mark

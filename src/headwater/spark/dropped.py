@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,21 +12,29 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import Row, StringType, StructType
 
 from headwater.checkpoint.history import Batch, History
+from headwater.core.errors import ChangeRefused
 from headwater.core.ids import BatchId
 from headwater.core.times import iso_from_ms
 from headwater.jobs.endpoints import Decoding
 from headwater.jobs.job import Job
 from headwater.spark.decoding import CORRUPT, parse_schema
-from headwater.spark.lateness import TAG, LatenessRule, find_rule, late_records
+from headwater.spark.failures import SPARK_ERRORS, root_cause
+from headwater.spark.lateness import LatenessRule, check_followable, find_rule, late_records
 from headwater.spark.reading import read_stream
-from headwater.spark.rereading import RawBatch, reread
+from headwater.spark.rereading import RawBatch, check_rereadable, reread
+from headwater.spark.tagging import TAG
 
+SEVERAL_OPERATORS = "spark.sql.streaming.statefulOperator.allowMultiple"
 TIME = "yyyy-MM-dd'T'HH:mm:ss.SSS'Z'"
 
 
 @dataclass(frozen=True)
 class DroppedRecord:
-    """``position`` is topic, partition and offset, or path and line. ``detail`` says what was wrong, or by how much."""
+    """``position`` is topic, partition and offset, or path and line.
+
+    Of a late record ``rule`` says what was compared with the watermark, and ``compared`` is that time; ``detail`` says
+    the same in words, or what is wrong with a malformed record.
+    """
 
     batch_id: int
     reason: str
@@ -35,6 +44,8 @@ class DroppedRecord:
     event_time: str | None
     watermark: str | None
     detail: str
+    rule: str | None = None
+    compared: str | None = None
 
     def as_dict(self) -> dict[str, Any]:
         return {
@@ -45,6 +56,8 @@ class DroppedRecord:
             "value": self.value,
             "event_time": self.event_time,
             "watermark": self.watermark,
+            "rule": self.rule,
+            "compared": self.compared,
             "detail": self.detail,
         }
 
@@ -56,11 +69,21 @@ class DroppedRecords:
         self._spark = spark
         self._job = job
         self._history = history
-        self._rule = find_rule(job, read_stream(spark, job.reads))
+        check_rereadable(job.reads)
+        stream = read_stream(spark, job.reads)
+        self._rule = find_rule(job, stream)
+        if self._rule is not None:
+            check_followable(spark, job, stream, self._rule)
 
     @property
     def rule(self) -> LatenessRule | None:
         return self._rule
+
+    def looking_at(self, history: History) -> DroppedRecords:
+        """The same for the same job with newer logs, without another look at the job's plan."""
+        other = copy(self)
+        other._history = history
+        return other
 
     def of(self, batch_id: int) -> list[DroppedRecord]:
         """In the order of their positions."""
@@ -68,40 +91,62 @@ class DroppedRecords:
         records = reread(self._spark, self._job.reads, self._history, batch)
         if records is None:
             return []
-        return [*self._malformed(batch, records), *self._late(batch, records)]
+        try:
+            with records.held():
+                found = [*self._malformed(batch, records), *self._late(batch, records)]
+        except SPARK_ERRORS as error:
+            raise _cannot_reread(batch, error) from error
+        return sorted(found, key=lambda one: tuple(one.position.values()))
 
     def watermark_ms(self, batch_id: int) -> int | None:
-        """A batch drops by the watermark that the batch before it worked with (and evicts by its own)."""
-        before = self._history.logs.offsets.get(batch_id - 1) if batch_id > 0 else None
-        return before.watermark_ms or None if before else None
+        """A batch drops by the watermark that the batch before it worked with (and evicts by its own).
+
+        That holds for every stateful operator of a query. With one operator only, as in Spark before 3.4, the batch's
+        own watermark did both.
+        """
+        several = (self._spark.conf.get(SEVERAL_OPERATORS, "true") or "true").lower() == "true"
+        at = batch_id - 1 if several else batch_id
+        entry = self._history.logs.offsets.get(at) if at >= 0 else None
+        return entry.watermark_ms or None if entry else None
 
     def _late(self, batch: Batch, records: RawBatch) -> Iterator[DroppedRecord]:
         watermark_ms = self.watermark_ms(batch.batch_id)
         if self._rule is None or watermark_ms is None:
             return
         late = late_records(self._spark, self._job, records.decoded, self._rule, watermark_ms)
-        found = records.raw.join(late, TAG).select(
-            TAG,
-            F.col("value").cast("string").alias("value"),
-            _printed("event_time").alias("event_time"),
-            _printed("compared").alias("compared"),
-        )
+        found = late.select(TAG, _printed("event_time").alias("event_time"), _printed("compared").alias("compared"))
         watermark = iso_from_ms(watermark_ms)
         for row in _ordered(found):
-            detail = f"{self._rule.compares} {row['compared']} is not after the watermark"
+            detail = f"{self._rule.compares} {row['compared']} is not after the watermark {watermark}"
             yield DroppedRecord(
-                batch.batch_id, "late", records.kind, _position(row), row["value"], row["event_time"], watermark, detail
+                batch.batch_id,
+                "late",
+                records.kind,
+                _position(row),
+                _value(row),
+                row["event_time"],
+                watermark,
+                detail,
+                self._rule.compares,
+                row["compared"],
             )
 
     def _malformed(self, batch: Batch, records: RawBatch) -> Iterator[DroppedRecord]:
         bad = records.raw.join(records.decoded.select(TAG), TAG, "left_anti")
         decoding = self._job.reads.decoding
-        text = F.col("value").cast("string")
-        wrong = _wrong_fields(self._spark, text, decoding).alias("wrong")
-        for row in _ordered(bad.select(TAG, text.alias("value"), wrong)):
-            yield DroppedRecord(
-                batch.batch_id, "malformed", records.kind, _position(row), row["value"], None, None, _why(row, decoding)
-            )
+        wrong = _wrong_fields(self._spark, F.col(f"{TAG}.value"), decoding).alias("wrong")
+        for row in _ordered(bad.select(TAG, wrong)):
+            why = _why(_value(row), row["wrong"], decoding)
+            yield DroppedRecord(batch.batch_id, "malformed", records.kind, _position(row), _value(row), None, None, why)
+
+
+def _cannot_reread(batch: Batch, error: Exception) -> ChangeRefused:
+    return ChangeRefused(
+        "cannot-reread",
+        f"the records of batch {batch.batch_id} cannot be read again",
+        evidence={"why": root_cause(error)},
+        remedy="the source has to hold what it held: look at its retention, and at --source",
+    )
 
 
 def _wrong_fields(spark: SparkSession, text: Column, decoding: Decoding) -> Column:
@@ -117,13 +162,13 @@ def _wrong_fields(spark: SparkSession, text: Column, decoding: Decoding) -> Colu
     return F.when(whole.isNotNull(), F.filter(F.array(*tried), lambda item: item.isNotNull()))
 
 
-def _why(row: Row, decoding: Decoding) -> str:
-    if row["value"] is None:
+def _why(value: str | None, wrong: list[str] | None, decoding: Decoding) -> str:
+    if value is None:
         return "it has no value"
     kind = decoding.format or "json"
-    if row["wrong"] is None:
+    if wrong is None:
         return f"it is no {kind} record"
-    return "; ".join(row["wrong"]) or f"there is more in it than one {kind} record"
+    return "; ".join(wrong) or f"there is more in it than one {kind} record"
 
 
 def _printed(name: str) -> Column:
@@ -131,8 +176,13 @@ def _printed(name: str) -> Column:
 
 
 def _position(row: Row) -> dict[str, Any]:
-    return dict(row[TAG].asDict())
+    return {name: part for name, part in row[TAG].asDict().items() if name != "value"}
+
+
+def _value(row: Row) -> str | None:
+    value: str | None = row[TAG]["value"]
+    return value
 
 
 def _ordered(frame: DataFrame) -> list[Row]:
-    return sorted(frame.collect(), key=lambda row: tuple(row[TAG]))
+    return sorted(frame.collect(), key=lambda row: tuple(row[TAG])[:-1])

@@ -1,7 +1,7 @@
 """Which input records a stateful operator drops as late.
 
 Spark only counts them, and after partial aggregation at that. Here the records of one batch go, each with a tag, through
-the part of the job that lies before its first stateful operator, and are then judged by that operator's own rule.
+the part of the job that lies before the operator, and are then judged by that operator's own rule.
 """
 
 from __future__ import annotations
@@ -11,14 +11,18 @@ from typing import Any, Literal
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import IntegerType, StructField, StructType
 
 from headwater.jobs.job import Job
 from headwater.spark.plan_checks import STATEFUL_NODES, nodes
 from headwater.spark.prepared import apply_function
+from headwater.spark.tagging import TAG, carry_tag, holds_tag, items
 
-TAG = "_headwater_tag"
 WATERMARK_KEY = "spark.watermarkDelayMs"
-LOGICAL = "org.apache.spark.sql.catalyst.plans.logical"
+SESSION_KEY = "spark.sessionWindow"
+DEDUPLICATION = ("Deduplicate", "DeduplicateWithinWatermark")
+
+__all__ = ["TAG", "LatenessRule", "check_followable", "find_rule", "late_records"]
 
 
 @dataclass(frozen=True)
@@ -29,31 +33,33 @@ class LatenessRule:
     compares: Literal["window end", "session end", "event time"]
     position: int
     """Of the compared column among the columns that reach the operator."""
+    delay_ms: int
     event_time_position: int | None = None
+    above: int = 0
+    """How many stateful operators that drop nothing lie between the source and this one."""
 
 
 def find_rule(job: Job, stream: DataFrame) -> LatenessRule | None:
-    """The rule of the job's first stateful operator; None where nothing is ever dropped. ``stream`` is its source."""
-    if job.per_batch or job.mode == "complete":
+    """The rule of the first stateful operator that drops anything, None where none does. ``stream`` is the job's source.
+
+    Operators behind that one see results, no longer records, or records that the first has let pass at the same watermark.
+    """
+    if job.per_batch:
         return None
-    operator = _first_stateful(apply_function(job, stream)._jdf.queryExecution().analyzed())
-    if operator is None:
-        return None
-    output = _items(operator.children().apply(0).output())
-    marked = [place for place, attribute in enumerate(output) if attribute.metadata().contains(WATERMARK_KEY)]
-    times = [place for place in marked if output[place].dataType().typeName() != "struct"]
-    if operator.nodeName() in {"Aggregate", "Deduplicate"}:
-        keys = operator.groupingExpressions() if operator.nodeName() == "Aggregate" else operator.keys()
-        ids = {key.exprId().id() for key in _items(keys)}
-        marked = [place for place in marked if output[place].exprId().id() in ids]
-    if not marked:
-        return None
-    attribute = output[marked[0]]
-    event_time = times[0] if times else None
-    if attribute.dataType().typeName() != "struct":
-        return LatenessRule(operator.nodeName(), "event time", marked[0], marked[0])
-    session = attribute.metadata().contains("spark.sessionWindow")
-    return LatenessRule(operator.nodeName(), "session end" if session else "window end", marked[0], event_time)
+    plan = apply_function(job, stream)._jdf.queryExecution().analyzed()
+    for above, operator in enumerate(_stateful(plan, _is_streaming)):
+        rule = _rule_of(operator, above, job)
+        if rule is not None:
+            return rule
+        if operator.nodeName() not in DEDUPLICATION:
+            return None
+    return None
+
+
+def check_followable(spark: SparkSession, job: Job, stream: DataFrame, rule: LatenessRule) -> None:
+    """Refuse a job whose records cannot be followed to the operator. Nothing is read."""
+    schema = StructType([*stream.schema.fields, StructField(TAG, IntegerType())])
+    late_records(spark, job, spark.createDataFrame([], schema), rule, 0)
 
 
 def late_records(spark: SparkSession, job: Job, tagged: DataFrame, rule: LatenessRule, watermark_ms: int) -> DataFrame:
@@ -62,13 +68,13 @@ def late_records(spark: SparkSession, job: Job, tagged: DataFrame, rule: Latenes
     Columns: the tag, ``event_time``, and ``compared``, the time that lay behind the watermark. A record that falls into
     several windows is dropped when all of them are past.
     """
-    plan = _first_stateful(apply_function(job, tagged)._jdf.queryExecution().analyzed())
-    assert plan is not None
+    plan = apply_function(job, tagged)._jdf.queryExecution().analyzed()
+    operator = _stateful(plan, holds_tag)[rule.above]
     jvm: Any = spark._jvm
-    carried, tag = _carry_tag(jvm, plan.children().apply(0))
-    output = _items(carried.output())
-    tag_position = next(place for place, item in enumerate(output) if item.exprId().id() == tag.exprId().id())
+    carried, tag = carry_tag(jvm, operator.children().apply(0), through=DEDUPLICATION)
     rows = DataFrame(jvm.org.apache.spark.sql.classic.Dataset.ofRows(spark._jsparkSession, carried), spark)
+    output = items(carried.output())
+    tag_position = next(place for place, item in enumerate(output) if item.exprId().id() == tag.exprId().id())
     rows = rows.toDF(*[f"c{place}" for place in range(len(output))])
     columns = [f"c{place}" for place in range(len(output)) if place != tag_position]
     compared = (
@@ -82,42 +88,55 @@ def late_records(spark: SparkSession, job: Job, tagged: DataFrame, rule: Latenes
     return verdicts.where("late").drop("late")
 
 
-def _first_stateful(plan: Any) -> Any | None:
-    """The stateful operator that is nearest to the source, which is the one that sees the records."""
-    found = [node for node in nodes(plan) if node.nodeName() in STATEFUL_NODES]
-    return found[-1] if found else None
+def _rule_of(operator: Any, above: int, job: Job) -> LatenessRule | None:
+    """What Spark's own operator does with this input: see ``applyRemovingRowsOlderThanWatermark`` in its sources."""
+    output = items(operator.children().apply(0).output())
+    marked = [place for place, attribute in enumerate(output) if attribute.metadata().contains(WATERMARK_KEY)]
+    times = [place for place in marked if output[place].dataType().typeName() != "struct"]
+    if operator.nodeName() == "Aggregate":
+        ids = _attribute_ids(operator.groupingExpressions())
+        marked = [place for place in marked if output[place].exprId().id() in ids]
+    elif not _drops_late_rows(operator):
+        return None
+    if not marked:
+        return None
+    attribute = output[marked[0]]
+    delay_ms = int(attribute.metadata().getLong(WATERMARK_KEY))
+    if attribute.dataType().typeName() != "struct":
+        compares: Literal["window end", "session end", "event time"] = "event time"
+        times = marked
+    else:
+        compares = "session end" if attribute.metadata().contains(SESSION_KEY) else "window end"
+    if operator.nodeName() == "Aggregate" and job.mode == "complete" and compares != "session end":
+        return None
+    return LatenessRule(operator.nodeName(), compares, marked[0], delay_ms, times[0] if times else None, above)
 
 
-def _carry_tag(jvm: Any, plan: Any) -> tuple[Any, Any]:
-    """The same plan with the tag kept to its top, where the job's projections would have left it behind."""
-    for attribute in _items(plan.output()):
-        if attribute.name() == TAG:
-            return plan, attribute
-    children = _items(plan.children())
-    if len(children) != 1:
-        raise ValueError(f"records cannot be followed through {plan.nodeName()}")
-    child, tag = _carry_tag(jvm, children[0])
-    logical = jvm.org.apache.spark.sql.catalyst.plans.logical
-    match plan.nodeName():
-        case "Project":
-            return logical.Project(_plus(plan.projectList(), tag), child), tag
-        case "Expand":
-            projections = _scala(jvm, [_plus(projection, tag) for projection in _items(plan.projections())])
-            return logical.Expand(projections, _plus(plan.output(), tag), child), tag
+def _drops_late_rows(operator: Any) -> bool:
+    """Custom state lets late records pass unless its timers run on event time."""
+    match operator.nodeName():
+        case "FlatMapGroupsWithState" | "FlatMapGroupsInPandasWithState":
+            return "EventTime" in operator.timeout().toString()
+        case "TransformWithState" | "TransformWithStateInPySpark":
+            return "EventTime" in operator.timeMode().toString()
         case _:
-            return plan.withNewChildren(_scala(jvm, [child])), tag
+            return True
 
 
-def _items(sequence: Any) -> list[Any]:
-    return [sequence.apply(place) for place in range(sequence.size())]
+def _attribute_ids(expressions: Any) -> set[int]:
+    """Of the grouping keys that are plain columns; what is computed from a watermarked column carries no watermark."""
+    found = set()
+    for expression in items(expressions):
+        plain = expression.child() if expression.getClass().getSimpleName() == "Alias" else expression
+        if plain.getClass().getSimpleName() == "AttributeReference":
+            found |= {plain.exprId().id(), *({expression.exprId().id()} if plain is not expression else ())}
+    return found
 
 
-def _plus(sequence: Any, item: Any) -> Any:
-    return getattr(sequence, "$colon$plus")(item)
+def _stateful(plan: Any, belongs: Any) -> list[Any]:
+    """The stateful operators of the stream, the one nearest to the source first."""
+    return [node for node in reversed(list(nodes(plan))) if node.nodeName() in STATEFUL_NODES and belongs(node)]
 
 
-def _scala(jvm: Any, items: list[Any]) -> Any:
-    held = jvm.java.util.ArrayList()
-    for item in items:
-        held.add(item)
-    return jvm.scala.jdk.javaapi.CollectionConverters.asScala(held).toSeq()
+def _is_streaming(node: Any) -> bool:
+    return bool(node.isStreaming())

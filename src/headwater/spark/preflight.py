@@ -13,6 +13,7 @@ from headwater.core.errors import JobRefused, ServiceUnreachable
 from headwater.jobs.endpoints import Files, Kafka, Postgres
 from headwater.jobs.job import Job
 from headwater.spark import postgres
+from headwater.spark.letter_box import dead_letter_sink
 
 PATIENCE_SECONDS = 5.0
 SILENT = logging.getLogger("headwater.kafka")
@@ -33,6 +34,10 @@ def check_services(job: Job, master: str = "local[*]") -> None:
             _check_topic_to_write(job.writes)
         case Postgres():
             postgres.connect(job.writes).close()
+    if job.dead_letters is not None:
+        letters = dead_letter_sink(job.dead_letters)
+        if isinstance(letters, Kafka):
+            _check_topic_to_write(letters)
 
 
 def _check_master(master: str) -> None:

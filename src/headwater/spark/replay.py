@@ -4,21 +4,35 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 from headwater.checkpoint.files import Files, LocalFiles
+from headwater.checkpoint.history import History
 from headwater.core.errors import ChangeRefused, HeadwaterError
+from headwater.jobs.endpoints import Console, Kafka, Socket, Source
 from headwater.jobs.job import Job
 from headwater.spark.capture import Rows, capturing
 from headwater.spark.failures import condition_of, explained, failure, root_cause
-from headwater.spark.plan_checks import nodes
 from headwater.spark.prepared import PreparedJob, prepare_job
+from headwater.spark.session import temporary_settings
 from headwater.timemachine.rebased import empty_stage
 from headwater.timemachine.recorded import Stage, forked_stage, recorded_batches
+
+FORMAT = "spark.sql.streaming.stateStore.checkpointFormatVersion"
+OTHER_STATE = (
+    "SCHEMA_NOT_COMPATIBLE",
+    "SCHEMA_INCOMPATIBLE",
+    "STATE_STORE_INVALID_VALUE_SCHEMA_EVOLUTION",
+    "STATE_STORE_INVALID_VARIABLE_TYPE_CHANGE",
+    "STATE_STORE_INVALID_CONFIG_AFTER_RESTART",
+    "STREAMING_STATEFUL_OPERATOR_MISSING_STATE_DIRECTORY",
+    "STREAMING_STATEFUL_OPERATOR_NOT_MATCH_IN_STATE_METADATA",
+)
+DATA_GONE = ("KAFKA_DATA_LOSS", "failOnDataLoss", "OffsetOutOfRange")
 
 
 @dataclass(frozen=True)
@@ -44,23 +58,35 @@ def replay(
     They start from the state that the first of them had, or from none with ``from_empty_state``.
     """
     wanted = recorded_batches(files, first, last)
-    prepared = prepare_job(spark, job)
+    job = replace(job, reads=_whole_or_not_at_all(job.reads), writes=Console())
     stage_at = empty_stage if from_empty_state else forked_stage
-    with tempfile.TemporaryDirectory(prefix="headwater-replay-") as folder:
+    with (
+        temporary_settings(spark, {FORMAT: _format_of(files)}),
+        tempfile.TemporaryDirectory(prefix="headwater-replay-") as folder,
+    ):
+        prepared = prepare_job(spark, job)
         return list(_run(prepared, stage_at(files, first, Path(folder) / "checkpoint"), wanted, on_batch))
 
 
-def nondeterministic_parts(spark: SparkSession, job: Job) -> list[str]:
-    """Expressions of the job that give something else each time, such as ``rand()``: replays of it mean little."""
-    frame = prepare_job(spark, job).frame
-    plan = frame._jdf.queryExecution().analyzed()
-    found = []
-    for node in nodes(plan):
-        expressions = node.expressions()
-        for place in range(expressions.size()):
-            if not expressions.apply(place).deterministic():
-                found.append(str(expressions.apply(place).sql()))
-    return found
+def _whole_or_not_at_all(source: Source) -> Source:
+    """Records that are gone have to end the replay: without them its rows would be wrong, and nobody would know."""
+    if isinstance(source, Socket):
+        raise ChangeRefused(
+            "cannot-reread",
+            "lines from a socket cannot be read again",
+            remedy="run the job on a folder or a topic if you want to replay it: --source files:DIR?format=text",
+        )
+    if not isinstance(source, Kafka):
+        return source
+    rest = {name: value for name, value in source.options.items() if name.lower() != "failondataloss"}
+    return replace(source, options={**rest, "failOnDataLoss": "true"})
+
+
+def _format_of(files: Files) -> str:
+    """The offset log records every setting that state depends on but this one, which the commits give away."""
+    commits = History(files).logs.commits
+    last = commits.get(commits.latest) if commits.latest is not None else None
+    return "1" if last is None or last.state_unique_ids is None else "2"
 
 
 def _run(
@@ -89,11 +115,18 @@ def _run_planned_batch(prepared: PreparedJob, scratch: LocalFiles) -> dict[int, 
 
 def _explained(job: Job, error: StreamingQueryException) -> HeadwaterError:
     cause = f"{condition_of(error)} {root_cause(error)} {error}"
-    if "SCHEMA_NOT_COMPATIBLE" in cause or "STATE_STORE_COLUMN_FAMILY_SCHEMA" in cause:
+    if any(name in cause for name in OTHER_STATE):
         return ChangeRefused(
             "state-incompatible",
             f"{job.name} cannot go on from this state: its own has another shape",
             evidence={"Spark says": root_cause(error)},
             remedy="add --from-empty-state: both jobs then start from nothing at the first batch",
+        )
+    if any(sign in cause for sign in DATA_GONE):
+        return ChangeRefused(
+            "data-gone",
+            f"{job.name} cannot be replayed: the topic no longer holds what the batch read",
+            evidence={"Kafka says": root_cause(error)},
+            remedy="replay a later batch; a longer retention.ms keeps more",
         )
     return failure(job.name, error)

@@ -50,11 +50,13 @@ def run_job(
     stop: threading.Event,
     on_batch: Callable[[BatchProgress], None] = lambda _: None,
     on_wait: Callable[[str], None] | None = None,
+    tell: Callable[[str], None] = lambda _: None,
 ) -> None:
     """Runs until the trigger has drained the source, or until ``stop`` is set: then the batch in hand is ended first.
 
     ``on_batch`` is called from another thread after every batch; ``on_wait``, several times a second, with what Spark
-    says that it is doing. Services are not asked here: see ``preflight.check_services``.
+    says that it is doing; ``tell``, with warnings that cannot wait for the end. Services are not asked here: see
+    ``preflight.check_services``.
     """
     job = run.job
     prepared = prepare_job(spark, job)
@@ -66,7 +68,10 @@ def run_job(
         generation = max((entry.number for entry in read_entries(files)), default=0)
         record = replace(record_of(run), table_folder=read_job_record(files).table_folder)
         files.write(JOB_FILE, record.to_bytes())
-        with following(spark, job, files) as keep_dropped, _watched(spark, _recording(files, on_batch, keep_dropped)):
+        with (
+            following(spark, job, files, tell) as keep_dropped,
+            _watched(spark, _recording(files, on_batch, keep_dropped)),
+        ):
             with explained(f"Spark does not start {job.name}"):
                 query = prepared.start(run.checkpoint, generation=generation)
             if isinstance(job.writes, Table):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -40,14 +40,19 @@ def compare_rows(batch_id: int, before: Sequence[Row], after: Sequence[Row]) -> 
     right = Counter(_text(row) for row in after)
     gone = [json.loads(text) for text in (left - right).elements()]
     new = [json.loads(text) for text in (right - left).elements()]
+    twins: dict[str, deque[int]] = {}
+    for place, row in enumerate(new):
+        twins.setdefault(_identity(row), deque()).append(place)
     pairs: list[tuple[Row, Row]] = []
-    for row in list(gone):
-        twin = next((other for other in new if _identity(other) == _identity(row)), None)
-        if twin is not None and _identity(row):
-            pairs.append((row, twin))
-            gone.remove(row)
-            new.remove(twin)
-    return RowsCompared(batch_id, tuple(gone), tuple(new), tuple(pairs))
+    only_before: list[Row] = []
+    for row in gone:
+        same_thing = twins.get(_identity(row)) if _identity(row) else None
+        if same_thing:
+            pairs.append((row, new[same_thing.popleft()]))
+        else:
+            only_before.append(row)
+    left_over = sorted(place for places in twins.values() for place in places)
+    return RowsCompared(batch_id, tuple(only_before), tuple(new[place] for place in left_over), tuple(pairs))
 
 
 def _text(row: Row) -> str:

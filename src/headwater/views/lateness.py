@@ -29,7 +29,10 @@ def lateness_summary(records: Iterable[Mapping[str, Any]]) -> list[dict[str, Any
 
 
 def suggested_extra_delay_seconds(records: Iterable[Mapping[str, Any]], share: float = 0.99) -> int | None:
-    """How much longer the watermark's delay would have to be to keep this share of the late records."""
+    """How much longer the watermark's delay would have to be to keep this share of the late records.
+
+    A longer delay holds the watermark back by just as much, and a record is kept when what is compared lies after it.
+    """
     behind = sorted(_seconds_behind(record) for record in records if record["reason"] == "late")
     if not behind:
         return None
@@ -42,6 +45,18 @@ def _histogram(records: list[Mapping[str, Any]]) -> dict[str, int]:
 
 
 def _seconds_behind(record: Mapping[str, Any]) -> float:
-    if not record["event_time"] or not record["watermark"]:
+    """By how much what the operator compared, such as the end of the window, lay behind the watermark."""
+    compared = record.get("compared") or record["event_time"]
+    if not compared or not record["watermark"]:
         return 0.0
-    return max(0, ms_from_iso(record["watermark"]) - ms_from_iso(record["event_time"])) / 1000
+    return max(0, ms_from_iso(record["watermark"]) - ms_from_iso(compared)) / 1000
+
+
+def spelled_seconds(seconds: int) -> str:
+    """As one writes it in ``withWatermark``: ``1 hour 5 minutes``."""
+    parts = []
+    for unit, length in (("day", 86400), ("hour", 3600), ("minute", 60), ("second", 1)):
+        count, seconds = divmod(seconds, length)
+        if count:
+            parts.append(f"{count} {unit}{'' if count == 1 else 's'}")
+    return " ".join(parts) or "0 seconds"

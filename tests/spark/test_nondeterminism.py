@@ -1,0 +1,100 @@
+"""Jobs that give something else each time are recognised, others are not accused."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from pyspark.sql import functions as F
+from pyspark.sql.streaming import StatefulProcessor
+
+from headwater import Console, Files, Job
+from headwater.spark.nondeterminism import in_code, unsteady_parts
+
+FAR = datetime(2030, 1, 1, tzinfo=UTC) + timedelta(days=1)
+
+
+def rows(frame: Any) -> Any:
+    """Knows dates, but does not ask for today's."""
+    return frame.where(F.col("at") < F.lit(FAR)).withColumn("seeded", F.lit(random.Random(7).random()))
+
+
+def helper() -> float:
+    return time.time()
+
+
+class Stamps(StatefulProcessor):
+    """Asks the clock from within custom state."""
+
+    def init(self, handle: Any) -> None: ...
+
+    def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Any]:  # noqa: N802, N803
+        yield datetime.now(tz=UTC)
+
+
+def with_helper(frame: Any) -> Any:
+    return frame.withColumn("at", F.lit(helper()))
+
+
+def with_state(frame: Any) -> Any:
+    return frame.groupBy("user").transformWithState(Stamps(), "at TIMESTAMP", "Update", "None")
+
+
+def with_inner(frame: Any) -> Any:
+    import uuid
+
+    @F.udf("string")
+    def tag(user: str) -> str:
+        return user + str(uuid.uuid4()) + random.choice("ab")
+
+    return frame.withColumn("tag", tag("user"))
+
+
+@pytest.mark.parametrize(
+    ("function", "expected"),
+    [
+        (rows, []),
+        (with_helper, ["time.time()"]),
+        (with_state, ["datetime.now()"]),
+        (with_inner, ["uuid.uuid4()", "random.choice()"]),
+    ],
+)
+def test_clocks_and_dice_in_code(function: Callable[..., Any], expected: list[str]) -> None:
+    """Spark cannot look into Python code; what it calls of clocks and dice is named as it is written there."""
+    assert in_code(function) == expected
+
+
+def on(function: Callable[..., Any], **changes: Any) -> Job:
+    job = Job("j", function, reads=Files("in", schema="user STRING, at TIMESTAMP"), writes=Console(), mode="append")
+    return replace(job, **changes)
+
+
+def test_expressions_of_the_plan(headwater_spark, tmp_path) -> None:
+    """Dice always count; the time is the recorded one in a stream, and another one each time in a per-batch job."""
+
+    def told(function: Callable[..., Any], **changes: Any) -> list[tuple[str, bool]]:
+        job = on(function, **changes)
+        found = unsteady_parts(headwater_spark, replace(job, reads=replace(job.reads, path=str(tmp_path))))
+        return [(part.part.partition("(")[0], part.recorded) for part in found]
+
+    stamped = lambda frame: frame.withColumn("seen", F.current_timestamp())  # noqa: E731
+    assert told(rows) == []
+    assert told(lambda frame: frame.withColumn("luck", F.rand())) == [("rand", False)]
+    assert told(stamped) == [("current_timestamp", True)]
+    assert told(stamped, per_batch=True) == [("current_timestamp", False)]
+    assert told(lambda frame: frame.withColumn("id", F.expr("uuid()")), per_batch=True) == [("uuid", False)]
+
+
+def test_what_is_said(headwater_spark, tmp_path) -> None:
+    """A warning for what changes, a plain word for what is recorded."""
+    job = on(lambda frame: frame.select(F.rand(), F.current_date()))
+    found = unsteady_parts(headwater_spark, replace(job, reads=replace(job.reads, path=str(tmp_path))))
+    lines = sorted(part.told_of("j") for part in found)
+    assert lines[0].startswith("j uses current_date()")
+    assert lines[0].endswith("the time that is recorded with the batch")
+    assert lines[1].startswith("warning: j uses rand(")

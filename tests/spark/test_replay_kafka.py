@@ -1,0 +1,125 @@
+"""Recorded batches run again from a real topic, in which there are newer records by then."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from broker_support import Broker
+from headwater.core.errors import ChangeRefused
+from headwater.jobs.endpoints import Kafka
+from headwater.jobs.loading import load_job
+from headwater.spark.replay import replay
+from headwater.views.comparison import compare_rows
+from spark import topic_support as topics
+from spark.draining import drained
+from spark.replay_support import Recorded, by_user, doubled, golden_steps, tree
+
+JOB = load_job("browser-stats-stateful")
+
+
+def newer(number: int) -> str:
+    return json.dumps({"userId": number, "page": "x", "eventTime": "2024-10-06T23:00:00Z", "browser": "Newer"})
+
+
+@pytest.fixture(scope="module")
+def recorded(headwater_spark, broker: Broker, tmp_path_factory) -> tuple[Recorded, dict[int, list[dict[str, object]]]]:
+    """The golden visits, a batch and the empty one after it for each step, and what went to the output topic in each."""
+    topics.make(broker, "replay-in", 2)
+    topics.make(broker, "replay-out")
+    source = replace(JOB.reads, topic="replay-in", servers=broker.bootstrap)
+    sink = replace(JOB.writes, topic="replay-out", servers=broker.bootstrap)
+    checkpoint = tmp_path_factory.mktemp("replay-kafka") / "checkpoint"
+    job = replace(JOB, reads=source, writes=sink, trigger="available-now")
+    found = Recorded(job, checkpoint, checkpoint)
+    written: dict[int, list[dict[str, object]]] = {}
+    for lines in golden_steps("browser_stats_stateful"):
+        before = len(topics.values(broker, "replay-out"))
+        topics.send(broker, "replay-in", lines, partitions=2)
+        ran = drained(headwater_spark, job, checkpoint)
+        found.progress += ran
+        written |= {batch.batch_id: [] for batch in ran}
+        written[ran[0].batch_id] = [json.loads(value) for _, value in topics.values(broker, "replay-out")[before:]]
+    topics.send(broker, "replay-in", [newer(number) for number in range(6)], partitions=2)
+    return found, written
+
+
+def in_order(rows: list[dict[str, object]]) -> list[str]:
+    return sorted(json.dumps(row, sort_keys=True) for row in rows)
+
+
+def test_the_recorded_boundaries_and_nothing_touched(headwater_spark, broker: Broker, recorded) -> None:
+    """Each batch gives what it wrote then, twice, whatever is in the topic now; topics and checkpoint stay as they are."""
+    found, written = recorded
+    before = topics.snapshot(broker), tree(found.checkpoint)
+    last = max(written)
+    first = replay(headwater_spark, found.job, found.files, 0, last)
+    assert {one.batch_id: in_order(one.rows) for one in first} == {
+        number: in_order(rows) for number, rows in written.items()
+    }
+    assert sum(len(rows) for rows in written.values()) >= 5
+    again = replay(headwater_spark, found.job, found.files, 2, last)
+    assert again == first[2:]
+    assert (topics.snapshot(broker), tree(found.checkpoint)) == before
+
+
+def test_changed_code_from_the_same_state_and_from_none(headwater_spark, recorded) -> None:
+    """Changed code differs where it does; with state of another shape it is refused, or both start from nothing."""
+    found, written = recorded
+    number = next(number for number, rows in written.items() if number > 0 and rows)
+    (old,) = replay(headwater_spark, found.job, found.files, number, number)
+    (new,) = replay(headwater_spark, replace(found.job, transform=doubled), found.files, number, number)
+    compared = compare_rows(number, old.rows, new.rows)
+    assert [after["count"] for _, after in compared.differ] == [2 * before["count"] for before, _ in compared.differ]
+    assert len(compared.differ) == len(old.rows)
+
+    other = replace(found.job, transform=by_user)
+    with pytest.raises(ChangeRefused, match="another shape"):
+        replay(headwater_spark, other, found.files, number, number)
+    (fresh,) = replay(headwater_spark, other, found.files, number, number, from_empty_state=True)
+    (scratch,) = replay(headwater_spark, found.job, found.files, number, number, from_empty_state=True)
+    read = found.progress[number].input_rows - found.progress[number].malformed
+    assert sum(row["count"] for row in fresh.rows) == sum(row["count"] for row in scratch.rows) == read
+
+
+def test_stateless_to_stateful_is_refused(headwater_spark, broker: Broker, tmp_path: Path) -> None:
+    """A job that keeps state cannot go on from a checkpoint that has none, and is told how to start from nothing."""
+    topics.make(broker, "replay-stateless")
+    source = replace(JOB.reads, topic="replay-stateless", servers=broker.bootstrap)
+    plain = replace(JOB, transform=lambda visits: visits.select("browser"), reads=source, mode="append")
+    plain = replace(
+        plain, writes=replace(JOB.writes, topic="replay-out-2", servers=broker.bootstrap), trigger="available-now"
+    )
+    for _ in range(2):
+        topics.send(broker, "replay-stateless", [newer(1)])
+        drained(headwater_spark, plain, tmp_path / "checkpoint")
+    recorded = Recorded(plain, tmp_path, tmp_path / "checkpoint")
+    (again,) = replay(headwater_spark, plain, recorded.files, 1, 1)
+    assert again.rows == [{"browser": "Newer"}]
+    counted = replace(plain, transform=lambda visits: visits.groupBy("browser").count(), mode="update")
+    with pytest.raises(ChangeRefused, match="another shape"):
+        replay(headwater_spark, counted, recorded.files, 1, 1)
+
+
+def test_records_that_are_gone(headwater_spark, broker: Broker, tmp_path: Path) -> None:
+    """A batch whose records the topic no longer has is refused, even for a job that would put up with losing them."""
+    topics.make(broker, "replay-gone")
+    options = {"failOnDataLoss": "false"}
+    source = Kafka("replay-gone", JOB.reads.schema, servers=broker.bootstrap, options=options)
+    sink = replace(JOB.writes, topic="replay-out-3", servers=broker.bootstrap)
+    job = replace(JOB, reads=source, writes=sink, trigger="available-now")
+    for _ in range(2):
+        topics.send(broker, "replay-gone", [newer(1), newer(2)])
+        drained(headwater_spark, job, tmp_path / "checkpoint")
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    (deleted,) = admin.delete_records([TopicPartition("replay-gone", 0, 1)]).values()
+    deleted.result(30)
+    recorded = Recorded(job, tmp_path, tmp_path / "checkpoint")
+    with pytest.raises(ChangeRefused, match="no longer holds") as refused:
+        replay(headwater_spark, job, recorded.files, 0, 0)
+    assert refused.value.code == "data-gone"
