@@ -52,6 +52,11 @@ def test_golden_sessions(scenario: Open, form: str) -> None:
     play(scenario(load_job("user-sessions"), settings={"form": form}), golden("user_sessions")["steps"])
 
 
+def test_golden_totals_without_custom_state(scenario: Open) -> None:
+    """Spark's own sum gives the golden totals too, and the state holds them."""
+    play(scenario(load_job("running-totals"), settings={"form": "built_in"}), golden("running_totals")["steps"])
+
+
 def test_golden_sales(scenario: Open) -> None:
     """The same files give one running total, and a total for each window of event time."""
     steps = golden("retail_sales")["steps"]

@@ -27,7 +27,7 @@ PARAMETERS = {
     "profit-per-window": {"window": "5 minutes"},
     "profit-sliding": {"window": "10 minutes", "slide": "5 minutes"},
     "retail-sales": {"per": "window", "window": "15 minutes", "watermark": "1 hour"},
-    "running-totals": {"ttl": ""},
+    "running-totals": {"form": "custom_state", "ttl": ""},
     "sliding-counts": {"window": "10 minutes", "slide": "5 minutes", "watermark": "30 minutes"},
     "user-sessions": {
         "form": "session_window",

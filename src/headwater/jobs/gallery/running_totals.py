@@ -2,7 +2,7 @@
 
 Nothing lets a user go but ``ttl``: with ttl="7 days" Spark forgets a user seven days (of the clock, not of event time)
 after the last purchase. Without it the state grows with the number of users. For a plain sum Spark has an operator of
-its own, ``groupBy("user").sum("shopping")``; custom state is for what no operator does.
+its own, and form="built_in" uses that: the same totals, several times as fast. Custom state is for what no operator does.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from pyspark.sql import DataFrame, Row
+from pyspark.sql import functions as F
 from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 
 from headwater import Console, Job
@@ -35,17 +36,25 @@ class RunningTotal(StatefulProcessor):
         yield Row(user=key[0], total=total)
 
 
-def running_totals(purchases: DataFrame, *, ttl: str = "") -> DataFrame:
-    """Each user's total over everything bought so far; ttl="7 days" lets silent users go."""
+def running_totals(purchases: DataFrame, *, form: str = "custom_state", ttl: str = "") -> DataFrame:
+    """Each user's total over everything bought so far. ``form`` is custom_state, where ttl="7 days" lets silent users
+    go, or built_in.
+    """
+    if form == "built_in" and not ttl:
+        return purchases.groupBy("user").agg(F.coalesce(F.sum("shopping"), F.lit(0)).alias("total"))
+    if form != "custom_state":
+        raise ValueError(f"form={form!r}, ttl={ttl!r}: custom_state, or built_in without a ttl is wanted")
     return purchases.groupBy("user").transformWithState(
         RunningTotal(ttl), "user STRING, total BIGINT", "Update", "ProcessingTime" if ttl else "None"
     )
 
 
 def totals_in_state(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The state as users and their totals; with a ttl Spark stores the time of expiry next to the value."""
-    mine = [row for row in rows if row["var"] == "total"]
-    return [{"user": row["key"]["user"], "total": row["value"].get("value", row["value"])["total"]} for row in mine]
+    """The state as users and their totals, in either form; with a ttl the time of expiry stands next to the value."""
+    mine = [
+        (row["key"]["user"], row["value"].get("value", row["value"])) for row in rows if row["var"] in (None, "total")
+    ]
+    return [{"user": user, "total": value.get("total", value.get("sum"))} for user, value in mine]
 
 
 RUNNING_TOTALS = Job(
