@@ -8,6 +8,7 @@ python -m bench --report                the tables and plots of the last runs, w
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -48,6 +49,8 @@ def options() -> argparse.Namespace:
 
 def main() -> int:
     asked = options()
+    # Whoever stops the bench wants its broker and its contenders stopped too, which the blocks around them see to.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("bench: stopped"))
     found = results.latest() if asked.report else run_workloads(asked)
     reports = _reports()
     if asked.publish or asked.report:

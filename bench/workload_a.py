@@ -32,7 +32,9 @@ def tutorial(arena: Arena, *more: str) -> Command:
     return program("tutorial.py", *_kafka(arena), *options, *more)
 
 
-def headwater(arena: Arena, *more: str, source: str = "", job: str = "browser-stats-stateful") -> Command:
+def headwater(
+    arena: Arena, *more: str, source: str = "", sink: str = "", job: str = "browser-stats-stateful"
+) -> Command:
     words = [
         HEADWATER,
         "run",
@@ -40,7 +42,7 @@ def headwater(arena: Arena, *more: str, source: str = "", job: str = "browser-st
         "--source",
         f"kafka://{arena.bootstrap}/{arena.topic}?startingOffsets=earliest{source}",
     ]
-    words += ["--sink", f"kafka://{arena.bootstrap}/{arena.out}", "--checkpoint", str(arena.checkpoint), *more]
+    words += ["--sink", f"kafka://{arena.bootstrap}/{arena.out}{sink}", "--checkpoint", str(arena.checkpoint), *more]
     return Command(words, UTC)
 
 

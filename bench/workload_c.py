@@ -30,7 +30,8 @@ def _documented(arena: Arena, form: str, settings: str) -> Command:
 
 def _job(arena: Arena, job: str, *more: str) -> Command:
     source = f"&maxOffsetsPerTrigger={_batch_records(arena)}"
-    return headwater(arena, "--trigger", "available-now", *more, source=source, job=job)
+    # Without a key the rows of a user would go to both partitions, and nobody could tell which came last.
+    return headwater(arena, "--trigger", "available-now", *more, source=source, sink="?key=user", job=job)
 
 
 def _batch_records(arena: Arena) -> str:
