@@ -152,12 +152,12 @@ def in_process(*arguments: object) -> Told:
 
 
 def wait_for(event: Callable[[], bool], unless: Callable[[], bool], seconds: float = PATIENCE_SECONDS) -> bool:
-    """Look again and again, every millisecond, until it has happened; False when ``unless`` came first."""
+    """Look again and again, every other millisecond, until it has happened; False when ``unless`` came first."""
     deadline = time.monotonic() + seconds
     while not event():
         if unless() or time.monotonic() > deadline:
             return event()
-        time.sleep(0.001)
+        time.sleep(0.002)
     return True
 
 
