@@ -11,6 +11,7 @@ import argparse
 import signal
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from bench import machine, results
 
 WORK = Path(__file__).parent / ".work"
 WORKLOADS = ("A", "B", "C", "D", "E", "settings")
+WITHOUT_KAFKA = {"D"}
 
 
 def options() -> argparse.Namespace:
@@ -73,7 +75,7 @@ def run_workloads(asked: argparse.Namespace) -> dict[str, dict[str, Any]]:
     often: dict[str, Any] = {"rounds": asked.rounds, "only": only}
     course = workload_b.Course(asked.rate, asked.seconds)
     growth = {"first_records": asked.first_records, "first_keys": asked.first_keys}
-    with local_broker(WORK / "kafka") as bootstrap:
+    with local_broker(WORK / "kafka") if set(asked.workload) - WITHOUT_KAFKA else nullcontext("") as bootstrap:
         workloads: dict[str, Callable[[], dict[str, Any]]] = {
             "A": lambda: workload_a.run(bootstrap, WORK, records=asked.records, **often),
             "B": lambda: workload_b.run(bootstrap, WORK, course=course, **often),
