@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-PATIENCE_SECONDS = 240.0
+PATIENCE_SECONDS = 900.0  # on a machine that is busy with other things
 
 
 @dataclass(frozen=True)

@@ -59,19 +59,19 @@ def mounted(folder: Path, *options: str) -> Iterator[Callable[..., None]]:
 @as_root
 def test_the_disk_is_full(tmp_path: Path) -> None:
     """A disk that fills up under a checkpoint ends the job with a clear message; with room again it goes on, exactly."""
-    statuses = [status for number in range(40) for status in put(tmp_path / "in", number)]
+    statuses = [status for number in range(20) for status in put(tmp_path / "in", number)]
     place = tmp_path / "disk"
-    with mounted(place, "-t", "tmpfs", "-o", "size=400k", "tmpfs") as remount:
+    with mounted(place, "-t", "tmpfs", "-o", "size=200k", "tmpfs") as remount:
         words = [*COUNTS, "--source", f"files:{tmp_path}/in?maxFilesPerTrigger=1", "--sink", "console:"]
         words += ["--checkpoint", str(place / "checkpoint"), "--trigger", "available-now"]
-        full = headwater("run", *words, cwd=tmp_path, timeout=300)
+        full = headwater("run", *words, cwd=tmp_path, timeout=1200)
         assert full.returncode != 0
         assert_no_stack_trace(full.stderr)
-        assert "No space left on device" in full.stderr, full.stderr
+        assert "No space left on device" in full.stderr or "disk is full" in full.stderr, full.stderr
         remount("remount,size=200m")
         found = headwater("fsck", place / "checkpoint", "--json")
         assert found.returncode == 0, found.stdout
-        ran = headwater("run", *words, cwd=tmp_path, timeout=300)
+        ran = headwater("run", *words, cwd=tmp_path, timeout=1200)
         assert ran.returncode == 0, ran.stderr
         assert counts_in_state(place / "checkpoint") == counted(statuses)
         assert headwater("fsck", place / "checkpoint").returncode == 0
@@ -86,7 +86,7 @@ def test_a_rewind_on_a_full_disk(tmp_path: Path) -> None:
         words = [*COUNTS, "--source", f"files:{tmp_path}/in", "--sink", "console:"]
         words += ["--checkpoint", str(place / "checkpoint"), "--trigger", "available-now"]
         for number in range(1, 3):
-            assert headwater("run", *words, cwd=tmp_path, timeout=300).returncode == 0
+            assert headwater("run", *words, cwd=tmp_path, timeout=1200).returncode == 0
             put(tmp_path / "in", number)
         before = counts_in_state(place / "checkpoint")
         with (place / "ballast").open("wb") as ballast:
@@ -114,7 +114,7 @@ def test_the_checkpoint_is_read_only(tmp_path: Path) -> None:
     checkpoint = tmp_path / "checkpoint"
     words = [*COUNTS, "--source", f"files:{tmp_path}/in", "--sink", "console:"]
     words += ["--checkpoint", str(checkpoint), "--trigger", "available-now"]
-    assert headwater("run", *words, cwd=tmp_path, timeout=300).returncode == 0
+    assert headwater("run", *words, cwd=tmp_path, timeout=1200).returncode == 0
     put(tmp_path / "in", 1)
     with mounted(checkpoint, "--bind", str(checkpoint)) as remount:
         remount("remount,ro,bind")
@@ -122,12 +122,12 @@ def test_the_checkpoint_is_read_only(tmp_path: Path) -> None:
             told = headwater(look[0], checkpoint, *look[1:], cwd=tmp_path)
             assert told.returncode == 0, (look, told.stderr)
         for change in (["run", *words], ["rewind", str(checkpoint), "--redo", "0", "--yes"]):
-            told = headwater(*change, cwd=tmp_path, timeout=300)
+            told = headwater(*change, cwd=tmp_path, timeout=1200)
             assert told.returncode not in (0, 1, 17), told.stderr
             assert_no_stack_trace(told.stderr)
             assert "read-only" in told.stderr.lower(), told.stderr
     assert counts_in_state(checkpoint) == counted(statuses)
-    assert headwater("run", *words, cwd=tmp_path, timeout=300).returncode == 0
+    assert headwater("run", *words, cwd=tmp_path, timeout=1200).returncode == 0
 
 
 def wait_for_batch(job: Running, number: int) -> None:
@@ -137,7 +137,7 @@ def wait_for_batch(job: Running, number: int) -> None:
 def test_kafka_is_gone_for_a_minute(tmp_path: Path) -> None:
     """A job outlives a broker that is away for a minute, or ends with a message; either way nothing is lost or doubled."""
     data, port = tmp_path / "kafka", free_port()
-    assert headwater("broker", "start", "--port", port, "--data", data, timeout=300).returncode == 0
+    assert headwater("broker", "start", "--port", port, "--data", data, timeout=1200).returncode == 0
     broker = Broker(f"127.0.0.1:{port}", data)
     try:
         headwater("topics", "create", "orders", "--bootstrap", broker.bootstrap)
@@ -149,7 +149,7 @@ def test_kafka_is_gone_for_a_minute(tmp_path: Path) -> None:
             pid = json.loads((data / "broker.json").read_text())["pid"]
             os.kill(pid, signal.SIGKILL)
             time.sleep(60)
-            assert headwater("broker", "start", "--port", port, "--data", data, timeout=300).returncode == 0
+            assert headwater("broker", "start", "--port", port, "--data", data, timeout=1200).returncode == 0
             statuses += send(broker, 1)
             deadline = time.monotonic() + 120
             while counts_in_state(tmp_path / "checkpoint") != counted(statuses) and time.monotonic() < deadline:
@@ -159,7 +159,7 @@ def test_kafka_is_gone_for_a_minute(tmp_path: Path) -> None:
             assert_no_stack_trace(job.errors)
             assert status in (0, 16), job.errors
         statuses += send(broker, 2)
-        ran = headwater("run", *words, "--trigger", "available-now", cwd=tmp_path, timeout=300)
+        ran = headwater("run", *words, "--trigger", "available-now", cwd=tmp_path, timeout=1200)
         assert ran.returncode == 0, ran.stderr
         assert counts_in_state(tmp_path / "checkpoint") == counted(statuses)
     finally:
@@ -181,17 +181,17 @@ def test_the_clock_steps_back(tmp_path: Path) -> None:
     checkpoint = tmp_path / "checkpoint"
     words = [*COUNTS, "--source", f"files:{tmp_path}/in", "--sink", "console:"]
     words += ["--checkpoint", str(checkpoint), "--trigger", "available-now"]
-    assert headwater("run", *words, cwd=tmp_path, timeout=300).returncode == 0
+    assert headwater("run", *words, cwd=tmp_path, timeout=1200).returncode == 0
     statuses += put(tmp_path / "in", 1)
     import sys
 
     behind = ["faketime", "-f", "-1h", sys.executable, "-m", "headwater", "run", *words]
-    ran = subprocess.run(behind, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
+    ran = subprocess.run(behind, cwd=tmp_path, capture_output=True, text=True, timeout=1200, check=False)
     assert ran.returncode == 0, ran.stderr
     planned = [json.loads(line)["planned_at"] for line in headwater("log", checkpoint, "--json").stdout.splitlines()]
     assert planned[1] < planned[0], "the second batch was planned an hour before the first"
     assert counts_in_state(checkpoint) == counted(statuses)
     assert headwater("fsck", checkpoint).returncode == 0
     assert headwater("rewind", checkpoint, "--to", "0", "--yes").returncode == 0
-    assert headwater("run", *words, cwd=tmp_path, timeout=300).returncode == 0
+    assert headwater("run", *words, cwd=tmp_path, timeout=1200).returncode == 0
     assert counts_in_state(checkpoint) == counted(statuses)

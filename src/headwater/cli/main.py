@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from headwater.cli.app import app
 from headwater.cli.output import note, show_error
-from headwater.core.errors import HeadwaterError, Surprise
+from headwater.core.errors import HeadwaterError, Surprise, disk_trouble
 
 # In the order in which help shows them. Each file is named for its verb and imports little at its top.
 VERBS: tuple[str, ...] = (
@@ -68,6 +68,6 @@ def main() -> None:
     except Exception as error:
         if debug:
             raise
-        surprise = Surprise(error)
+        surprise = (disk_trouble(error) if isinstance(error, OSError) else None) or Surprise(error)
         show_error(surprise, as_json="--json" in arguments)
         sys.exit(surprise.exit_status)

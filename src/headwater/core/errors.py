@@ -6,6 +6,7 @@ A mistake of ours, or of somebody who calls our Python functions wrongly, is a p
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Mapping
 
 from headwater.core.secrets import redact
@@ -104,3 +105,30 @@ class Surprise(HeadwaterError):
             evidence={"it says": told[0]} if told else None,
             remedy="run it again with --debug to see where, and report it",
         )
+
+
+DISK_TROUBLES = {
+    errno.ENOSPC: ("disk-full", "the disk is full", "make room and do it again"),
+    errno.EDQUOT: ("disk-full", "the disk's quota is used up", "make room and do it again"),
+    errno.EROFS: ("read-only", "this is on a disk that can only be read", "mount it for writing, or work on a copy"),
+    errno.EACCES: (
+        "no-permission",
+        "this may not be touched by you",
+        "ask for the right, or run as the user who has it",
+    ),
+    errno.EPERM: (
+        "no-permission",
+        "this may not be touched by you",
+        "ask for the right, or run as the user who has it",
+    ),
+    errno.EIO: ("disk-broken", "the disk does not read or write", "look into the system's log for the disk"),
+}
+
+
+def disk_trouble(error: OSError) -> HeadwaterError | None:
+    """What a disk refuses, in our words; None for what may be a mistake of ours."""
+    if error.errno not in DISK_TROUBLES:
+        return None
+    code, problem, remedy = DISK_TROUBLES[error.errno]
+    evidence = {"file": error.filename, "it says": error.strerror} if error.filename else {"it says": error.strerror}
+    return SetupProblem(code, problem, evidence=evidence, remedy=remedy)
