@@ -31,7 +31,18 @@ def table(result: dict[str, Any]) -> str:
             )
         )
     title = "**D. The time machine**: each answer from a cold process, from its start to its end."
-    return "\n\n".join([title, markdown(head, rows), measured_on(result)])
+    return "\n\n".join([title, markdown(head, rows), *_scenario_words(result), measured_on(result)])
+
+
+def _scenario_words(result: dict[str, Any]) -> list[str]:
+    """How fast the test harness drives a job, which has no counterpart."""
+    runs = [
+        run["batches_per_second"] for row in result["contenders"] for run in row["runs"] if "batches_per_second" in run
+    ]
+    if not runs:
+        return []
+    told = ", ".join(f"{name} {max(run[name] for run in runs):.1f}" for name in runs[0])
+    return [f"Micro-batches a second through the scenario harness, best of the rounds: {told}."]
 
 
 def _agreement(ours: dict[str, Any], theirs: dict[str, Any] | None) -> str:

@@ -98,7 +98,10 @@ def _state_looks(checkpoint: Path, keys: int, folder: Path) -> list[Contender]:
 def _scenario_look() -> Contender:
     file = str(Path(__file__).with_name("scenario_speed.py"))
     return Contender(
-        "scenario", "a scenario of 40 micro-batches", "headwater", lambda _: Command([sys.executable, file])
+        "scenario",
+        "three scenarios of 40 feeds each, Spark's start included",
+        "headwater",
+        lambda _: Command([sys.executable, file]),
     )
 
 
