@@ -199,21 +199,21 @@ class Case:
 
 
 CASES = [
-    Case(windows, "update", window_end, counts=False, slow=False),
+    Case(windows, "update", window_end, counts=False),
     Case(sliding, "append", lambda at: window_end(at) + WINDOW, counts=False, partly=True),
     Case(windows, "complete", None),
     Case(sessions, "append", lambda at: at + GAP, counts=False, slow=False),
     Case(sessions, "complete", lambda at: at + GAP, counts=False),
     Case(distinct_times, "append", lambda at: at),
-    Case(distinct_users, "append", lambda at: at, slow=False),
+    Case(distinct_users, "append", lambda at: at),
     Case(within, "append", lambda at: at),
-    Case(event_timers, "update", lambda at: at, slow=False),
+    Case(event_timers, "update", lambda at: at),
     Case(no_timers, "update", None),
     Case(event_timeout, "update", lambda at: at),
     Case(clock_timeout, "update", None),
     Case(dedup_then_windows, "append", lambda at: at),
-    Case(dedup_then_windows, "complete", lambda at: at),
-    Case(late_dedup_then_windows, "append", window_end, counts=False, slow=False),
+    Case(dedup_then_windows, "complete", lambda at: at, slow=False),
+    Case(late_dedup_then_windows, "append", window_end, counts=False),
     Case(windows_of_windows, "append", window_end, counts=False),
     Case(joined, "update", window_end, counts=False),
 ]

@@ -6,9 +6,11 @@ from dataclasses import replace
 
 import pytest
 
+from headwater import Socket
 from headwater.core.errors import ChangeRefused
 from headwater.jobs.loading import load_job
 from headwater.spark.replay import replay
+from headwater.spark.session import temporary_settings
 from headwater.views.comparison import compare_rows
 from spark.replay_support import by_user, doubled, golden_steps, put, run_recorded, tree
 
@@ -68,3 +70,21 @@ def test_unknown_batch_is_refused(headwater_spark, recorded) -> None:
     """A batch that is not in the log cannot be run again."""
     with pytest.raises(ChangeRefused, match="batch 77"):
         replay(headwater_spark, recorded.job, recorded.files, 77, 77)
+
+
+def test_checkpoints_of_format_two(headwater_spark, tmp_path) -> None:
+    """The format of the checkpoint is found out by itself: Spark writes it down nowhere."""
+    setting = "spark.sql.streaming.stateStore.checkpointFormatVersion"
+    with temporary_settings(headwater_spark, {setting: "2"}):
+        found = run_recorded(headwater_spark, JOB, tmp_path, golden_steps("browser_stats_stateful")[:3])
+    again = replay(headwater_spark, found.job, found.files, 1, 2)
+    assert [[(row["browser"], row["count"]) for row in one.rows] for one in again] == [
+        [("Firefox", 3)],
+        [("Firefox", 1)],
+    ]
+
+
+def test_lines_of_a_socket_are_gone(headwater_spark, recorded) -> None:
+    """What cannot be read again is refused before anything starts."""
+    with pytest.raises(ChangeRefused, match="socket cannot be read again"):
+        replay(headwater_spark, replace(recorded.job, reads=Socket()), recorded.files, 1, 1)

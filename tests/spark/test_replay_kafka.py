@@ -87,6 +87,7 @@ def test_changed_code_from_the_same_state_and_from_none(headwater_spark, recorde
     assert sum(row["count"] for row in fresh.rows) == sum(row["count"] for row in scratch.rows) == read
 
 
+@pytest.mark.slow
 def test_stateless_to_stateful_is_refused(headwater_spark, broker: Broker, tmp_path: Path) -> None:
     """A job that keeps state cannot go on from a checkpoint that has none, and is told how to start from nothing."""
     topics.make(broker, "replay-stateless")

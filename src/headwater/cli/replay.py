@@ -43,10 +43,12 @@ def replay(
       headwater replay jobs.py:STATS prod-stats --batch 40..45 --against jobs.py:STATS_V2
     """
     from headwater.checkpoint.locate import open_checkpoint
+    from headwater.timemachine.recorded import recorded_batches
 
     files = open_checkpoint(checkpoint)
     first, last = _range(batch)
     jobs = [recorded_job(files, name, source, settings) for name in (job, against) if name]
+    recorded_batches(files, first, last)
 
     from headwater.spark.nondeterminism import unsteady_parts
     from headwater.spark.replay import replay as run_again

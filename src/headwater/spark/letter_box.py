@@ -125,7 +125,8 @@ class LetterBox:
     def _to_topic(self, sink: Kafka, letters: Sequence[Record]) -> None:
         rows = [(position_key(letter), _json(letter)) for letter in letters]
         options = {"kafka.bootstrap.servers": sink.servers, "topic": sink.topic, **sink.options}
-        self.spark.createDataFrame(rows, "key STRING, value STRING").write.format("kafka").options(**options).save()
+        frame = self.spark.createDataFrame(rows, "key STRING, value STRING").coalesce(1)
+        frame.write.format("kafka").options(**options).save()
 
     def _to_table(self, sink: Table, letters: Sequence[Record]) -> None:
         self.prepare()

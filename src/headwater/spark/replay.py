@@ -19,6 +19,7 @@ from headwater.spark.capture import Rows, capturing
 from headwater.spark.failures import condition_of, explained, failure, root_cause
 from headwater.spark.prepared import PreparedJob, prepare_job
 from headwater.spark.session import temporary_settings
+from headwater.spark.state_stores import unload_state_stores
 from headwater.timemachine.rebased import empty_stage
 from headwater.timemachine.recorded import Stage, forked_stage, recorded_batches
 
@@ -65,7 +66,10 @@ def replay(
         tempfile.TemporaryDirectory(prefix="headwater-replay-") as folder,
     ):
         prepared = prepare_job(spark, job)
-        return list(_run(prepared, stage_at(files, first, Path(folder) / "checkpoint"), wanted, on_batch))
+        try:
+            return list(_run(prepared, stage_at(files, first, Path(folder) / "checkpoint"), wanted, on_batch))
+        finally:
+            unload_state_stores(spark)  # their maintenance would write on into a folder that is gone
 
 
 def _whole_or_not_at_all(source: Source) -> Source:

@@ -1,0 +1,59 @@
+"""Several commands in one process of their own, so that they share a JVM; each has its own output and exit status."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from cli.running import Ran
+
+
+def run_all(folder: Path, *commands: list[str], stdin: str = "", timeout: float = 540) -> list[Ran]:
+    """Run the commands one after the other in a folder; those that ask get the same standard input."""
+    done = subprocess.run(
+        [sys.executable, __file__],
+        input=json.dumps([stdin, commands]),
+        capture_output=True,
+        text=True,
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])},
+        timeout=timeout,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return [Ran(**told) for told in json.loads(done.stdout)]
+
+
+def _one(stdin: str, arguments: list[str]) -> Ran:
+    """The JVM prints too, so the whole process's output is turned aside, not only Python's."""
+    from headwater.cli.main import main
+
+    sys.stdin = io.TextIOWrapper(io.BytesIO(stdin.encode()))
+    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as errors:
+        kept = os.dup(1), os.dup(2)
+        os.dup2(out.fileno(), 1)
+        os.dup2(errors.fileno(), 2)
+        sys.argv = ["headwater", *arguments]
+        status = 0
+        try:
+            main()
+        except SystemExit as ended:
+            status = ended.code if isinstance(ended.code, int) else 0
+        finally:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os.dup2(kept[0], 1)
+            os.dup2(kept[1], 2)
+        out.seek(0)
+        errors.seek(0)
+        return Ran(status, out.read(), errors.read())
+
+
+if __name__ == "__main__":
+    text, words = json.load(sys.stdin)
+    print(json.dumps([vars(_one(text, arguments)) for arguments in words]))
