@@ -13,7 +13,7 @@ import pytest
 
 from broker_support import Broker
 from cli.commands import running
-from headwater import Console, Job, Kafka
+from headwater import Console, Files, Job, Kafka, Rate
 from headwater.checkpoint.files import LocalFiles
 from headwater.core.errors import ChangeRefused, JobFailed, UsageProblem
 from headwater.spark import dead_letters
@@ -180,10 +180,16 @@ def test_places_that_cannot_keep_them(job: Job, uri: str, reason: str) -> None:
         check_services(replace(job, dead_letters=uri))
 
 
+def test_a_circle_is_refused(broker: Broker, job: Job, tmp_path: Path) -> None:
+    """A job does not get its own dead letters to read."""
+    with pytest.raises(UsageProblem, match="would read its own dead letters"):
+        check_services(replace(job, dead_letters=f"kafka://{broker.bootstrap}/{TOPIC}"))
+    with pytest.raises(UsageProblem, match="would read its own dead letters"):
+        check_services(replace(job, reads=Files(str(tmp_path)), dead_letters=f"files:{tmp_path}/../{tmp_path.name}"))
+
+
 def test_a_table_of_something_else_and_a_source_without_positions(headwater_spark, job: Job, tmp_path: Path) -> None:
     """A table with other columns, and a source whose records cannot be found again, are refused at the start."""
-    from headwater import Rate
-
     headwater_spark.createDataFrame([(1,)], "n INT").write.saveAsTable("not_letters")
     files = LocalFiles(tmp_path)
     with pytest.raises(UsageProblem, match="no table of dropped records"):
@@ -228,7 +234,7 @@ def test_killed_between_the_batch_and_its_letters(headwater_spark, broker: Broke
 
 
 KILLED = '''
-from headwater import Console, Job, Kafka
+from headwater import Console, Files, Job, Kafka, Rate
 from pyspark.sql import functions as F
 
 def windows(visits):

@@ -41,7 +41,7 @@ def parameter(name: str) -> Any:
     return pytest.param(name, marks=[pytest.mark.slow] if name in LIKE_ANOTHER else [])
 
 
-@pytest.mark.parametrize("name", map(parameter, [*sorted(gallery_names()), *FORMS]))
+@pytest.mark.parametrize("name", [parameter(name) for name in [*sorted(gallery_names()), *FORMS]])
 def test_replay(headwater_spark, tmp_path: Path, name: str) -> None:
     """From the state that its first batch had, a job gives the recorded rows, although its source has more by now."""
     job = load_job(name.partition("/")[0])

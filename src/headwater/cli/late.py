@@ -48,10 +48,12 @@ def late(
     wanted = _wanted(history, batch, as_recorded=not (job or source or settings or conf))
 
     from headwater.spark.dropped import DroppedRecords
-    from headwater.spark.letter_box import LetterBox, dead_letter_sink, query_id_of
+    from headwater.spark.failures import explained
+    from headwater.spark.letter_box import LetterBox, query_id_of
+    from headwater.spark.preflight import check_letters
     from headwater.spark.session import start_session, stop_session
 
-    kept_in = dead_letter_sink(to) if to else None
+    kept_in = check_letters(chosen, to) if to else None
     if not wanted:
         _answer([], to, None, summary=summary, as_json=as_json)
         return
@@ -70,7 +72,8 @@ def late(
             line.show(f"reading batch {number} again")
             records += [record.as_dict() for record in finder.of(number)]
         if kept_in is not None:
-            LetterBox(spark, kept_in, chosen.name, query_id_of(files)).save(records)
+            with explained("the records cannot be saved"):
+                LetterBox(spark, kept_in, chosen.name, query_id_of(files)).save(records)
     finally:
         line.clear()
         stop_session(spark)

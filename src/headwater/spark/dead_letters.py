@@ -23,7 +23,7 @@ from headwater.core.errors import ChangeRefused, CheckpointUnreadable, Headwater
 from headwater.jobs.job import Job
 from headwater.spark.dropped import DroppedRecords
 from headwater.spark.failures import root_cause
-from headwater.spark.letter_box import LetterBox, LetterSink, dead_letter_sink, query_id_of
+from headwater.spark.letter_box import LetterBox, LetterSink, dead_letter_sink, query_id_of, refuse_circle
 from headwater.spark.progress import BatchProgress
 
 MARK = f"{OURS}/dead_letters.json"
@@ -65,6 +65,7 @@ class DeadLetters:
         tell: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._spark, self._job, self._files, self._sink, self._tell = spark, job, files, sink, tell
+        refuse_circle(job, sink)
         LetterBox(spark, sink, job.name).prepare()
         self._finder = DroppedRecords(spark, job, History(files))
         self._changed = threading.Condition()

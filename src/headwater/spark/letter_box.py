@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypeAlias
 
 from pyspark.sql import SparkSession
@@ -19,7 +20,8 @@ from headwater.checkpoint.layout import METADATA
 from headwater.checkpoint.query_metadata import parse_query_metadata
 from headwater.core.errors import CheckpointUnreadable, UsageProblem
 from headwater.jobs.endpoints import Console, Files, Kafka, Sink, Table
-from headwater.jobs.uris import sink_from_uri
+from headwater.jobs.job import Job
+from headwater.jobs.uris import sink_from_uri, uri_of
 from headwater.spark.tables import prepare_table
 
 LetterSink: TypeAlias = Kafka | Files | Table
@@ -61,6 +63,26 @@ def dead_letter_sink(uri: str) -> LetterSink:
             remedy="kafka://HOST:PORT/TOPIC, files:DIR or table:NAME",
         )
     return sink
+
+
+def refuse_circle(job: Job, sink: LetterSink) -> None:
+    """Records that a job drops must not come back to it: they would be dropped again, and again."""
+    same = (
+        isinstance(sink, Kafka)
+        and isinstance(job.reads, Kafka)
+        and sink.topic in {job.reads.topic, *job.reads.options.get("subscribe", "").split(",")}
+    ) or (isinstance(sink, Files) and isinstance(job.reads, Files) and _place(sink) == _place(job.reads))
+    if same:
+        raise UsageProblem(
+            "bad-option",
+            f"{job.name} would read its own dead letters, and drop them again",
+            evidence={"reads and keeps them in": uri_of(sink)},
+            remedy="name another topic or folder for --dead-letters",
+        )
+
+
+def _place(files: Files) -> str:
+    return files.path if "://" in files.path else str(Path(files.path.removeprefix("file:")).resolve())
 
 
 def query_id_of(files: CheckpointFiles) -> str:

@@ -13,7 +13,7 @@ from headwater.core.errors import JobRefused, ServiceUnreachable
 from headwater.jobs.endpoints import Files, Kafka, Postgres
 from headwater.jobs.job import Job
 from headwater.spark import postgres
-from headwater.spark.letter_box import dead_letter_sink
+from headwater.spark.letter_box import LetterSink, dead_letter_sink, refuse_circle
 
 PATIENCE_SECONDS = 5.0
 SILENT = logging.getLogger("headwater.kafka")
@@ -35,9 +35,16 @@ def check_services(job: Job, master: str = "local[*]") -> None:
         case Postgres():
             postgres.connect(job.writes).close()
     if job.dead_letters is not None:
-        letters = dead_letter_sink(job.dead_letters)
-        if isinstance(letters, Kafka):
-            _check_topic_to_write(letters)
+        check_letters(job, job.dead_letters)
+
+
+def check_letters(job: Job, uri: str) -> LetterSink:
+    """Where dropped records of a job are to go, if they can."""
+    sink = dead_letter_sink(uri)
+    refuse_circle(job, sink)
+    if isinstance(sink, Kafka):
+        _check_topic_to_write(sink)
+    return sink
 
 
 def _check_master(master: str) -> None:
