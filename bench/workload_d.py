@@ -96,13 +96,9 @@ def _state_looks(checkpoint: Path, keys: int, folder: Path) -> list[Contender]:
 
 
 def _scenario_look() -> Contender:
-    file = str(Path(__file__).with_name("scenario_speed.py"))
-    return Contender(
-        "scenario",
-        "three scenarios of 40 feeds each, Spark's start included",
-        "headwater",
-        lambda _: Command([sys.executable, file]),
-    )
+    command = Command([sys.executable, str(Path(__file__).with_name("scenario_speed.py"))])
+    name = "three scenarios of 40 feeds each, Spark's start included"
+    return Contender("scenario", name, "headwater", lambda _: command)
 
 
 def _rows(measured: measure.Measured, output: Path, slug: str, folder: Path) -> int | None:
