@@ -15,11 +15,9 @@ from bench.oracle import judge_pairs
 from bench.purchases import USERS, purchases_topic, totals
 from bench.spark_times import stream_times
 from bench.workload_a import headwater, spark_jars
-from headwater.jobs.loading import load_job
 
 LIMIT_SECONDS = 900.0
 BATCHES = 5
-NATIVE = f"{Path(__file__).parent / 'jobs' / 'native_totals.py'}:NATIVE_TOTALS"
 
 
 def _documented(arena: Arena, form: str, settings: str) -> Command:
@@ -28,61 +26,43 @@ def _documented(arena: Arena, form: str, settings: str) -> Command:
     return program("custom_state.py", *kafka, "--checkpoint", str(arena.checkpoint), *how)
 
 
-def _job(arena: Arena, job: str, *more: str) -> Command:
+def _job(arena: Arena, *more: str) -> Command:
     source = f"&maxOffsetsPerTrigger={_batch_records(arena)}"
     # Without a key the rows of a user would go to both partitions, and nobody could tell which came last.
-    return headwater(arena, "--trigger", "available-now", *more, source=source, sink="?key=user", job=job)
+    return headwater(arena, "--trigger", "available-now", *more, source=source, sink="?key=user", job="running-totals")
 
 
 def _batch_records(arena: Arena) -> str:
     return str(-(-arena.records // BATCHES))
 
 
-def contenders() -> list[Contender]:
-    """Headwater's job in each of its forms, if it has several, beside Spark's own ways."""
-    found = [
-        Contender("headwater", "Headwater, running-totals", "custom", lambda arena: _job(arena, "running-totals")),
-        Contender(
-            "native", "native aggregation, Headwater's settings", "aggregation", lambda arena: _job(arena, NATIVE)
-        ),
-        Contender(
-            "documented",
-            "transformWithState as documented, Headwater's settings",
-            "custom",
-            lambda arena: _documented(arena, "rows", "headwater"),
-        ),
-        Contender(
-            "documented-pandas",
-            "transformWithStateInPandas as documented, Headwater's settings",
-            "custom",
-            lambda arena: _documented(arena, "pandas", "headwater"),
-        ),
-        Contender(
-            "documented-defaults",
-            "transformWithState as documented, Spark's settings",
-            "custom",
-            lambda arena: _documented(arena, "rows", "spark"),
-        ),
-    ]
-    for form in _other_forms():
-        found.append(
-            Contender(
-                f"headwater-{form}",
-                f"Headwater, running-totals, form={form}",
-                "custom",
-                lambda arena, form=form: _job(arena, "running-totals", "--set", f"form={form}"),
-            )
-        )
-    return found
-
-
-def _other_forms() -> list[str]:
-    """Forms of the job that can be chosen with ``--set form=…``, but for the default."""
-    import headwater.jobs.gallery.running_totals as gallery
-
-    forms = getattr(gallery, "FORMS", ())
-    default = load_job("running-totals").parameters.get("form") if forms else None
-    return [form for form in forms if form != default]
+CONTENDERS = (
+    Contender("headwater", "Headwater, running-totals", "custom", lambda arena: _job(arena)),
+    Contender(
+        "headwater-built-in",
+        "Headwater, running-totals, form=built_in (native aggregation)",
+        "aggregation",
+        lambda arena: _job(arena, "--set", "form=built_in"),
+    ),
+    Contender(
+        "documented",
+        "transformWithState as documented, Headwater's settings",
+        "custom",
+        lambda arena: _documented(arena, "rows", "headwater"),
+    ),
+    Contender(
+        "documented-pandas",
+        "transformWithStateInPandas as documented, Headwater's settings",
+        "custom",
+        lambda arena: _documented(arena, "pandas", "headwater"),
+    ),
+    Contender(
+        "documented-defaults",
+        "transformWithState as documented, Spark's settings",
+        "custom",
+        lambda arena: _documented(arena, "rows", "spark"),
+    ),
+)
 
 
 def run(bootstrap: str, work: Path, *, purchases: int, rounds: int, only: list[str]) -> dict[str, Any]:
@@ -114,7 +94,7 @@ def run(bootstrap: str, work: Path, *, purchases: int, rounds: int, only: list[s
             with contextlib.suppress(OSError):
                 shutil.rmtree(arena.folder)
 
-    rows = take_turns(chosen(contenders(), only), rounds, run_once)
+    rows = take_turns(chosen(CONTENDERS, only), rounds, run_once)
     return {"purchases": purchases, "users": USERS, "batches": BATCHES, "contenders": rows}
 
 
