@@ -37,7 +37,7 @@ def _batch_records(arena: Arena) -> str:
 
 
 CONTENDERS = (
-    Contender("headwater", "Headwater, running-totals", "custom", lambda arena: _job(arena)),
+    Contender("headwater", "Headwater, running-totals", "custom", _job),
     Contender(
         "headwater-built-in",
         "Headwater, running-totals, form=built_in (native aggregation)",
