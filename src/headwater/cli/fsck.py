@@ -118,7 +118,7 @@ def _sink(files: Files, given: str | None) -> Files | None:
     from headwater.checkpoint.files import open_files
     from headwater.checkpoint.job_record import FILES, folder_of, read_job_record
     from headwater.core.errors import UsageProblem
-    from headwater.core.uris import redact
+    from headwater.core.secrets import redact
 
     if given is None:
         recorded = read_job_record(files).sink_folder

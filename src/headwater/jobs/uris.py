@@ -6,7 +6,8 @@ from dataclasses import replace
 from urllib.parse import quote
 
 from headwater.core.errors import UsageProblem
-from headwater.core.uris import FORMS, Uri, parse_uri, redact
+from headwater.core.secrets import redact
+from headwater.core.uris import FORMS, Uri, parse_uri
 from headwater.jobs.endpoints import (
     Console,
     Files,
