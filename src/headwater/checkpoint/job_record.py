@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, unquote
 
-from headwater.checkpoint.files import Files
+from headwater.checkpoint.files import Files, open_files
 from headwater.checkpoint.layout import JOB_FILE
 from headwater.checkpoint.logtext import json_object
 from headwater.core.errors import CheckpointUnreadable
@@ -51,6 +52,17 @@ class JobRecord:
     def sink_folder(self) -> str | None:
         """Where a file sink, or a table's, writes."""
         return folder_of(self.sink) if self.sink and self.sink.startswith(FILES) else self.table_folder
+
+
+def sink_of(files: Files, given: str | None = None) -> Files | None:
+    """The folder of the checkpoint's file sink: as given, or as ``headwater run`` wrote it down."""
+    if given is None:
+        folder = read_job_record(files).sink_folder
+    else:
+        folder = folder_of(given) if given.startswith(FILES) or ":" not in given else None
+    if folder is None:
+        return None
+    return open_files(folder if "://" in folder else str(Path(folder.removeprefix("file:")).absolute()))
 
 
 def folder_of(uri: str) -> str:

@@ -1,32 +1,13 @@
-"""What the changing verbs share: finding the sink, asking before anything moves, showing progress."""
+"""What the changing verbs share: asking before anything moves, showing progress."""
 
 from __future__ import annotations
 
 import sys
-from pathlib import Path
-from typing import TYPE_CHECKING
 
 import typer
 
 from headwater.cli.output import LivingLine, note
 from headwater.core.errors import UsageProblem
-
-if TYPE_CHECKING:
-    from headwater.checkpoint.files import Files
-
-
-def sink_of(files: Files, given: str | None) -> Files | None:
-    """The folder of the checkpoint's file sink: as given, or as ``headwater run`` wrote it down."""
-    from headwater.checkpoint.files import open_files
-    from headwater.checkpoint.job_record import FILES, folder_of, read_job_record
-
-    if given is None:
-        folder = read_job_record(files).sink_folder
-    else:
-        folder = folder_of(given) if given.startswith(FILES) or ":" not in given else None
-    if folder is None:
-        return None
-    return open_files(folder if "://" in folder else str(Path(folder.removeprefix("file:")).absolute()))
 
 
 def confirmed(question: str, *, yes: bool) -> bool:

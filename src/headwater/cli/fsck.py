@@ -115,21 +115,17 @@ def _set_aside(files: Files, found: list[Finding], *, yes: bool, as_json: bool) 
 
 
 def _sink(files: Files, given: str | None) -> Files | None:
-    from headwater.checkpoint.files import open_files
-    from headwater.checkpoint.job_record import FILES, folder_of, read_job_record
+    from headwater.checkpoint.job_record import FILES, sink_of
     from headwater.core.errors import UsageProblem
     from headwater.core.secrets import redact
 
-    if given is None:
-        recorded = read_job_record(files).sink_folder
-        return open_files(recorded) if recorded else None
-    if not given.startswith(FILES):
+    if given is not None and not given.startswith(FILES):
         raise UsageProblem(
             "not-a-file-sink",
             f"only a file sink leaves something to check, and {redact(given)!r} is none",
             remedy="headwater fsck CKPT --sink files:DIR",
         )
-    return open_files(folder_of(given))
+    return sink_of(files, given)
 
 
 def _line(finding: Finding) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from headwater.cli.app import CHANGE, app
-from headwater.cli.changing import StepProgress, confirmed, sink_of
+from headwater.cli.changing import StepProgress, confirmed
 from headwater.cli.names import CheckpointName
 from headwater.cli.output import json_line, note, say
 from headwater.core.errors import UsageProblem
@@ -93,6 +93,7 @@ def _last_kept(files: Files, to: str | None, redo: int | None, to_time: str | No
 
 
 def _plan(files: Files, to: int | None, *, replan: bool, sink: str | None, source: str | None) -> RewindPlan:
+    from headwater.checkpoint.job_record import sink_of
     from headwater.timemachine.kafka_offsets import earliest_offsets
     from headwater.timemachine.rewind import plan_rewind
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from headwater.checkpoint.files import Files, open_files
-from headwater.checkpoint.job_record import read_job_record
+from headwater.checkpoint.job_record import sink_of
 from headwater.checkpoint.lease import refuse_if_held
 from headwater.timemachine.executor import refuse_if_pending
 from headwater.timemachine.kafka_offsets import earliest_offsets
@@ -22,7 +22,7 @@ class Rewinding:
     def __init__(self, files: Files, to: int) -> None:
         refuse_if_held(files, f"cannot rewind to batch {to}")
         refuse_if_pending(files)
-        self.plan: RewindPlan = plan_rewind(files, to=to, sink=_sink(files), ask_kafka=earliest_offsets)
+        self.plan: RewindPlan = plan_rewind(files, to=to, sink=sink_of(files), ask_kafka=earliest_offsets)
         refuse_if_input_gone(self.plan)
         self.words = f"rewind to {to}"
         self.title = f"Rewind to batch {to}"
@@ -40,7 +40,7 @@ class Undoing:
         refuse_if_held(files, "cannot undo")
         refuse_if_pending(files)
         recorded = find_undo(files).change.sink
-        self.plan: UndoPlan = plan_undo(files, sink=open_files(recorded) if recorded else _sink(files))
+        self.plan: UndoPlan = plan_undo(files, sink=open_files(recorded) if recorded else sink_of(files))
         self.words = "undo"
         self.title = f"Undo the last {self.plan.undoes.change.verb}"
         self.lines = undo_lines(self.plan)
@@ -48,8 +48,3 @@ class Undoing:
     def apply(self, progress: Progress) -> str:
         self.plan.apply(progress=progress)
         return "Done: the checkpoint is as it was before."
-
-
-def _sink(files: Files) -> Files | None:
-    folder = read_job_record(files).sink_folder
-    return open_files(folder) if folder else None
