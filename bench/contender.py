@@ -63,7 +63,11 @@ def chosen(contenders: Sequence[Contender], only: Sequence[str]) -> list[Contend
 
 
 def take_turns(
-    contenders: Sequence[Contender], rounds: int, run_once: Callable[[Contender, int], dict[str, Any]]
+    contenders: Sequence[Contender],
+    rounds: int,
+    run_once: Callable[[Contender, int], dict[str, Any]],
+    *,
+    back_and_forth: bool = True,
 ) -> list[dict[str, Any]]:
     """Every contender once in each round, every second round in the opposite order, so that a slow minute hits all alike.
 
@@ -74,7 +78,7 @@ def take_turns(
         for one in contenders
     }
     for number in range(rounds):
-        for one in contenders if number % 2 == 0 else list(reversed(contenders)):
+        for one in reversed(contenders) if back_and_forth and number % 2 else contenders:
             row = rows[one.slug]
             if row["error"]:
                 continue

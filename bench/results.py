@@ -40,8 +40,13 @@ def save_report(tables: dict[str, str], plots: dict[str, dict[str, str]]) -> Non
         links = []
         for file, picture in plots[name].items():
             (PICTURES / f"bench-{file}.svg").write_text(picture)
-            links.append(f"![{file}](images/bench-{file}.svg)")
+            links.append(f"![{_title(picture)}](images/bench-{file}.svg)")
         shown = "\n\n".join([table, *links])
         pattern = re.compile(rf"(<!-- bench {name} -->\n).*?(<!-- end {name} -->)", re.DOTALL)
         page = pattern.sub(lambda found, shown=shown: f"{found[1]}\n{shown}\n\n{found[2]}", page)
     PAGE.write_text(page)
+
+
+def _title(picture: str) -> str:
+    found = re.search(r"<title>(.*?)</title>", picture)
+    return found[1] if found else "plot"

@@ -6,6 +6,8 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
+WORDS = {"correct", "state after a crash", "grows with", "same number of rows", "seconds at each size (median)"}
+
 
 def values(row: dict[str, Any], name: str) -> list[float]:
     return [run[name] for run in row["runs"] if run.get(name) is not None]
@@ -44,8 +46,9 @@ def verdict(row: dict[str, Any]) -> str:
 
 
 def markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table whose first column is text and the others numbers."""
-    lines = [f"| {' | '.join(head)} |", f"|---|{'---:|' * (len(head) - 1)}"]
+    """A table: numbers to the right, words to the left."""
+    sides = ["---" if number == 0 or name in WORDS else "---:" for number, name in enumerate(head)]
+    lines = [f"| {' | '.join(head)} |", f"|{'|'.join(sides)}|"]
     return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows)])
 
 

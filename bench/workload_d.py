@@ -45,7 +45,9 @@ def run(work: Path, *, keys: Sequence[int], rounds: int, only: list[str]) -> dic
             **{name: value for name, value in measured.said.items() if name == "batches_per_second"},
         }
 
-    return {"batches": BATCHES, "keys": list(keys), "contenders": take_turns(chosen(looks, only), rounds, run_once)}
+    # Always in the same order: an undo is the undo of the rewind before it.
+    rows = take_turns(chosen(looks, only), rounds, run_once, back_and_forth=False)
+    return {"batches": BATCHES, "keys": list(keys), "contenders": rows}
 
 
 def _headwater(slug: str, name: str, *words: str) -> Contender:
