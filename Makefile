@@ -25,7 +25,7 @@ test: install  ## every check and test
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check --quiet .
 	@$(BIN)/mypy
-	@$(BIN)/python -m pytest
+	@$(BIN)/python -m pytest -n 2 --dist loadfile
 
 demo: install  ## a broker, a generator and the main job, until Ctrl-C
 	@$(BIN)/headwater demo
