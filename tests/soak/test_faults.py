@@ -89,11 +89,10 @@ def test_a_rewind_on_a_full_disk(tmp_path: Path) -> None:
             assert headwater("run", *words, cwd=tmp_path, timeout=1200).returncode == 0
             put(tmp_path / "in", number)
         before = counts_in_state(place / "checkpoint")
-        with (place / "ballast").open("wb") as ballast:
+        with (place / "ballast").open("wb", buffering=0) as ballast:
             while True:
                 try:
                     ballast.write(bytes(4096))
-                    ballast.flush()
                 except OSError:
                     break
         full = headwater("rewind", place / "checkpoint", "--to", "0", "--yes")

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import threading
 import time
+from pathlib import Path
 
 import pytest
 
-from headwater.checkpoint.files import MemoryFiles
-from headwater.checkpoint.lease import RECORD, STALE_AFTER_MS, Lease
+from headwater.checkpoint.files import LocalFiles, MemoryFiles
+from headwater.checkpoint.lease import LOCK, RECORD, STALE_AFTER_MS, Lease, held_by_us
 from headwater.core.errors import CheckpointBusy
 from headwater.spark import lease
 from headwater.spark.lease import check_free, running_on
@@ -50,3 +52,19 @@ def test_a_dead_process_of_this_machine_is_not_in_the_way(monkeypatch: pytest.Mo
     files = MemoryFiles()
     record(files, pid=gone.pid, host=Lease.of_this_process("me").host)
     check_free(files, "mine")
+
+
+def test_a_lock_that_dies_with_its_holder(tmp_path: Path) -> None:
+    """A change waits for the lock of a job that was just killed: its threads take a moment to end."""
+    code = "import fcntl, sys; held = open(sys.argv[1], 'a+b'); fcntl.lockf(held, fcntl.LOCK_EX); print(flush=True); input()"
+    files = LocalFiles(tmp_path)
+    files.write(LOCK, b"")
+    with subprocess.Popen([sys.executable, "-c", ""]) as gone:
+        gone.wait()
+    files.write(RECORD, Lease("job", gone.pid, Lease.of_this_process("me").host, 0, 0).to_bytes())
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, "-c", code, str(tmp_path / LOCK)], **pipes) as dying:  # type: ignore[call-overload]
+        dying.stdout.readline()
+        threading.Timer(0.3, dying.stdin.close).start()
+        with held_by_us(files, "headwater rewind", "cannot rewind"):
+            assert json.loads(files.read(RECORD))["holder"] == "headwater rewind"

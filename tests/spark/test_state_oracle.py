@@ -20,9 +20,10 @@ def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
     return Command(monkeypatch, capsys)
 
 
-def test_both_engines_agree(command: Command, corpus: Corpus) -> None:
-    """Spark's reader, asked through the command line, prints the very lines that ours does."""
-    path = corpus("session-hdfs").path
+@pytest.mark.parametrize("name", ["session-hdfs", "aggregation-format2"])
+def test_both_engines_agree(command: Command, corpus: Corpus, name: str) -> None:
+    """Spark's reader, asked through the command line, prints the very lines that ours does, in either format."""
+    path = corpus(name).path
     ours = command("state", path, "--json", "--engine", "native")
     spark = command("state", path, "--json", "--engine", "spark")
     assert spark.status == 0, spark.err

@@ -26,6 +26,7 @@ LOCK = "_headwater/lease.lock"
 RECORD = "_headwater/lease.json"
 HEARTBEAT_MS = 5_000
 STALE_AFTER_MS = 30_000
+GRACE_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,7 @@ def live_lease(files: Files) -> Lease | None:
 
 def refuse_if_held(files: Files, wish: str) -> None:
     """Raise ``CheckpointBusy`` when somebody works on the checkpoint; ``wish`` is what was going to be done."""
-    lease = live_lease(files)
+    lease = _lease_of_the_living(files)
     if lease is None:
         return
     raise CheckpointBusy(
@@ -72,6 +73,31 @@ def refuse_if_held(files: Files, wish: str) -> None:
         },
         remedy=f"kill {lease.pid}   (it ends the batch in hand), then try again",
     )
+
+
+def is_alive(lease: Lease) -> bool:
+    """Whether the holder's process runs, as far as can be seen from here."""
+    if lease.host != socket.gethostname():
+        return True
+    try:
+        os.kill(lease.pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def _lease_of_the_living(files: Files) -> Lease | None:
+    """A holder that was just killed takes a moment to let go of its lock; its record on an object store stays behind."""
+    deadline = time.monotonic() + GRACE_SECONDS
+    lease = live_lease(files)
+    while lease and not is_alive(lease) and time.monotonic() < deadline:
+        if not isinstance(files, LocalFiles):
+            return None
+        time.sleep(0.05)
+        lease = live_lease(files)
+    return lease
 
 
 @contextmanager

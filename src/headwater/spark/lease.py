@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import socket
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -12,7 +10,7 @@ from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 from headwater.checkpoint.files import Files, LocalFiles
-from headwater.checkpoint.lease import LOCK, RECORD, Lease, kept_alive, live_lease, refuse_if_held
+from headwater.checkpoint.lease import LOCK, RECORD, Lease, is_alive, kept_alive, live_lease, refuse_if_held
 from headwater.core.errors import CheckpointBusy
 
 GONE = (Py4JError, OSError)
@@ -52,24 +50,12 @@ def check_free(files: Files, job: str) -> None:
     locked = isinstance(files, LocalFiles)
     deadline = time.monotonic() + (LOCK_GRACE_SECONDS if locked else RECORD_GRACE_SECONDS)
     lease = live_lease(files)
-    while lease and not _is_alive(lease) and time.monotonic() < deadline:
+    while lease and not is_alive(lease) and time.monotonic() < deadline:
         time.sleep(0.1)
         lease = live_lease(files)
-    if lease and (locked or _is_alive(lease)):
+    if lease and (locked or is_alive(lease)):
         refuse_if_held(files, _wish(job))
 
 
 def _wish(job: str) -> str:
     return f"cannot run {job}"
-
-
-def _is_alive(lease: Lease) -> bool:
-    if lease.host != socket.gethostname():
-        return True
-    try:
-        os.kill(lease.pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True

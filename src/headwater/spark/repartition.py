@@ -14,6 +14,7 @@ from headwater.checkpoint.history import History
 from headwater.checkpoint.lease import held_by_us
 from headwater.core.errors import ChangeRefused
 from headwater.spark.failures import condition_of, root_cause
+from headwater.spark.state_format import go_on_in_its_format
 from headwater.timemachine.adopt import plan_adoption
 from headwater.timemachine.carry_out import carry_out
 from headwater.timemachine.change import SCRATCH
@@ -56,6 +57,7 @@ def check_repartition(files: LocalFiles, partitions: int) -> int:
 def repartition(spark: SparkSession, files: LocalFiles, partitions: int) -> Entry:
     """Work on a scratch fork inside the checkpoint, then take the result over in one change."""
     before = check_repartition(files, partitions)
+    go_on_in_its_format(spark, files)
     last = History(files).last_committed
     scratch = files.path_of(f"{SCRATCH}/repartition")
     with held_by_us(files, "headwater repartition", "cannot repartition"):

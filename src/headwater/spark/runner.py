@@ -29,6 +29,7 @@ from headwater.spark.ownership import Run, check_ownership, record_of
 from headwater.spark.prepared import prepare_job
 from headwater.spark.progress import BatchProgress, ProgressListener
 from headwater.spark.recording import record_of_batch
+from headwater.spark.state_format import go_on_in_its_format
 from headwater.spark.tables import table_folder
 from headwater.timemachine.journal import read_entries
 
@@ -63,6 +64,7 @@ def run_job(
     files = _files_at(spark, run.checkpoint)
     with running_on(spark, files, job.name):
         check_ownership(files, run)
+        go_on_in_its_format(spark, files)
         if isinstance(job.writes, Postgres):
             postgres.prepare(job.writes, prepared.schema)
         generation = max((entry.number for entry in read_entries(files)), default=0)
