@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
 import shutil
 import sys
 import tempfile
 import time
 import traceback
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -47,11 +49,11 @@ def main() -> int:
 
 def _tell_stories(chosen: argparse.Namespace, services: Services) -> int:
     deadline = time.monotonic() + chosen.minutes * 60
-    seed = chosen.seed if chosen.seed is not None else _first_seed(chosen.ledger)
+    seeds = iter([chosen.seed]) if chosen.seed is not None else _seeds(chosen.ledger)
     told, failed = 0, 0
     tally: dict[str, int] = {}
     began = time.monotonic()
-    while True:
+    for seed in seeds:
         line: dict[str, Any] = _tell(seed, services, verbose=chosen.verbose or chosen.seed is not None)
         told += 1
         failed += int(line["outcome"] != "good")
@@ -59,9 +61,8 @@ def _tell_stories(chosen: argparse.Namespace, services: Services) -> int:
             tally[name] = tally.get(name, 0) + count
         if chosen.ledger:
             ledger.add(line)
-        if chosen.seed is not None or told == chosen.stories or time.monotonic() > deadline:
+        if told == chosen.stories or time.monotonic() > deadline:
             break
-        seed += 1
     print(
         f"soak: {told} stories, {failed} failed; {tally.get('records', 0)} records, {tally.get('batches', 0)} batches, "
         f"{tally.get('kills', 0)} kills, {tally.get('rewinds', 0)} rewinds, {time.monotonic() - began:.0f} seconds"
@@ -69,8 +70,8 @@ def _tell_stories(chosen: argparse.Namespace, services: Services) -> int:
     return failed
 
 
-def _first_seed(from_ledger: bool) -> int:
-    return ledger.next_seed(ledger.read()) if from_ledger else int(time.time())
+def _seeds(from_ledger: bool) -> Iterator[int]:
+    return ledger.seeds(ledger.read()) if from_ledger else itertools.count(int(time.time()))
 
 
 def _tell(seed: int, services: Services, *, verbose: bool) -> dict[str, Any]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import subprocess
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -37,14 +38,16 @@ def read(file: Path = FILE) -> list[dict[str, Any]]:
     return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines() if line]
 
 
-def next_seed(lines: Iterable[dict[str, Any]]) -> int:
-    """The ledger goes on where it was."""
-    return max((line["seed"] for line in lines), default=0) + 1
+def seeds(lines: Iterable[dict[str, Any]]) -> Iterator[int]:
+    """What failed and was not told to a good end since comes first; then the ledger goes on where it was."""
+    latest = {line["seed"]: line["outcome"] for line in lines}
+    yield from (seed for seed, outcome in latest.items() if outcome != "good")
+    yield from itertools.count(max(latest, default=0) + 1)
 
 
 def figures(lines: list[dict[str, Any]]) -> str:
     """The table of docs/reliability.md."""
-    good = [line for line in lines if line["outcome"] == "good"]
+    good = list({line["seed"]: line for line in lines if line["outcome"] == "good"}.values())
     sums: Counter[str] = Counter()
     refused: Counter[str] = Counter()
     for line in good:

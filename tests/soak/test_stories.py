@@ -96,14 +96,14 @@ def test_places_of_a_batch() -> None:
 
 
 def test_the_ledger_adds_up(tmp_path: Path) -> None:
-    """Only good stories count, the figures go between their marks, and the next seed follows the last."""
+    """Only good stories count, the figures go between their marks, what failed is told again, and then the next seed follows the last."""
     file, page = tmp_path / "ledger.jsonl", tmp_path / "page.md"
     line = {"seed": 4, "actions": 15, "tally": {"kills": 2}, "refused": {}, "seconds": 3.0, "outcome": "good"}
     ledger.add(line, file)
     ledger.add({**line, "seed": 5, "outcome": "Wrong: x"}, file)
     page.write_text(f"above\n{ledger.BEGIN}\nprevious\n{ledger.END}\nbelow\n")
     ledger.write_report(file, page)
-    assert ledger.next_seed(ledger.read(file)) == 6
+    assert [seed for seed, _ in zip(ledger.seeds(ledger.read(file)), range(3), strict=False)] == [5, 6, 7]
     text = page.read_text()
     assert text.startswith("above\n") and text.endswith("\nbelow\n")
     assert "previous" not in text
