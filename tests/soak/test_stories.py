@@ -96,7 +96,7 @@ def test_places_of_a_batch() -> None:
 
 
 def test_the_ledger_adds_up(tmp_path: Path) -> None:
-    """Only good stories count, the figures go between their marks, what failed is told again, and then the next seed follows the last."""
+    """Only good stories count, the figures go between their marks, and what failed is told again before anything new."""
     file, page = tmp_path / "ledger.jsonl", tmp_path / "page.md"
     line = {"seed": 4, "actions": 15, "tally": {"kills": 2}, "refused": {}, "seconds": 3.0, "outcome": "good"}
     ledger.add(line, file)
