@@ -148,6 +148,8 @@ def in_process(*arguments: object) -> Told:
         status = ended.code if isinstance(ended.code, int) else 1 if ended.code else 0
     finally:
         sys.argv = before
+    if status == 130:  # Ctrl-C is meant for us
+        raise KeyboardInterrupt
     return Told(status, out.getvalue(), err.getvalue())
 
 
