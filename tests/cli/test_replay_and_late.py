@@ -52,7 +52,6 @@ REPLAY = ["replay", "jobs.py:WINDOWS", "windows", "--batch", "2..3"]
 ASKED = {
     "replay": [*REPLAY, "--json"],
     "twice": [*REPLAY, "--against", "jobs.py:TWICE"],
-    "other state": [*REPLAY, "--against", "jobs.py:USERS"],
     "no batch": [*REPLAY, "--batch", "77"],
     "bad range": [*REPLAY, "--batch", "4..2"],
     "late": ["late", "windows", "--json"],
@@ -63,6 +62,7 @@ ASKED_AS_WELL = {
     "replay": REPLAY,
     "same": [*REPLAY, "--against", "jobs.py:SAME"],
     "twice": [*REPLAY, "--against", "jobs.py:TWICE", "--json"],
+    "other state": [*REPLAY, "--against", "jobs.py:USERS"],
     "from nothing": [*REPLAY, "--against", "jobs.py:USERS", "--from-empty-state"],
     "late": ["late", "windows"],
     "nothing late": ["late", "windows", "--batch", "2", "--json"],
@@ -128,9 +128,10 @@ def test_against(answers: dict[str, Ran]) -> None:
     ]  # fmt: skip
 
 
-def test_another_state(answers: dict[str, Ran]) -> None:
+@pytest.mark.slow
+def test_another_state(more_answers: dict[str, Ran]) -> None:
     """State of another shape is refused with the remedy."""
-    refused = answers["other state"]
+    refused = more_answers["other state"]
     assert refused.status == 15
     assert refused.err.startswith("error[state-incompatible]: users cannot go on from this state")
     assert refused.err.rstrip().endswith(

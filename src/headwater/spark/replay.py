@@ -19,7 +19,6 @@ from headwater.spark.capture import Rows, capturing
 from headwater.spark.failures import condition_of, explained, failure, root_cause
 from headwater.spark.prepared import PreparedJob, prepare_job
 from headwater.spark.session import temporary_settings
-from headwater.spark.state_stores import unload_state_stores
 from headwater.timemachine.rebased import empty_stage
 from headwater.timemachine.recorded import Stage, forked_stage, recorded_batches
 
@@ -63,13 +62,11 @@ def replay(
     stage_at = empty_stage if from_empty_state else forked_stage
     with (
         temporary_settings(spark, {FORMAT: _format_of(files)}),
-        tempfile.TemporaryDirectory(prefix="headwater-replay-") as folder,
+        # Maintenance of state may still be at work in it.
+        tempfile.TemporaryDirectory(prefix="headwater-replay-", ignore_cleanup_errors=True) as folder,
     ):
         prepared = prepare_job(spark, job)
-        try:
-            return list(_run(prepared, stage_at(files, first, Path(folder) / "checkpoint"), wanted, on_batch))
-        finally:
-            unload_state_stores(spark)  # their maintenance would write on into a folder that is gone
+        return list(_run(prepared, stage_at(files, first, Path(folder) / "checkpoint"), wanted, on_batch))
 
 
 def _whole_or_not_at_all(source: Source) -> Source:
