@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 import socket
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from headwater.core.errors import ServiceUnreachable, UsageProblem
+from headwater.core.silence import SILENT
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, Producer
@@ -16,28 +16,23 @@ if TYPE_CHECKING:
 CONNECT_SECONDS = 2.0
 ANSWER_SECONDS = 4.0
 
-# librdkafka prints its own lines on standard error unless it is given somewhere else to put them.
-_silent = logging.getLogger("headwater.librdkafka")
-_silent.addHandler(logging.NullHandler())
-_silent.propagate = False
-
 
 def admin(bootstrap: str, settings: Mapping[str, object] | None = None) -> AdminClient:
     from confluent_kafka.admin import AdminClient  # noqa: PLC0415
 
-    return AdminClient(_settings(bootstrap, settings), logger=_silent)
+    return AdminClient(_settings(bootstrap, settings), logger=SILENT)
 
 
 def producer(bootstrap: str, settings: Mapping[str, object] | None = None) -> Producer:
     from confluent_kafka import Producer  # noqa: PLC0415
 
-    return Producer(_settings(bootstrap, settings), logger=_silent)
+    return Producer(_settings(bootstrap, settings), logger=SILENT)
 
 
 def consumer(bootstrap: str, settings: Mapping[str, object] | None = None) -> Consumer:
     from confluent_kafka import Consumer  # noqa: PLC0415
 
-    return Consumer(_settings(bootstrap, settings), logger=_silent)
+    return Consumer(_settings(bootstrap, settings), logger=SILENT)
 
 
 def cluster(client: AdminClient, bootstrap: str) -> ClusterMetadata:

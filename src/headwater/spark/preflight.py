@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import re
 import socket
 import time
@@ -10,15 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from headwater.core.errors import JobRefused, ServiceUnreachable
+from headwater.core.silence import SILENT
 from headwater.jobs.endpoints import Files, Kafka, Postgres
 from headwater.jobs.job import Job
 from headwater.spark import postgres
 from headwater.spark.letter_box import LetterSink, dead_letter_sink, refuse_circle
 
 PATIENCE_SECONDS = 5.0
-SILENT = logging.getLogger("headwater.kafka")
-SILENT.addHandler(logging.NullHandler())
-SILENT.propagate = False
 
 
 def check_services(job: Job, master: str = "local[*]") -> None:

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import logging
+from headwater.core.silence import SILENT
 
 PATIENCE_SECONDS = 3.0
-SILENT = logging.getLogger("headwater.kafka")
-SILENT.addHandler(logging.NullHandler())
-SILENT.propagate = False
 
 
 def earliest_offsets(servers: str, topics: list[str]) -> dict[str, dict[int, int]] | None:
