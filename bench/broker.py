@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 HEADWATER = str(Path(sys.executable).with_name("headwater"))
 PARTITIONS = 2
 FETCH = 20_000
+DELETION_SECONDS = 30.0
+ANSWER_SECONDS = 60.0
 QUIET = {"log_level": 4}
 
 
@@ -33,18 +37,28 @@ def local_broker(data: Path) -> Iterator[str]:
 
 
 def create_topic(bootstrap: str, name: str, partitions: int = PARTITIONS) -> None:
+    """An empty topic; one of the same name that is being deleted is waited for."""
     admin = AdminClient({"bootstrap.servers": bootstrap, **QUIET})
-    for made in admin.create_topics([NewTopic(name, partitions, 1)]).values():
-        made.result()
+    deadline = time.monotonic() + DELETION_SECONDS
+    while True:
+        try:
+            admin.create_topics([NewTopic(name, partitions, 1)])[name].result()
+        except KafkaException as refusal:
+            if refusal.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS or time.monotonic() > deadline:
+                raise
+            time.sleep(0.2)
+        else:
+            return
 
 
-def delete_topics(bootstrap: str, fragment: str) -> None:
-    """Every topic whose name holds the fragment: an engine's own repartition and changelog topics as well."""
+def delete_topics(bootstrap: str, prefix: str) -> None:
+    """Every topic whose name begins so: an engine's own repartition and changelog topics as well, wherever it puts the name."""
     admin = AdminClient({"bootstrap.servers": bootstrap, **QUIET})
-    names = [name for name in admin.list_topics(timeout=10).topics if fragment in name]
+    ours = re.compile(rf"(^|__){re.escape(prefix)}($|[-_])")
+    names = [name for name in admin.list_topics(timeout=ANSWER_SECONDS).topics if ours.search(name)]
     if names:
         for gone in admin.delete_topics(names).values():
-            with contextlib.suppress(Exception):
+            with contextlib.suppress(KafkaException):
                 gone.result()
 
 
@@ -52,7 +66,7 @@ def records_in(bootstrap: str, topic: str) -> int | None:
     """How many records a topic holds, or None if there is no such topic."""
     consumer = _consumer(bootstrap)
     try:
-        found = consumer.list_topics(timeout=10).topics.get(topic)
+        found = consumer.list_topics(timeout=ANSWER_SECONDS).topics.get(topic)
         if found is None:
             return None
         ends = [consumer.get_watermark_offsets(TopicPartition(topic, number)) for number in found.partitions]
@@ -82,7 +96,7 @@ def read_topic(bootstrap: str, topic: str) -> Iterator[tuple[int, int, bytes | N
     """Every record from the beginning to what is the end now: partition, offset, key, value."""
     consumer = _consumer(bootstrap)
     try:
-        partitions = consumer.list_topics(topic, timeout=10).topics[topic].partitions
+        partitions = consumer.list_topics(topic, timeout=ANSWER_SECONDS).topics[topic].partitions
         places = [TopicPartition(topic, number, OFFSET_BEGINNING) for number in partitions]
         # A transactional producer leaves marks that take offsets but are no records: go by position, not by count.
         left = {place.partition: consumer.get_watermark_offsets(place)[1] for place in places}

@@ -33,7 +33,7 @@ class Traffic:
         self._thread.join()
 
     def _send(self) -> None:
-        producer = Producer({"bootstrap.servers": self.bootstrap, "linger.ms": 0, "acks": "1"})
+        producer = Producer({"bootstrap.servers": self.bootstrap, "linger.ms": 0, "acks": "1", "log_level": 3})
         began, number = time.time(), 0
         while not self._stop.is_set():
             now = time.time()
@@ -76,7 +76,12 @@ class Reader:
 
     def _read(self) -> None:
         consumer = Consumer(
-            {"bootstrap.servers": self.bootstrap, "group.id": f"reader-{self.topic}", "fetch.wait.max.ms": 50}
+            {
+                "bootstrap.servers": self.bootstrap,
+                "group.id": f"reader-{self.topic}",
+                "fetch.wait.max.ms": 50,
+                "log_level": 3,
+            }
         )
         consumer.assign([TopicPartition(self.topic, number, OFFSET_BEGINNING) for number in range(self.partitions)])
         while not self._stop.is_set():
