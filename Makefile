@@ -33,8 +33,7 @@ demo: install  ## a broker, a generator and the main job, until Ctrl-C
 SOAK_MINUTES ?= 5
 soak: install  ## random stories of kills and rewinds for SOAK_MINUTES=5 (SEED=N tells one again), then the tests that take minutes
 	@scripts/test_packages.sh
-	@$(BIN)/python -m soak --minutes $(SOAK_MINUTES) $(if $(SEED),--seed $(SEED))
-	@$(BIN)/python -m pytest -m slow
+	@$(BIN)/python -m soak --tests --minutes $(SOAK_MINUTES) $(if $(SEED),--seed $(SEED))
 
 corpus: install  ## write the corpus of real checkpoints anew
 	@$(BIN)/python -m tests.corpus_maker

@@ -6,6 +6,7 @@ import argparse
 import itertools
 import os
 import shutil
+import subprocess
 import sys
 import tempfile
 import time
@@ -19,6 +20,8 @@ from soak.acting import Actor
 from soak.stage import Services, Stage
 from soak.story import as_dict, story
 
+ROOT = Path(__file__).parent.parent
+
 
 def main() -> int:
     words = argparse.ArgumentParser(prog="python -m soak", description=__doc__)
@@ -28,6 +31,7 @@ def main() -> int:
     words.add_argument("--keep", type=Path, help="a folder to work in; default: one in the temporary folder")
     words.add_argument("--ledger", action="store_true", help="write the stories down, and go on where the ledger ends")
     words.add_argument("--report", action="store_true", help="only write the ledger's figures into docs/reliability.md")
+    words.add_argument("--tests", action="store_true", help="then run the tests that take minutes (not with --seed)")
     words.add_argument("--verbose", action="store_true", help="print every action as it is carried out")
     chosen = words.parse_args()
     if chosen.report:
@@ -39,15 +43,20 @@ def main() -> int:
     os.chdir(folder)
     services = Services.in_folder(folder)
     try:
-        failed = _tell_stories(chosen, services)
+        failed, summary = _tell_stories(chosen, services)
     finally:
         services.close()
     if not failed and chosen.keep is None:
         shutil.rmtree(folder, ignore_errors=True)
+    if chosen.tests and chosen.seed is None:
+        tests = subprocess.run([sys.executable, "-m", "pytest", "-m", "slow"], cwd=ROOT, check=False).returncode
+        summary += "; slow tests passed" if tests == 0 else "; slow tests FAILED"
+        failed += tests
+    print(summary)
     return 1 if failed else 0
 
 
-def _tell_stories(chosen: argparse.Namespace, services: Services) -> int:
+def _tell_stories(chosen: argparse.Namespace, services: Services) -> tuple[int, str]:
     deadline = time.monotonic() + chosen.minutes * 60
     seeds = iter([chosen.seed]) if chosen.seed is not None else _seeds(chosen.ledger)
     told, failed = 0, 0
@@ -63,11 +72,11 @@ def _tell_stories(chosen: argparse.Namespace, services: Services) -> int:
             ledger.add(line)
         if told == chosen.stories or time.monotonic() > deadline:
             break
-    print(
+    summary = (
         f"soak: {told} stories, {failed} failed; {tally.get('records', 0)} records, {tally.get('batches', 0)} batches, "
         f"{tally.get('kills', 0)} kills, {tally.get('rewinds', 0)} rewinds, {time.monotonic() - began:.0f} seconds"
     )
-    return failed
+    return failed, summary
 
 
 def _seeds(from_ledger: bool) -> Iterator[int]:
