@@ -23,6 +23,9 @@ GOOD_JSON = [
     "{}",
     '{"unknown":1}',
     '{"s":"naïve ☃"}',
+    '{"l":[1,2]}',
+    '{"l":[],"more":[[3],[]]}',
+    '{"s":"][","l":[1]}',
 ]
 BAD_JSON = [
     None,
@@ -55,6 +58,10 @@ BAD_JSON = [
     b'{"a":1}]',
     b'{"a":1},2]',
     b'{"a":1},null],[',
+    b'{"a":1}],"_headwater_records":[{"a":2}',
+    b'{"a":1}],"more":[{"a":2}',
+    b',{"a":1}',
+    b'{"a":1},',
 ]
 CSV_SCHEMA = "a INT, s STRING, t TIMESTAMP"
 GOOD_CSV = ["1,x,2024-01-01T00:00:00Z", '2,"x,y",', ",,", "3,'single',2024-01-01 10:00:00"]

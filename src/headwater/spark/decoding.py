@@ -116,13 +116,13 @@ def _leaves_its_array(text: Column, options: Mapping[str, str]) -> Column:
 
     The few that have those in this order are read once more, as the first of two elements: nothing hides the second.
     """
-    closed = F.instr(text, "]")
-    suspicious = (closed > 0) & (F.call_function("locate", F.lit("["), text, closed) > 0)
+    opened_again = F.call_function("locate", F.lit("["), text, F.instr(text, "]")) > 0
     array = F.concat(F.lit("["), text, F.lit(f',"{END_MARK}"]'))
     elements = F.from_json(array, "array<string>", {**options, "mode": "PERMISSIVE"})
     alone = (F.coalesce(F.size(elements), F.lit(0)) == 2) & F.get(elements, F.lit(1)).eqNullSafe(F.lit(END_MARK))
     # Spark computes what stands twice behind an "and" for every record; behind a "when" it waits for the condition.
-    return F.when(suspicious, ~alone).otherwise(F.lit(False))
+    closed = F.contains(text, F.lit("]"))
+    return F.when(closed, F.when(opened_again, ~alone).otherwise(F.lit(False))).otherwise(F.lit(False))
 
 
 def _text_column(spark: SparkSession, decoding: Decoding) -> str:
