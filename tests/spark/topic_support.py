@@ -25,7 +25,12 @@ class Topics:
 def make(broker: Broker, name: str, partitions: int = 1) -> str:
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     admin.create_topics([NewTopic(name, num_partitions=partitions, replication_factor=1)])[name].result(30)
-    return f"kafka://{broker.bootstrap}/{name}"
+    for _ in range(600):  # the broker says that it is made before it tells everybody who leads it
+        told = admin.list_topics(name, timeout=30).topics[name].partitions
+        if len(told) == partitions and all(one.leader >= 0 for one in told.values()):
+            return f"kafka://{broker.bootstrap}/{name}"
+        admin.poll(0.1)
+    raise AssertionError(f"{name} has no leader")
 
 
 def send(broker: Broker, topic: str, values: Sequence[str], *, partitions: int = 1) -> None:
