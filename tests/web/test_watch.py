@@ -15,6 +15,7 @@ from headwater.checkpoint.locate import open_checkpoint
 from headwater.checkpoint.progress_log import ProgressRecord, ProgressWriter
 from headwater.timemachine.rewind import plan_rewind
 from headwater.web.watch import Watched
+from s3_support import BUCKET, S3
 from web.serving import figure, opened, served
 
 Corpus = Callable[[str], CorpusCheckpoint]
@@ -115,3 +116,17 @@ def test_ten_thousand_batches_and_a_switch(tmp_path: Path, corpus: Corpus, brows
         page.get_by_role("option", name=few.name).click()
         newest = max(int(file.name) for file in (few / "offsets").iterdir() if file.name.isdigit())
         expect(figure(page, "Last batch")).to_have_text(str(newest))
+
+
+def test_a_checkpoint_on_an_object_store(browser: Browser, s3: S3, tmp_path: Path) -> None:
+    """The page shows a checkpoint on S3 like one on a disk, and batches that come while it is open."""
+    held = load("aggregation-hdfs", tmp_path)
+    url = s3.upload(held.path, "watched")
+    rows = len([row for asked in held.answers if asked.batch_id == 9 for row in asked.text])
+    with served(url, "--port", 0) as page_of, opened(browser, page_of.url) as page:
+        expect(figure(page, "Last batch")).to_have_text("9")
+        expect(page.get_by_text(f"{rows} rows", exact=False).first).to_be_visible()
+        offsets = (held.path / "offsets" / "9").read_bytes()
+        s3.client.put_object(Bucket=BUCKET, Key="watched/offsets/10", Body=offsets)
+        s3.client.put_object(Bucket=BUCKET, Key="watched/commits/10", Body=(held.path / "commits" / "9").read_bytes())
+        expect(figure(page, "Last batch")).to_have_text("10")
