@@ -66,8 +66,10 @@ def test_undo_restores_every_byte(name: str, tmp_path: Path) -> None:
 
 
 def test_redo_0_leaves_an_empty_stream_with_its_first_plan() -> None:
-    """Starting over keeps the offsets of batch 0 alone; planned anew, not even those."""
+    """Starting over keeps the offsets of batch 0 alone; planned anew, not even those, nor what a killed query left half done."""
     files = Tree(checkpoint("custom-changelog"))
+    for name in (".9.92c0d47d.tmp", "..9.92c0d47d.tmp.crc"):
+        files.write(f"commits/{name}", b"")
     kept = Preview(files, plan_rewind(files, to=None).change.steps)
     assert {path.partition("/")[0] for path in _paths(kept)} == {"offsets", "sources", "metadata", ".metadata.crc"}
     assert History(kept).batch_ids == (0,)

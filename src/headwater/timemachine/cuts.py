@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from headwater.checkpoint.file_source_log import log_with
 from headwater.checkpoint.files import Files
 from headwater.checkpoint.history import History
-from headwater.checkpoint.layout import COMMITS, OFFSETS, SOURCES, STATE, batch_id, join, state_file
+from headwater.checkpoint.layout import COMMITS, OFFSETS, SOURCES, STATE, batch_id, is_temporary, join, state_file
 from headwater.checkpoint.logtext import broken
 from headwater.checkpoint.offset_log import OffsetEntry
 from headwater.checkpoint.source_offsets import kind_of, log_offset, offset_value
@@ -16,7 +16,10 @@ from headwater.timemachine.log_cut import LogCut, cut_log, needs_rebuilding
 
 
 def cut_batch_logs(files: Files, next_batch: int, *, replan: bool) -> list[str]:
-    """Commits from the next batch on, and offsets after it; its own offsets stay unless it is planned anew."""
+    """Commits from the next batch on, and offsets after it; its own offsets stay unless it is planned anew.
+
+    Halves of files that a killed query left go too: Spark starts a stream over only where not even they are in the way.
+    """
     first_offset = next_batch if replan else next_batch + 1
     return [
         *(f"{OFFSETS}/{name}" for name in _numbered(files, OFFSETS, first_offset)),
@@ -27,7 +30,7 @@ def cut_batch_logs(files: Files, next_batch: int, *, replan: bool) -> list[str]:
 def _numbered(files: Files, folder: str, first: int) -> Iterator[str]:
     for entry in files.entries(folder):
         number = batch_id(_bare(entry.name))
-        if number is not None and number >= first:
+        if is_temporary(entry.name) or (number is not None and number >= first):
             yield entry.name
 
 
