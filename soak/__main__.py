@@ -6,6 +6,7 @@ import argparse
 import itertools
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -37,6 +38,8 @@ def main() -> int:
     if chosen.report:
         ledger.write_report()
         return 0
+    for number in (signal.SIGINT, signal.SIGTERM):  # both end it cleanly, in the background too
+        signal.signal(number, signal.default_int_handler)
     os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1")
     folder = (chosen.keep or Path(tempfile.mkdtemp(prefix="headwater-soak-"))).absolute()
     folder.mkdir(parents=True, exist_ok=True)
