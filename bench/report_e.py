@@ -24,7 +24,7 @@ def table(result: dict[str, Any]) -> str:
     head = ("what", "grows with", "seconds at each size (median)", "slope")
     title = (
         "**E. Growth**: slopes on logarithmic axes. 0: the cost does not grow; 1: it grows as its input does; below 1: a fixed "
-        "part is shared out; above 1: something is wrong."
+        "part is shared out; above 1: it grows faster than its input."
     )
     return "\n\n".join([title, markdown(head, rows), measured_on(result)])
 
