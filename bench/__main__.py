@@ -8,6 +8,7 @@ python -m bench --report                the tables and plots of the last runs, w
 from __future__ import annotations
 
 import argparse
+import fcntl
 import signal
 import sys
 from collections.abc import Callable
@@ -51,6 +52,12 @@ def options() -> argparse.Namespace:
 
 def main() -> int:
     asked = options()
+    WORK.mkdir(exist_ok=True)
+    lock = (WORK / "lock").open("w")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        sys.exit("bench: another one is running; two at once would measure each other")
     # Whoever stops the bench wants its broker and its contenders stopped too, which the blocks around them see to.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("bench: stopped"))
     found = results.latest() if asked.report else run_workloads(asked)
