@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -40,6 +41,10 @@ class ByteSpace:
                 (len(self.data) - width + 1,), dtype=dtype, buffer=self.data.data, strides=(1,)
             )
         return self._windows[dtype]
+
+    def holds(self, needle: bytes) -> bool:
+        # A regular expression looks through the buffer where it is; a search in bytes would copy it first.
+        return re.search(re.escape(needle), self.data) is not None  # type: ignore[call-overload]
 
     def text(self, start: int, length: int) -> bytes:
         return self.data[start : start + length].tobytes()

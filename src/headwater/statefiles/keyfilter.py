@@ -35,6 +35,10 @@ class KeyFilter(Protocol):
         """The stored keys themselves, where they are known: a table can then be asked for them alone."""
 
     @property
+    def needle(self) -> bytes | None:
+        """Bytes that stand in every stored key that fits; None where there are none."""
+
+    @property
     def picked(self) -> dict[str, Records]:
         """What was picked from which file: versions share files, and each is then read once."""
 
@@ -44,6 +48,8 @@ class KeyFilter(Protocol):
 
 class TheseKeys:
     """Stored keys that are known byte for byte."""
+
+    needle = None
 
     def __init__(self, records: Records) -> None:
         self._records = records
@@ -94,6 +100,17 @@ class KeysWith:
             return None
         row = encoded_row(self._kind, {field.path: field.value for field in self._fields})
         return None if row is None else [bytes(self._row_start) + row]
+
+    @cached_property
+    def needle(self) -> bytes | None:
+        if self.exact is not None:
+            return self.exact[0]
+        texts = [
+            field.value.as_py().encode()
+            for field in self._fields
+            if field.value is not None and field.type == Atomic("string") and not _may_be_null(field)
+        ]
+        return max(texts, key=len, default=None) or None
 
     def pick(self, records: Records) -> Records:
         ranges = records.operation == DELETE_RANGE

@@ -18,6 +18,7 @@ from headwater.statefiles.records import (
     Records,
     detached,
     no_records,
+    only_plain_records,
     parse_changelog,
     parse_plain,
     ranked,
@@ -84,9 +85,9 @@ class TargetStore:
 
     def _read(self, path: str, batch: int, keys: KeyFilter | None) -> list[Records]:
         if keys is None:
-            return [self._about_target(part, path, batch) for part in self._parsed(path, batch, None)]
+            return [self._about_target(part, path, batch) for part in self._parsed(path, batch)]
         if path not in keys.picked:
-            parts = [self._about_target(part, path, batch) for part in self._parsed(path, batch, keys.exact)]
+            parts = [self._about_target(part, path, batch) for part in self._parsed(path, batch, keys)]
             keys.picked[path] = detached(together([keys.pick(part) for part in parts]))
         return [keys.picked[path]]
 
@@ -103,8 +104,8 @@ class TargetStore:
             records = no_records() if number is None else in_family(records, number)
         return records
 
-    def _parsed(self, path: str, batch: int, exact: Sequence[bytes] | None) -> list[Records]:
-        files = self.reader.files
+    def _parsed(self, path: str, batch: int, keys: KeyFilter | None = None) -> list[Records]:
+        files, exact = self.reader.files, keys.exact if keys else None
         try:
             if path.endswith((".zip", ".sst")):
                 from headwater.statefiles.rocksdb_snapshot import read_snapshot  # noqa: PLC0415  not all have one
@@ -113,6 +114,8 @@ class TargetStore:
                 only = None if exact is None else [self._prefix(batch) + key for key in exact]
                 return read_snapshot(files, path) if path.endswith(".zip") else read_tables(files, [path], only)
             space = decompress(files.read(path), path)
+            if keys and keys.needle and only_plain_records(space, path) and not space.holds(keys.needle):
+                return []
             return [parse_changelog(space, path) if path.endswith(".changelog") else parse_plain(space, path)]
         except FileNotFoundError:
             raise broken_state(path, "is not there any more; a running query may have removed it") from None

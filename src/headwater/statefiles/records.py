@@ -157,11 +157,20 @@ def changelog_header(data: bytes, path: str) -> ChangelogHeader:
     return ChangelogHeader(version, at + length, lineage)
 
 
+def only_plain_records(space: ByteSpace, path: str) -> bool:
+    """Whether every record of a file names the one key that it is about: a range of keys has a type, and names two."""
+    return not path.endswith(".changelog") or _changelog_header(space, path).version in (1, 3)
+
+
 def parse_changelog(space: ByteSpace, path: str) -> Records:
-    header = changelog_header(space.text(0, min(space.size, 1 << 17)), path)
+    header = _changelog_header(space, path)
     if header.version in (1, 3):
         return parse_plain(space, path, header.begins_at)
     return _parse_typed(space, path, header.begins_at)
+
+
+def _changelog_header(space: ByteSpace, path: str) -> ChangelogHeader:
+    return changelog_header(space.text(0, min(space.size, 1 << 17)), path)
 
 
 def parse_plain(space: ByteSpace, path: str, begins_at: int = 0) -> Records:
