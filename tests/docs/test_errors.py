@@ -35,12 +35,25 @@ def codes_in(word: ast.expr) -> Iterator[str]:
         assert ast.unparse(word) in PASSED_ON, f"the code of an error is not a plain text: {ast.unparse(word)}"
 
 
+def defaults_of(function: ast.FunctionDef) -> Iterator[tuple[int, str]]:
+    """The code that an error has where a function's caller does not choose one."""
+    given = function.args.args[len(function.args.args) - len(function.args.defaults) :]
+    defaults = {place.arg: value for place, value in zip(given, function.args.defaults, strict=True)}
+    if isinstance(defaults.get("code"), ast.Constant):
+        for call in ast.walk(function):
+            if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id in CLASSES:
+                yield from ((CLASSES[call.func.id], code) for code in codes_in(defaults["code"]))
+
+
 def raised() -> dict[int, set[str]]:
     """Every code that stands in the source, by exit status."""
     found: dict[int, set[str]] = defaultdict(set)
     found[errors.Surprise.exit_status].add("unexpected")
     for file in (ROOT / "src/headwater").rglob("*.py"):
         for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.FunctionDef):
+                for status, code in defaults_of(node):
+                    found[status].add(code)
             name = node.func.id if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) else ""
             if name in CLASSES and name != "Surprise":
                 assert isinstance(node, ast.Call)
