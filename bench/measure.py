@@ -10,6 +10,7 @@ import contextlib
 import ctypes
 import json
 import os
+import re
 import resource
 import signal
 import subprocess
@@ -23,6 +24,7 @@ from typing import Any
 PR_SET_CHILD_SUBREAPER = 36
 SAMPLE_SECONDS = 0.2
 PAGE = os.sysconf("SC_PAGE_SIZE")
+COMPLAINT = re.compile(r"^(?!at )\S*(Error|Exception|error\[)\S*[: \[]")
 
 
 @dataclass(frozen=True)
@@ -198,8 +200,12 @@ def _last_object(text: str) -> dict[str, Any]:
 
 
 def _last_words(*files: Path) -> str:
+    """What a program complained of: its last line that names an error, or else its last lines."""
     for file in files:
-        lines = [line for line in file.read_text(errors="replace").splitlines() if line.strip()]
+        lines = [line.strip() for line in file.read_text(errors="replace").splitlines() if line.strip()]
+        complaints = [line for line in lines if COMPLAINT.search(line)]
+        if complaints:
+            return complaints[-1][:600]
         if lines:
-            return "\n".join(lines[-12:])[-1500:]
+            return "\n".join(lines[-6:])[-600:]
     return "it said nothing"
