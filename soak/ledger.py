@@ -57,7 +57,7 @@ def figures(lines: list[dict[str, Any]]) -> str:
     cells = {cell_of(line["seed"]).name for line in good}
     moments = {name: count for name, count in sums.items() if name.startswith("kills after ")}
     rows = [
-        ("stories told to a good end", f"{len(good):,} of {actions:,} actions in all"),
+        ("stories told to a good end", f"{len(good):,}, with {actions:,} actions"),
         ("places of the matrix visited", f"{len(cells)} of {len(CELLS)}"),
         ("records fed", f"{sums['records']:,}"),
         ("batches committed", f"{sums['batches']:,}"),

@@ -107,4 +107,4 @@ def test_the_ledger_adds_up(tmp_path: Path) -> None:
     text = page.read_text()
     assert text.startswith("above\n") and text.endswith("\nbelow\n")
     assert "previous" not in text
-    assert "| stories told to a good end | 1 of 15 actions in all |" in text
+    assert "| stories told to a good end | 1, with 15 actions |" in text
