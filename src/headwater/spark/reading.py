@@ -27,8 +27,14 @@ def read_stream(spark: SparkSession, source: Source) -> DataFrame:
                 return _table(spark, source)
 
 
+# A batch reads what is there already. Spark then asks for the topic's bounds, on a connection on which the consumer's next
+# fetch is being kept waiting for records to come: by default for up to half a second.
+NO_WAIT = {"kafka.fetch.max.wait.ms": "1"}
+
+
 def _kafka(spark: SparkSession, source: Kafka) -> DataFrame:
-    options = {"startingOffsets": "earliest", "kafka.bootstrap.servers": source.servers, **source.options}
+    bare = {"startingOffsets": "earliest", "kafka.bootstrap.servers": source.servers}
+    options = {**bare, **NO_WAIT, **source.options}
     if not {"subscribe", "subscribePattern", "assign"} & options.keys():
         options["subscribe"] = source.topic
     raw = spark.readStream.format("kafka").options(**options).load()
