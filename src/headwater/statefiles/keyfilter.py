@@ -103,14 +103,13 @@ class KeysWith:
 
     @cached_property
     def needle(self) -> bytes | None:
-        if self.exact is not None:
-            return self.exact[0]
         texts = [
             field.value.as_py().encode()
             for field in self._fields
             if field.value is not None and field.type == Atomic("string") and not _may_be_null(field)
         ]
-        return max(texts, key=len, default=None) or None
+        # A text is found sooner than a whole key, which is full of zeros.
+        return max(texts, key=len, default=b"") or (self.exact[0] if self.exact else None)
 
     def pick(self, records: Records) -> Records:
         ranges = records.operation == DELETE_RANGE
