@@ -124,7 +124,7 @@ def _tell(seed: int, services: Services, *, verbose: bool) -> dict[str, Any]:
         "tally": dict(actor.tally) if actor else {},
         "refused": dict(actor.refused) if actor else {},
         "seconds": seconds,
-        "outcome": outcome,
+        "outcome": outcome.replace(str(folder), "STORY"),
     }
 
 
