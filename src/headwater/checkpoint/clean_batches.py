@@ -19,7 +19,6 @@ def clean_batches(history: History, batch_ids: Iterable[int]) -> set[int]:
         report, planned = reports.get(number), history.logs.offsets.get(number)
         if report is None or planned is None or not planned.timestamp_ms:
             continue
-        is_of_this_run = report.at_ms <= planned.timestamp_ms <= report.at_ms + report.duration_ms
-        if is_of_this_run and not report.dropped and not report.malformed:
+        if report.ran_at(planned.timestamp_ms) and not report.dropped and not report.malformed:
             found.add(number)
     return found

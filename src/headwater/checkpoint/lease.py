@@ -26,7 +26,7 @@ LOCK = "_headwater/lease.lock"
 RECORD = "_headwater/lease.json"
 HEARTBEAT_MS = 5_000
 STALE_AFTER_MS = 30_000
-GRACE_SECONDS = 10.0
+LOCK_GRACE_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
@@ -58,9 +58,12 @@ def live_lease(files: Files) -> Lease | None:
     return record
 
 
-def refuse_if_held(files: Files, wish: str) -> None:
-    """Raise ``CheckpointBusy`` when somebody works on the checkpoint; ``wish`` is what was going to be done."""
-    lease = _lease_of_the_living(files)
+def refuse_if_held(files: Files, wish: str, *, record_grace_seconds: float = 0.0) -> None:
+    """Raise ``CheckpointBusy`` when somebody works on the checkpoint; ``wish`` is what was going to be done.
+
+    A holder that was just killed gets a moment to go away: where files cannot be locked, as long as is said here.
+    """
+    lease = _lease_of_the_living(files, record_grace_seconds)
     if lease is None:
         return
     raise CheckpointBusy(
@@ -75,7 +78,7 @@ def refuse_if_held(files: Files, wish: str) -> None:
     )
 
 
-def is_alive(lease: Lease) -> bool:
+def _is_alive(lease: Lease) -> bool:
     """Whether the holder's process runs, as far as can be seen from here."""
     if lease.host != socket.gethostname():
         return True
@@ -88,13 +91,17 @@ def is_alive(lease: Lease) -> bool:
     return True
 
 
-def _lease_of_the_living(files: Files) -> Lease | None:
-    """A holder that was just killed takes a moment to let go of its lock; its record on an object store stays behind."""
-    deadline = time.monotonic() + GRACE_SECONDS
+def _lease_of_the_living(files: Files, record_grace_seconds: float) -> Lease | None:
+    """The JVM of a holder that was just killed notices within a second or so, and then lets go of its lock.
+
+    A record on an object store stays behind: there the holder's death, where it can be seen from here, has to do.
+    """
+    locked = isinstance(files, LocalFiles)
+    deadline = time.monotonic() + (LOCK_GRACE_SECONDS if locked else record_grace_seconds)
     lease = live_lease(files)
-    while lease and not is_alive(lease) and time.monotonic() < deadline:
-        if not isinstance(files, LocalFiles):
-            return None
+    while lease and not _is_alive(lease):
+        if time.monotonic() >= deadline:
+            return lease if locked else None
         time.sleep(0.05)
         lease = live_lease(files)
     return lease

@@ -41,6 +41,10 @@ class ProgressRecord:
     lag_rows: int | None = None
     durations_ms: dict[str, int] = field(default_factory=dict)
 
+    def ran_at(self, moment_ms: int, slack_ms: int = 0) -> bool:
+        """Whether a moment lies in the batch that this tells of. A number that was rewound has had other batches before."""
+        return self.at_ms <= moment_ms <= self.at_ms + self.duration_ms + slack_ms
+
     def to_line(self) -> str:
         return json.dumps(asdict(self), separators=(",", ":")) + "\n"
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
@@ -10,11 +9,11 @@ from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 from headwater.checkpoint.files import Files, LocalFiles
-from headwater.checkpoint.lease import LOCK, RECORD, Lease, is_alive, kept_alive, live_lease, refuse_if_held
+from headwater.checkpoint.lease import LOCK, RECORD, Lease, kept_alive, refuse_if_held
 from headwater.core.errors import CheckpointBusy
 
 GONE = (Py4JError, OSError)
-LOCK_GRACE_SECONDS, RECORD_GRACE_SECONDS = 10.0, 3.0
+RECORD_GRACE_SECONDS = 3.0
 
 
 @contextmanager
@@ -42,19 +41,8 @@ def running_on(spark: SparkSession, files: Files, job: str) -> Iterator[None]:
 
 
 def check_free(files: Files, job: str) -> None:
-    """Refuse when somebody works on the checkpoint. A predecessor that was just killed gets a moment to go away.
-
-    Its JVM notices within a second or so and then lets go of a lock. A record on an object store stays: there the
-    holder's death, where it can be seen from here, has to do.
-    """
-    locked = isinstance(files, LocalFiles)
-    deadline = time.monotonic() + (LOCK_GRACE_SECONDS if locked else RECORD_GRACE_SECONDS)
-    lease = live_lease(files)
-    while lease and not is_alive(lease) and time.monotonic() < deadline:
-        time.sleep(0.1)
-        lease = live_lease(files)
-    if lease and (locked or is_alive(lease)):
-        refuse_if_held(files, _wish(job))
+    """Refuse when somebody works on the checkpoint; the JVM of a predecessor that was just killed may still be at it."""
+    refuse_if_held(files, _wish(job), record_grace_seconds=RECORD_GRACE_SECONDS)
 
 
 def _wish(job: str) -> str:

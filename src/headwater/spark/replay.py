@@ -11,7 +11,6 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 from headwater.checkpoint.files import Files, LocalFiles
-from headwater.checkpoint.history import History
 from headwater.core.errors import ChangeRefused, HeadwaterError
 from headwater.jobs.endpoints import Console, Kafka, Socket, Source
 from headwater.jobs.job import Job
@@ -19,10 +18,10 @@ from headwater.spark.capture import Rows, capturing
 from headwater.spark.failures import condition_of, explained, failure, root_cause
 from headwater.spark.prepared import PreparedJob, prepare_job
 from headwater.spark.session import temporary_settings
+from headwater.spark.state_format import SETTING, is_format_two
 from headwater.timemachine.rebased import empty_stage
 from headwater.timemachine.recorded import Stage, forked_stage, recorded_batches
 
-FORMAT = "spark.sql.streaming.stateStore.checkpointFormatVersion"
 OTHER_STATE = (
     "SCHEMA_NOT_COMPATIBLE",
     "SCHEMA_INCOMPATIBLE",
@@ -61,7 +60,7 @@ def replay(
     job = replace(job, reads=_whole_or_not_at_all(job.reads), writes=Console())
     stage_at = empty_stage if from_empty_state else forked_stage
     with (
-        temporary_settings(spark, {FORMAT: _format_of(files)}),
+        temporary_settings(spark, {SETTING: "2" if is_format_two(files) else "1"}),
         # Maintenance of state may still be at work in it.
         tempfile.TemporaryDirectory(prefix="headwater-replay-", ignore_cleanup_errors=True) as folder,
     ):
@@ -81,13 +80,6 @@ def _whole_or_not_at_all(source: Source) -> Source:
         return source
     rest = {name: value for name, value in source.options.items() if name.lower() != "failondataloss"}
     return replace(source, options={**rest, "failOnDataLoss": "true"})
-
-
-def _format_of(files: Files) -> str:
-    """The offset log records every setting that state depends on but this one, which the commits give away."""
-    commits = History(files).logs.commits
-    last = commits.get(commits.latest) if commits.latest is not None else None
-    return "1" if last is None or last.state_unique_ids is None else "2"
 
 
 def _run(

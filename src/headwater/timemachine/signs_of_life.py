@@ -39,7 +39,7 @@ def _ended_under_our_lease(history: History) -> bool:
     told, written_ms = read_progress(history.files).get(last), history.committed_at_ms.get(last)
     if told is None or written_ms is None:
         return False
-    return told.at_ms <= written_ms <= told.at_ms + told.duration_ms + CLOCK_SLACK_MS
+    return told.ran_at(written_ms, CLOCK_SLACK_MS)
 
 
 def _newest_ms(files: Files) -> int | None:
