@@ -14,7 +14,7 @@ START_MS = 1_750_000_000_000
 STATE = "org.apache.spark.sql.execution.streaming.state"
 ROCKSDB = f"{STATE}.RocksDBStateStoreProvider"
 CHANGELOG = "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled"
-BATCHES_OF_STATE = 3
+BATCHES_OF_STATE = 15
 PROGRAM = Path(__file__).parent / "contenders" / "make_state.py"
 
 CONF = {
@@ -65,11 +65,11 @@ def logged(folder: Path, batches: int, *, state_bytes: int = 100) -> Path:
 
 
 def with_state(folder: Path, keys: int) -> Path:
-    """A checkpoint that Spark made, with so many keys in RocksDB and changelogs; made once and kept."""
+    """A checkpoint that Spark made, with so many keys in RocksDB, snapshots and changelogs; made once and kept."""
     home = folder / f"state-{keys}"
     if not (home / "checkpoint" / "commits" / str(BATCHES_OF_STATE - 1)).exists():
         subprocess.run(
-            [sys.executable, str(PROGRAM), str(home), str(keys)],
+            [sys.executable, str(PROGRAM), str(home), str(keys), str(BATCHES_OF_STATE - 1)],
             check=True,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

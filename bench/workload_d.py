@@ -12,7 +12,7 @@ from typing import Any
 
 from bench import measure
 from bench.broker import HEADWATER
-from bench.checkpoints import logged, with_state
+from bench.checkpoints import BATCHES_OF_STATE, logged, with_state
 from bench.contender import Command, Contender, Failed, chosen, program, take_turns
 
 BATCHES = 1_000
@@ -82,6 +82,7 @@ def _rewind_looks(log: Path) -> list[Contender]:
 def _state_looks(checkpoint: Path, keys: int, folder: Path) -> list[Contender]:
     place, ours, theirs = str(checkpoint), str(folder / "ours.parquet"), str(folder / "theirs.parquet")
     user = f"user-{keys // 2}"
+    last_two = [str(BATCHES_OF_STATE - 2), str(BATCHES_OF_STATE - 1)]
     whole, one, change = (
         f"state of {keys:,} keys, as parquet",
         f"one key of {keys:,}",
@@ -92,8 +93,8 @@ def _state_looks(checkpoint: Path, keys: int, folder: Path) -> list[Contender]:
         _spark(f"state-{keys}-spark", whole, "state", place, theirs),
         _headwater(f"key-{keys}", one, "state", place, "--key", f"user={user}", "--json"),
         _spark(f"key-{keys}-spark", one, "key", place, user),
-        _headwater(f"diff-{keys}", change, "diff", place, "1", "2", "--json"),
-        _spark(f"diff-{keys}-spark", change, "diff", place, "1", "2"),
+        _headwater(f"diff-{keys}", change, "diff", place, *last_two, "--json"),
+        _spark(f"diff-{keys}-spark", change, "diff", place, *last_two),
     ]
 
 

@@ -1,4 +1,4 @@
-"""Fill a state with keys in three batches: all keys, then two batches that add and change some hundreds of them."""
+"""Fill a state with keys: all in one batch, then small batches that add and change a thousand, with snapshots between."""
 
 from __future__ import annotations
 
@@ -17,14 +17,17 @@ CONF = {
     "spark.sql.session.timeZone": "UTC",
     f"{STATE}.providerClass": "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
     f"{STATE}.rocksdb.changelogCheckpointing.enabled": "true",
+    f"{STATE}.minDeltasForSnapshot": "5",
+    f"{STATE}.maintenanceInterval": "300ms",
 }
-folder, keys = Path(sys.argv[1]), int(sys.argv[2])
+folder, keys, small_batches = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
 shutil.rmtree(folder, ignore_errors=True)
 builder = SparkSession.builder.master("local[*]")
 for name, value in CONF.items():
     builder = builder.config(name, value)
 spark = builder.getOrCreate()
-for number, (first, end) in enumerate([(0, keys), (keys - 500, keys + 500), (keys - 200, keys + 900)]):
+later = [(keys - 500 + 10 * number, keys + 500 + 10 * number) for number in range(small_batches)]
+for number, (first, end) in enumerate([(0, keys), *later]):
     rows = spark.range(first, end).select(
         F.timestamp_seconds(F.lit(1714557600) + (F.col("id") % 50) * 600).alias("at"),
         F.concat(F.lit("user-"), F.col("id").cast("string")).alias("user"),

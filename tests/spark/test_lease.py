@@ -7,14 +7,15 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from headwater.checkpoint import lease
 from headwater.checkpoint.files import LocalFiles, MemoryFiles
-from headwater.checkpoint.lease import LOCK, RECORD, STALE_AFTER_MS, Lease, held_by_us
+from headwater.checkpoint.lease import HEARTBEAT_MS, LOCK, RECORD, STALE_AFTER_MS, Lease, held_by_us
 from headwater.core.errors import CheckpointBusy
-from headwater.spark import lease
 from headwater.spark.lease import check_free, running_on
 
 
@@ -44,14 +45,43 @@ def test_others_are_believed_as_long_as_their_heart_beats() -> None:
     check_free(files, "mine")
 
 
-def test_a_dead_process_of_this_machine_is_not_in_the_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    """After kill -9 the next run goes on without waiting for the record to grow old."""
-    monkeypatch.setattr(lease, "RECORD_GRACE_SECONDS", 0.0)
+class Clock:
+    """Time that passes only while somebody sleeps."""
+
+    def __init__(self) -> None:
+        self.slept, self._began = 0.0, time.time()
+
+    def time(self) -> float:
+        return self._began + self.slept
+
+    monotonic = time
+
+    def sleep(self, seconds: float) -> None:
+        self.slept += seconds
+
+
+def take_for_a_run(files: MemoryFiles) -> None:
+    check_free(files, "mine")
+
+
+def take_for_a_change(files: MemoryFiles) -> None:
+    with held_by_us(files, "me", "cannot rewind"):
+        pass
+
+
+@pytest.mark.parametrize("take", [take_for_a_run, take_for_a_change])
+@pytest.mark.parametrize(("age_ms", "waits"), [(0, True), (HEARTBEAT_MS, True), (HEARTBEAT_MS + 3_000, False)])
+def test_a_dead_process_of_this_machine_is_not_in_the_way(
+    monkeypatch: pytest.MonkeyPatch, take: Callable[[MemoryFiles], None], age_ms: int, waits: bool
+) -> None:
+    """After kill -9 a run or a change waits until the JVM is gone too, and not until the record has grown old."""
     with subprocess.Popen([sys.executable, "-c", ""]) as gone:
         gone.wait()
-    files = MemoryFiles()
-    record(files, pid=gone.pid, host=Lease.of_this_process("me").host)
-    check_free(files, "mine")
+    files, clock = MemoryFiles(), Clock()
+    record(files, pid=gone.pid, host=Lease.of_this_process("me").host, age_ms=age_ms)
+    monkeypatch.setattr(lease, "time", clock)
+    take(files)
+    assert (2 if waits else 0) <= clock.slept <= (4 if waits else 0)
 
 
 def test_a_lock_that_dies_with_its_holder(tmp_path: Path) -> None:

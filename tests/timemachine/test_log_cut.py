@@ -8,7 +8,14 @@ from hypothesis import given, reject
 from hypothesis import strategies as st
 
 from headwater.checkpoint.compactible_log import LogNames
-from headwater.timemachine.log_cut import cut_log, ids_that_spark_reads, interval_of, needs_rebuilding, with_crc
+from headwater.timemachine.log_cut import (
+    cut_log,
+    empty_log,
+    ids_that_spark_reads,
+    interval_of,
+    needs_rebuilding,
+    with_crc,
+)
 
 
 class SparkLog:
@@ -122,3 +129,34 @@ def test_a_rebuilt_log_keeps_its_interval() -> None:
 def test_with_crc_takes_the_checksum_along() -> None:
     """A file and its Hadoop checksum leave together."""
     assert with_crc(["5", "6"], ["5", ".5.crc", "6", ".7.crc"]) == ["5", ".5.crc", "6"]
+
+
+@given(
+    setting=st.sampled_from([2, 3, 4, 5, 10]),
+    ran=st.integers(1, 60),
+    retained=st.sampled_from([1, 2, 5, 100]),
+    last=st.integers(0, 59),
+)
+def test_an_empty_log_for_a_fork_is_one_that_spark_goes_on_with(
+    setting: int, ran: int, retained: int, last: int
+) -> None:
+    """The fork of a stream with a file sink has a sink of its own, in which the batches before wrote nothing."""
+    if last >= ran:
+        reject()
+    original = SparkLog(setting)
+    for _ in range(ran):
+        original.add(retained)
+    fork = SparkLog(setting, {name: [] for name in empty_log(LogNames.of(original.files).compact_ids, last, b"")})
+    assert fork.latest == last
+    for _ in range(25):
+        fork.add(retained)
+    assert fork.everything() == list(range(last + 1, last + 26))
+
+
+@given(setting=st.sampled_from([3, 10, 100]), last=st.integers(9, 60))
+def test_an_empty_log_where_no_other_is_known(setting: int, last: int) -> None:
+    """Without another log to go by, a compacted file at the very end serves any interval."""
+    fork = SparkLog(setting, {name: [] for name in empty_log((), last, b"")})
+    for _ in range(25):
+        fork.add(retained=100)
+    assert fork.everything() == list(range(last + 1, last + 26))

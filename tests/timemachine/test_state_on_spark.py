@@ -2,109 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
-from pathlib import Path
-from random import Random
-from typing import Any
-
 import pytest
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 
-from headwater.jobs.gallery.weekly_totals import weekly_totals
 from headwater.timemachine import rewind
 from headwater.timemachine.rewind import plan_rewind
 from headwater.timemachine.undo import plan_undo
-from timemachine.spark_runs import NO_EMPTY_BATCHES, NO_NEW_SNAPSHOTS, STORES, Inbox, Query, Stream
-
-FEEDS, MORE, TO = 6, 2, 2
-EVENT = "user STRING, amount BIGINT, at TIMESTAMP"
-START = datetime(2024, 5, 1, tzinfo=UTC)
-
-
-def aggregation(inputs: dict[str, DataFrame]) -> DataFrame:
-    events = inputs["events"].withWatermark("at", "10 minutes")
-    return events.groupBy(F.window("at", "5 minutes"), "user").agg(F.sum("amount").alias("total"))
-
-
-def dedup(inputs: dict[str, DataFrame]) -> DataFrame:
-    return inputs["events"].withWatermark("at", "10 minutes").dropDuplicates(["user", "at"])
-
-
-def session(inputs: dict[str, DataFrame]) -> DataFrame:
-    events = inputs["events"].withWatermark("at", "10 minutes")
-    return events.groupBy(F.session_window("at", "4 minutes"), "user").agg(F.count("*").alias("n"))
-
-
-def two_operators(inputs: dict[str, DataFrame]) -> DataFrame:
-    once = dedup(inputs)
-    return once.groupBy(F.window("at", "5 minutes"), "user").agg(F.sum("amount").alias("total"))
-
-
-def join(inputs: dict[str, DataFrame]) -> DataFrame:
-    left = inputs["events"].withWatermark("at", "10 minutes")
-    right = (
-        inputs["others"].withWatermark("at", "10 minutes").select(F.col("user").alias("who"), F.col("at").alias("then"))
-    )
-    return left.join(right, F.expr("user = who AND then BETWEEN at AND at + INTERVAL 5 MINUTES"), "leftOuter")
-
-
-def timers(inputs: dict[str, DataFrame]) -> DataFrame:
-    days = inputs["events"].select("user", F.col("amount").cast("int").alias("shopping"), F.to_date("at").alias("date"))
-    return weekly_totals(days, period="2 days")
-
-
-QUERIES: dict[str, tuple[Query, str]] = {
-    "aggregation": (aggregation, "update"),
-    "dedup": (dedup, "append"),
-    "session": (session, "append"),
-    "two operators": (two_operators, "append"),
-    "join": (join, "append"),
-    "timers": (timers, "update"),
-}
-
-
-def events(feed: int, seed: int, step: timedelta) -> list[dict[str, Any]]:
-    """A few users, some of them late, some twice."""
-    random = Random(1000 * seed + feed)
-    made = []
-    for _ in range(6):
-        at = START + feed * step + random.random() * step - (step * 3 if random.randrange(6) == 0 else timedelta())
-        made.append({"user": random.choice("abcd"), "amount": random.randrange(100), "at": at.isoformat()})
-    return [*made, made[0]]
-
-
-class Twins:
-    """Two streams of one query over the same inboxes: one to be rewound, one to be left alone."""
-
-    def __init__(self, spark: SparkSession, folder: Path, operator: str, store: str) -> None:
-        query, mode = QUERIES[operator]
-        names = ["events", "others"] if operator == "join" else ["events"]
-        self.step = timedelta(days=1) if operator == "timers" else timedelta(minutes=8)
-        self.inboxes = {name: Inbox(folder / name, EVENT) for name in names}
-        self.calm_inboxes = {name: Inbox(folder / f"calm {name}", EVENT) for name in names}
-        self.disturbed = Stream(spark, folder / "disturbed", query, self.inboxes, mode=mode, conf=STORES[store])
-        self.calm = Stream(spark, folder / "calm", query, self.calm_inboxes, mode=mode, conf=STORES[store])
-
-    def feed(self, inboxes: dict[str, Inbox], upto: int) -> None:
-        for seed, inbox in enumerate(inboxes.values()):
-            for number in range(inbox.count, upto):
-                inbox.put(events(number, seed, self.step))
-
-    def run_calmly(self) -> dict[int, list[str]]:
-        """The batches that the disturbed stream ends with, run by one that was never rewound."""
-        self.feed(self.calm_inboxes, TO + 1)
-        rows = self.calm.run(**NO_EMPTY_BATCHES)
-        for upto in (FEEDS, FEEDS + MORE):
-            self.feed(self.calm_inboxes, upto)
-            rows |= self.calm.run(files_per_batch=2)
-        return rows
-
-
-@pytest.fixture
-def twins(headwater_spark: SparkSession, tmp_path: Path) -> Callable[[str, str], Twins]:
-    return lambda operator, store: Twins(headwater_spark, tmp_path, operator, store)
+from timemachine.spark_runs import NO_NEW_SNAPSHOTS, STORES
+from timemachine.twins import FEEDS, MORE, QUERIES, TO, Twins
 
 
 def rewind_twice(twins: Twins) -> None:

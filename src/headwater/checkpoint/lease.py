@@ -27,6 +27,7 @@ RECORD = "_headwater/lease.json"
 HEARTBEAT_MS = 5_000
 STALE_AFTER_MS = 30_000
 LOCK_GRACE_SECONDS = 10.0
+RECORD_GRACE_SECONDS = 3.0
 
 
 @dataclass(frozen=True)
@@ -58,12 +59,12 @@ def live_lease(files: Files) -> Lease | None:
     return record
 
 
-def refuse_if_held(files: Files, wish: str, *, record_grace_seconds: float = 0.0) -> None:
+def refuse_if_held(files: Files, wish: str) -> None:
     """Raise ``CheckpointBusy`` when somebody works on the checkpoint; ``wish`` is what was going to be done.
 
-    A holder that was just killed gets a moment to go away: where files cannot be locked, as long as is said here.
+    A holder that was just killed gets a moment to go away.
     """
-    lease = _lease_of_the_living(files, record_grace_seconds)
+    lease = _lease_of_the_living(files)
     if lease is None:
         return
     raise CheckpointBusy(
@@ -91,20 +92,29 @@ def _is_alive(lease: Lease) -> bool:
     return True
 
 
-def _lease_of_the_living(files: Files, record_grace_seconds: float) -> Lease | None:
+def _lease_of_the_living(files: Files) -> Lease | None:
     """The JVM of a holder that was just killed notices within a second or so, and then lets go of its lock.
 
-    A record on an object store stays behind: there the holder's death, where it can be seen from here, has to do.
+    A record on an object store stays behind: there the holder's death, where it can be seen from here, has to do, and
+    a while after which its JVM is gone too.
     """
     locked = isinstance(files, LocalFiles)
-    deadline = time.monotonic() + (LOCK_GRACE_SECONDS if locked else record_grace_seconds)
     lease = live_lease(files)
+    if lease is None or _is_alive(lease):
+        return lease
+    deadline = time.monotonic() + (LOCK_GRACE_SECONDS if locked else _grace_after_death(lease))
     while lease and not _is_alive(lease):
         if time.monotonic() >= deadline:
             return lease if locked else None
         time.sleep(0.05)
         lease = live_lease(files)
     return lease
+
+
+def _grace_after_death(lease: Lease) -> float:
+    """A holder died before the heartbeat that did not come: long after that nobody has to wait."""
+    left = (lease.heartbeat_ms + HEARTBEAT_MS) / 1000 + RECORD_GRACE_SECONDS - time.time()
+    return min(RECORD_GRACE_SECONDS, max(0.0, left))
 
 
 @contextmanager

@@ -13,7 +13,6 @@ from headwater.checkpoint.lease import LOCK, RECORD, Lease, kept_alive, refuse_i
 from headwater.core.errors import CheckpointBusy
 
 GONE = (Py4JError, OSError)
-RECORD_GRACE_SECONDS = 3.0
 
 
 @contextmanager
@@ -42,7 +41,7 @@ def running_on(spark: SparkSession, files: Files, job: str) -> Iterator[None]:
 
 def check_free(files: Files, job: str) -> None:
     """Refuse when somebody works on the checkpoint; the JVM of a predecessor that was just killed may still be at it."""
-    refuse_if_held(files, _wish(job), record_grace_seconds=RECORD_GRACE_SECONDS)
+    refuse_if_held(files, _wish(job))
 
 
 def _wish(job: str) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from headwater.checkpoint.files import Files, LocalFiles
 from headwater.checkpoint.history import History
-from headwater.checkpoint.layout import METADATA, OURS, STATE, join
+from headwater.checkpoint.layout import METADATA, OURS, STATE, hadoop_crc_of, join
 from headwater.core.errors import ChangeRefused
 from headwater.timemachine.change import Change, Move, Put, Step, new_change_id, set_aside
 from headwater.timemachine.fingerprint import fingerprint
@@ -35,9 +35,15 @@ def plan_adoption(files: Files, scratch: str, scratch_files: Files, *, verb: str
 
 
 def _steps(files: Files, scratch: str, scratch_files: Files, change_id: str) -> Iterator[Step]:
-    old = dict.fromkeys(_paths(files), files.read)
-    for path in _paths(scratch_files):
-        data = _rehomed(files, scratch_files, path)
+    old = set(_paths(files))
+    paths = _paths(scratch_files)
+    rehomed = {path: data for path in paths if (data := _rehomed(files, scratch_files, path)) is not None}
+    # The checksums beside a rewritten file are those of the scratch's.
+    stale = {hadoop_crc_of(path) for path, data in rehomed.items() if data != scratch_files.read(path)}
+    for path in paths:
+        data = rehomed.get(path)
+        if path in stale:
+            continue
         if path in old:
             if data is None or data == files.read(path):
                 continue

@@ -14,12 +14,13 @@ from headwater.checkpoint.compactible_log import LogNames
 from headwater.checkpoint.file_sink_log import log_with as sink_log_with
 from headwater.checkpoint.files import Files, LocalFiles
 from headwater.checkpoint.history import History
-from headwater.checkpoint.layout import METADATA, OURS, SINK_LOG, SOURCES, STATE, join
+from headwater.checkpoint.job_record import sink_of
+from headwater.checkpoint.layout import METADATA, OURS, SINK_LOG, SOURCES, STATE, covered_by_hadoop_crc, join
 from headwater.checkpoint.operator_metadata import parse_operator_metadata
 from headwater.core.errors import ChangeRefused
 from headwater.core.ids import BatchId
 from headwater.timemachine.cuts import cut_batch_logs, cut_sources, cut_state
-from headwater.timemachine.log_cut import LogCut, cut_log
+from headwater.timemachine.log_cut import empty_log
 
 ORIGIN_FILE = f"{OURS}/forked_from.json"
 UNFINISHED = b"headwater: this fork is not finished; remove it and fork again\n"
@@ -66,12 +67,14 @@ def plan_fork(
         written |= {join(folder, held): data for held, data in cut.written.items()}
     shared = [path for path in _paths(files) if path not in left_out and path not in written]
     moved = _operator_metadata_for(files, into, shared)
-    shared = [path for path in shared if path not in moved and not _is_crc_of(path, {*moved, *written})]
+    rewritten = {*moved, *written}
+    shared = [path for path in shared if path not in moved and covered_by_hadoop_crc(path) not in rewritten]
     written |= moved
     written[METADATA] = json.dumps({"id": str(uuid.uuid4())}).encode()
     sink = history.logs.job.sink_folder
     warnings = [] if new_sink or sink is None else [_sink_warning(sink)]
-    return ForkPlan(files, at, tuple(shared), written, _empty_sink_log(next_batch) if new_sink else {}, tuple(warnings))
+    sink_log = _empty_sink_log(next_batch, sink_of(files)) if new_sink else {}
+    return ForkPlan(files, at, tuple(shared), written, sink_log, tuple(warnings))
 
 
 def carry_out_fork(plan: ForkPlan, into: Files, sink: Files | None = None) -> None:
@@ -148,14 +151,10 @@ def _uri(files: Files, path: str) -> str:
     return f"{files.location.rstrip('/')}/{path}"
 
 
-def _is_crc_of(path: str, changed: set[str]) -> bool:
-    folder, _, name = path.rpartition("/")
-    return name.startswith(".") and name.endswith(".crc") and join(folder, name[1:-4]) in changed
-
-
-def _empty_sink_log(next_batch: int) -> dict[str, bytes]:
-    cut: LogCut = cut_log(LogNames({}), next_batch - 1, lambda number, compact: sink_log_with(()))  # noqa: ARG005
-    return dict(cut.written)
+def _empty_sink_log(next_batch: int, original: Files | None) -> dict[str, bytes]:
+    """Empty files for the batches before, compacted where the original's log would be: Spark looks for them there."""
+    names = [entry.name for entry in original.entries(SINK_LOG)] if original else []
+    return empty_log(LogNames.of(names).compact_ids, next_batch - 1, sink_log_with(()))
 
 
 def _sink_warning(folder: str) -> str:

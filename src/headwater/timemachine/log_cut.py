@@ -45,6 +45,14 @@ def cut_log(names: LogNames, last_kept: int, content_of: Callable[[int, bool], b
     return LogCut(tuple(aside), written)
 
 
+def empty_log(compact_ids: Sequence[int], last: int, content: bytes) -> dict[str, bytes]:
+    """A log that holds nothing up to an id, in the shape that Spark expects where another one was compacted at these."""
+    compacted = _compactions_to_write(compact_ids, last) if last >= 0 else ()
+    first_plain = compacted[-1] + 1 if compacted else 0
+    written = [f"{number}{COMPACT}" for number in compacted] + [str(number) for number in range(first_plain, last + 1)]
+    return dict.fromkeys(written, content)
+
+
 def needs_rebuilding(names: LogNames, last_kept: int) -> bool:
     """Whether files that hold what is kept were cleaned away after a later compaction."""
     return last_kept >= 0 and bool(names.missing_for(last_kept))
@@ -73,7 +81,7 @@ def _compactions_to_write(compact_ids: Sequence[int], last_kept: int) -> tuple[i
 
     Where the interval cannot be known, one compacted file at the very last id is found with any setting.
     """
-    if len(compact_ids) == 1:
+    if len(compact_ids) == 1 or (not compact_ids and last_kept + 1 >= DEFAULT_INTERVAL):
         return (last_kept,)
     interval = interval_of(compact_ids)
     newest = (last_kept + 1) // interval * interval - 1
