@@ -66,6 +66,20 @@ def test_local_write_leaves_no_draft(tmp_path: Path) -> None:
     assert (tmp_path / "a").read_bytes() == b"2"
 
 
+def test_empty_folders_go_and_their_topmost_one_stays(tmp_path: Path) -> None:
+    """Folders above files that were moved away go; others that are empty only when nothing at all is left."""
+    files = LocalFiles(tmp_path)
+    for path in ("state/0/0/1.delta", "state/0/1/1.delta"):
+        files.write(path, b"")
+    (tmp_path / "state/0/2/_metadata").mkdir(parents=True)
+    files.remove("state/0/0/1.delta")
+    files.drop_empty_folders(["state/0/0"])
+    assert sorted(files.tree("state")) == ["state", "state/0", "state/0/1", "state/0/2", "state/0/2/_metadata"]
+    files.remove("state/0/1/1.delta")
+    files.drop_empty_folders(["state/0/1"])
+    assert sorted(files.tree("state")) == ["state"]
+
+
 @pytest.mark.parametrize("written", ["{}", "file:{}", "file://{}"])
 def test_local_paths_in_all_their_forms(written: str, tmp_path: Path) -> None:
     """A plain path and Spark's two forms of file URI name the same folder."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -63,7 +64,10 @@ class Files(Protocol):
         """Have moves within these folders survive a loss of power, where that is not so anyway."""
 
     def drop_empty_folders(self, folders: Iterable[str]) -> None:
-        """Remove these folders, and those above them, as far as nothing is in them; the topmost ones stay."""
+        """Remove these folders, and those above them, as far as nothing is in them; the topmost ones stay.
+
+        Where no file is left below a topmost one, whatever folders others left empty there go too.
+        """
 
 
 def names(files: Files, folder: str) -> list[str]:
@@ -181,7 +185,8 @@ class LocalFiles:
                 _sync_folder(self.path_of(folder))
 
     def drop_empty_folders(self, folders: Iterable[str]) -> None:
-        for folder in folders:
+        held = list(folders)
+        for folder in held:
             place = folder
             while "/" in place:
                 try:
@@ -190,6 +195,16 @@ class LocalFiles:
                     if self.path_of(place).exists():
                         break
                 place = place.rpartition("/")[0]
+        for top in {folder.partition("/")[0] for folder in held if "/" in folder}:
+            if not any(names for _, _, names in os.walk(self.path_of(top))):
+                _remove_folders_below(self.path_of(top))
+
+
+def _remove_folders_below(top: Path) -> None:
+    for place, _, _ in os.walk(top, topdown=False):
+        if Path(place) != top:
+            with suppress(OSError):  # somebody has put a file there
+                Path(place).rmdir()
 
 
 def _refuse_way_out(path: str) -> None:
