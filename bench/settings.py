@@ -24,6 +24,7 @@ SMALL_RECORDS = 40_000
 SMALL_BATCH = 1_000
 LIMIT_SECONDS = 900.0
 
+# Names with spark. are settings of the session, the others options of the source.
 WITHOUT: dict[str, tuple[str, tuple[str, ...]]] = {
     "all": ("Headwater as it is", ()),
     "shuffle-partitions": ("200 shuffle partitions", ("spark.sql.shuffle.partitions=200",)),
@@ -40,13 +41,17 @@ WITHOUT: dict[str, tuple[str, tuple[str, ...]]] = {
     "parallel-gc": ("G1 instead of ParallelGC", ("spark.driver.extraJavaOptions=-XX:-UseParallelGC -XX:+UseG1GC",)),
     "memory": ("1 GB for the JVM instead of 2", ("spark.driver.memory=1g",)),
     "ui": ("Spark's own page on", ("spark.ui.enabled=true",)),
+    "kafka-wait": ("Kafka's wait for records", ("kafka.fetch.max.wait.ms=500",)),
+    "kafka-poll": ("500 records a poll", ("kafka.max.poll.records=500",)),
+    "kafka-fetch": ("1 MB a fetch", ("kafka.max.partition.fetch.bytes=1048576",)),
 }
 
 
 def contenders(batch: int) -> list[Contender]:
     def command(arena: Arena, settings: tuple[str, ...]) -> Command:
-        words = [word for setting in settings for word in ("--conf", setting)]
-        source = f"&maxOffsetsPerTrigger={batch}"
+        words = [word for setting in settings if setting.startswith("spark.") for word in ("--conf", setting)]
+        options = [setting for setting in settings if not setting.startswith("spark.")]
+        source = "".join(f"&{option}" for option in [f"maxOffsetsPerTrigger={batch}", *options])
         return workload_a.headwater(arena, "--trigger", "available-now", *words, source=source)
 
     return [

@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from pyspark.sql import DataFrame, SparkSession
 
 from corpus_support import CorpusCheckpoint
+from headwater import Files, Job
+from headwater.checkpoint import files as trees
 from headwater.checkpoint.checks import run_checks
 from headwater.checkpoint.checks.scene import Scene
-from headwater.checkpoint.files import LocalFiles
+from headwater.checkpoint.files import LocalFiles, open_files
 from headwater.checkpoint.history import History
 from headwater.core.errors import ChangeRefused
+from headwater.spark.ownership import Run
 from headwater.spark.repartition import check_repartition, repartition
+from headwater.spark.runner import run_job
 from headwater.spark.state_stores import unload_state_stores
 from headwater.statefiles.read import state_rows
 from headwater.timemachine.undo import plan_undo
-from timemachine.spark_runs import STORES, Stream
+from timemachine.spark_runs import EAGER, STORES, Inbox, Stream, settings
 from timemachine.test_rewind_and_undo import bytes_of
 from timemachine.twins import FEEDS, MORE, QUERIES
 
@@ -68,8 +74,8 @@ def _go_on(twins, expected: list[list[str]]) -> None:
     assert list(twins.disturbed.run().values()) == expected
 
 
-def _check(files: LocalFiles) -> None:
-    assert not [finding for finding in run_checks(Scene(files, 0)) if finding.severity == "error"]
+def _check(files: LocalFiles, sink: trees.Files | None = None) -> None:
+    assert not [finding for finding in run_checks(Scene(files, 0, sink)) if finding.severity == "error"]
 
 
 @pytest.mark.parametrize(
@@ -85,6 +91,43 @@ def test_a_repartitioned_stream_goes_on(twins, operator: str, store: str) -> Non
 @pytest.mark.parametrize("operator", QUERIES)
 def test_all_operators_on_all_stores_that_spark_repartitions(twins, operator: str, store: str) -> None:
     repartition_and_go_on(twins(operator, store))
+
+
+def once(rows: DataFrame) -> DataFrame:
+    """Each word when it comes for the first time."""
+    return rows.dropDuplicates(["word"])
+
+
+@pytest.mark.parametrize("interval", [3, 10])
+def test_a_stream_into_files_goes_on(headwater_spark: SparkSession, tmp_path: Path, interval: int) -> None:
+    """Spark wants every batch in the sink's log when it compacts it, and a repartition is a batch without output."""
+    spark, out = headwater_spark, tmp_path / "out"
+    inbox = Inbox(tmp_path / "in", "word STRING")
+    reads = Files(str(inbox.folder), format="json", schema=inbox.schema, options={"maxFilesPerTrigger": "1"})
+    job = Job("words", once, reads=reads, writes=Files(str(out), format="json"), mode="append", trigger="available-now")
+    files = LocalFiles(tmp_path / "checkpoint")
+
+    def go_on(count: int) -> None:
+        for _ in range(count):
+            inbox.put([{"word": f"word {inbox.count:02}"}, {"word": "again"}])
+        with settings(spark, {**EAGER, "spark.sql.streaming.fileSink.log.compactInterval": str(interval)}):
+            run_job(spark, Run(job, "test", str(files.root)), stop=threading.Event())
+        unload_state_stores(spark)
+        found = sorted(row.word for row in spark.read.schema(inbox.schema).json(str(out)).collect())
+        assert found == ["again", *(f"word {number:02}" for number in range(inbox.count))]
+
+    go_on(2)
+    for partitions in (3, 1, 2):  # the batches 2 (just where a log of interval 3 is compacted), 4 and 7 to begin with
+        repartition(spark, files, partitions)
+        unload_state_stores(spark)
+        _check(files, open_files(str(out)))
+        go_on(partitions)
+    before = bytes_of(out)
+    repartition(spark, files, 4)
+    plan_undo(files, sink=open_files(str(out))).apply()
+    assert bytes_of(out) == before
+    go_on(12)
+    _check(files, open_files(str(out)))
 
 
 @pytest.mark.parametrize(

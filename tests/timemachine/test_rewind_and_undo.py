@@ -16,7 +16,7 @@ from headwater.checkpoint.files import LocalFiles
 from headwater.checkpoint.history import History
 from headwater.checkpoint.lease import held_by_us
 from headwater.core.errors import ChangeRefused, CheckpointBusy
-from headwater.timemachine.carry_out import carry_out
+from headwater.timemachine.carry_out import abort, carry_out
 from headwater.timemachine.compact import empty_quarantine, measure
 from headwater.timemachine.preview import Preview
 from headwater.timemachine.repair import plan_repair
@@ -270,3 +270,21 @@ def test_garbage_instead_of_a_position_is_refused() -> None:
     contents["offsets/5"] = contents["offsets/5"].replace(b"logOffset", b"logOfset")
     with pytest.raises(Exception, match="offsets/5 has no position"):
         plan_rewind(Tree(contents), to=4)
+
+
+def test_an_undo_of_a_start_over_that_is_taken_back_leaves_no_folders(tmp_path: Path) -> None:
+    """Spark starts from nothing only where not even empty folders of state are."""
+    path = load("aggregation-rocksdb", tmp_path).path
+    files = LocalFiles(path)
+    plan_rewind(files, to=None).apply()
+    assert not list((path / "state").iterdir())
+
+    def die_half_way(done: int, of: int) -> None:
+        if done > of // 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        plan_undo(files).apply(progress=die_half_way)
+    assert list((path / "state").iterdir())
+    abort(files)
+    assert not list((path / "state").iterdir())

@@ -27,14 +27,19 @@ def read_stream(spark: SparkSession, source: Source) -> DataFrame:
                 return _table(spark, source)
 
 
-# A batch reads what is there already. Spark then asks for the topic's bounds, on a connection on which the consumer's next
-# fetch is being kept waiting for records to come: by default for up to half a second.
-NO_WAIT = {"kafka.fetch.max.wait.ms": "1"}
+CONSUMER = {
+    # A batch reads what is there already. Spark then asks for the topic's bounds, on a connection on which the consumer's
+    # next fetch is being kept waiting for records to come: by default for up to half a second.
+    "kafka.fetch.max.wait.ms": "1",
+    # Spark polls for 500 records at a time by default, and what it does around each poll takes a third of a batch.
+    "kafka.max.poll.records": "5000",
+    "kafka.max.partition.fetch.bytes": str(4 * 1024 * 1024),
+}
 
 
 def _kafka(spark: SparkSession, source: Kafka) -> DataFrame:
     bare = {"startingOffsets": "earliest", "kafka.bootstrap.servers": source.servers}
-    options = {**bare, **NO_WAIT, **source.options}
+    options = {**bare, **CONSUMER, **source.options}
     if not {"subscribe", "subscribePattern", "assign"} & options.keys():
         options["subscribe"] = source.topic
     raw = spark.readStream.format("kafka").options(**options).load()

@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 
 from headwater.checkpoint.files import LocalFiles
 from headwater.checkpoint.history import History
+from headwater.checkpoint.job_record import sink_of
 from headwater.checkpoint.lease import held_by_us
 from headwater.core.errors import ChangeRefused
 from headwater.spark.failures import condition_of, root_cause
@@ -21,6 +22,7 @@ from headwater.timemachine.change import SCRATCH
 from headwater.timemachine.executor import refuse_if_pending
 from headwater.timemachine.fork import carry_out_fork, plan_fork
 from headwater.timemachine.journal import Entry
+from headwater.timemachine.sink_cut import has_sink_log
 
 
 def check_repartition(files: LocalFiles, partitions: int) -> int:
@@ -58,7 +60,8 @@ def repartition(spark: SparkSession, files: LocalFiles, partitions: int) -> Entr
     """Work on a scratch fork inside the checkpoint, then take the result over in one change."""
     before = check_repartition(files, partitions)
     go_on_in_its_format(spark, files)
-    last = History(files).last_committed
+    last, sink = History(files).last_committed, sink_of(files)
+    sink = sink if sink is not None and has_sink_log(sink) else None
     scratch = files.path_of(f"{SCRATCH}/repartition")
     with held_by_us(files, "headwater repartition", "cannot repartition"):
         shutil.rmtree(scratch, ignore_errors=True)
@@ -67,8 +70,8 @@ def repartition(spark: SparkSession, files: LocalFiles, partitions: int) -> Entr
         _repartition_in_place(spark, scratch, partitions)
     try:
         about = f"have {partitions} state partitions instead of {before}"
-        change = plan_adoption(files, f"{SCRATCH}/repartition", twin, verb="repartition", about=about)
-        return carry_out(change, files)
+        change = plan_adoption(files, f"{SCRATCH}/repartition", twin, sink, verb="repartition", about=about)
+        return carry_out(change, files, sink)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
 

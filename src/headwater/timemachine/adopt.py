@@ -9,26 +9,37 @@ from collections.abc import Iterator
 
 from headwater.checkpoint.files import Files, LocalFiles
 from headwater.checkpoint.history import History
-from headwater.checkpoint.layout import METADATA, OURS, STATE, hadoop_crc_of, join
+from headwater.checkpoint.layout import METADATA, OURS, SINK_LOG, STATE, hadoop_crc_of, join
 from headwater.core.errors import ChangeRefused
 from headwater.timemachine.change import Change, Move, Put, Step, new_change_id, set_aside
 from headwater.timemachine.fingerprint import fingerprint
+from headwater.timemachine.sink_cut import entry_without_files
 
 
-def plan_adoption(files: Files, scratch: str, scratch_files: Files, *, verb: str, about: str) -> Change:
-    """``scratch`` is the fork's folder within the checkpoint. What it has and the checkpoint has not moves over."""
+def plan_adoption(
+    files: Files, scratch: str, scratch_files: Files, sink: Files | None, *, verb: str, about: str
+) -> Change:
+    """``scratch`` is the fork's folder within the checkpoint. What it has and the checkpoint has not moves over.
+
+    The log of a file sink gets an entry for each batch that is new, or Spark stumbles when it compacts that log.
+    """
     history, result = History(files), History(scratch_files)
     last = history.last_committed
     added = [number for number in result.batch_ids if last is None or number > last]
     if not added:
         raise ChangeRefused("nothing-done", f"Spark's {verb} left no new batch behind", remedy="try again with --debug")
     change_id = new_change_id(verb)
+    logged = [entry for number in added for entry in (entry_without_files(sink, number) if sink else {}).items()]
     return Change(
         change_id,
         verb,
         about,
-        tuple(_steps(files, scratch, scratch_files, change_id)),
-        fingerprint(files, None),
+        (
+            *_steps(files, scratch, scratch_files, change_id),
+            *(Put("sink", f"{SINK_LOG}/{name}", data) for name, data in logged),
+        ),
+        fingerprint(files, sink),
+        sink.location if sink else None,
         to=last,
         details={"added": added, "replan": True},
     )

@@ -74,6 +74,7 @@ class Executor:
                 for step in reversed(parts[number]):
                     self._take_back(step)
                 self._sync(parts[number])
+                self._drop_empty_folders(parts[number])
         self._lower_guard(pending)
         self.checkpoint.remove(PENDING_FILE)
         return pending.change
@@ -158,21 +159,22 @@ class Executor:
 
     def _sync(self, steps: Iterable[Step]) -> None:
         """Moves must be on the disk before anybody is told that they are done."""
-        folders: dict[Root, set[str]] = {}
-        for step in steps:
-            for root, path in step.touches:
-                folders.setdefault(root, set()).add(path.rpartition("/")[0])
-        for root, held in folders.items():
-            self.roots[root].sync_folders(sorted(held))
+        for root, folders in _folders(steps).items():
+            self.roots[root].sync_folders(sorted(folders))
 
     def _drop_empty_folders(self, steps: Iterable[Step]) -> None:
         """A stream starts from nothing only where not even empty folders of state are left."""
-        left: dict[Root, set[str]] = {}
-        for step in steps:
-            if isinstance(step, Move):
-                left.setdefault(step.root, set()).add(step.source.rpartition("/")[0])
-        for root, folders in left.items():
+        for root, folders in _folders(steps).items():
             self.roots[root].drop_empty_folders(sorted(folders, reverse=True))
+
+
+def _folders(steps: Iterable[Step]) -> dict[Root, set[str]]:
+    """Where files came or went."""
+    found: dict[Root, set[str]] = {}
+    for step in steps:
+        for root, path in step.touches:
+            found.setdefault(root, set()).add(path.rpartition("/")[0])
+    return found
 
 
 def refuse_if_pending(files: Files) -> None:

@@ -11,7 +11,7 @@ from headwater.checkpoint.files import Files
 from headwater.checkpoint.history import History
 from headwater.checkpoint.layout import COMPACT, SINK_LOG
 from headwater.core.errors import ChangeRefused
-from headwater.timemachine.log_cut import LogCut, cut_log, needs_rebuilding
+from headwater.timemachine.log_cut import LogCut, cut_log, interval_of, needs_rebuilding
 
 
 @dataclass(frozen=True)
@@ -41,6 +41,20 @@ def cut_sink(history: History, sink: Files, next_batch: int) -> SinkCut:
         return SinkCut(cut_log(log.names, last_kept, None), data)
 
     return SinkCut(_rebuilt(log, last_kept, kept), data)
+
+
+def entry_without_files(sink: Files, number: int) -> dict[str, bytes]:
+    """The log file of a batch that wrote nothing, under the name at which Spark looks for it when it compacts the log.
+
+    Before the first compaction nobody knows the interval: one compacted file alone is found with any.
+    """
+    log = FileSinkLog(sink)
+    latest, compact_ids = log.names.latest, log.names.compact_ids
+    if latest is None or latest >= number:
+        return {}
+    if compact_ids and (number + 1) % interval_of(compact_ids):
+        return {str(number): log_with(())}
+    return {f"{number}{COMPACT}": log_with(_entries(log, log.names.needed_for(latest)))}
 
 
 def _rebuilt(log: FileSinkLog, last_kept: int, kept: list[SinkFile]) -> LogCut:
