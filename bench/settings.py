@@ -37,6 +37,10 @@ WITHOUT: dict[str, tuple[str, tuple[str, ...]]] = {
         "Spark's usual checkpoint file manager",
         (f"spark.sql.streaming.checkpointFileManagerClass={CHECKPOINTING}.FileContextBasedCheckpointFileManager",),
     ),
+    "chmod": (
+        "a chmod process for every file",
+        ("spark.hadoop.fs.file.impl=org.apache.hadoop.fs.LocalFileSystem",),
+    ),
     "adaptive": ("adaptive execution on", ("spark.sql.adaptive.enabled=true",)),
     "parallel-gc": ("G1 instead of ParallelGC", ("spark.driver.extraJavaOptions=-XX:-UseParallelGC -XX:+UseG1GC",)),
     "memory": ("1 GB for the JVM instead of 2", ("spark.driver.memory=1g",)),

@@ -23,13 +23,17 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
+OWN_JAR = Path(__file__).with_name("headwater-spark.jar")
 CHECKPOINTING = "org.apache.spark.sql.execution.streaming.checkpointing"
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 DRIVER_OPTIONS = "spark.driver.extraJavaOptions"
 
 
-def default_conf(master: str) -> dict[str, str]:
-    """What Headwater sets where the user sets nothing; docs/reference/configuration.md says why, line by line."""
+def default_conf(master: str, *, own_jvm: bool = True) -> dict[str, str]:
+    """What Headwater sets where the user sets nothing; docs/reference/configuration.md says why, line by line.
+
+    A JVM that others started does not have our jar.
+    """
     conf = {
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": str(_shuffle_partitions(master)),
@@ -52,6 +56,8 @@ def default_conf(master: str) -> dict[str, str]:
         conf |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
     if master.startswith("local"):
         conf |= {"spark.driver.memory": "2g"}
+        if own_jvm:
+            conf |= {"spark.hadoop.fs.file.impl": "headwater.hadoop.ShellFreeLocalFileSystem"}
     return conf
 
 
@@ -85,7 +91,7 @@ def start_session(
     master = submitted.get("spark.master", master)
     if _on_this_machine(master):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # Spark's UI, when it is asked for, asks nothing else
-    settings = {**default_conf(master), **submitted, "spark.master": master, **(conf or {})}
+    settings = {**default_conf(master, own_jvm=not submitted), **submitted, "spark.master": master, **(conf or {})}
     if not submitted:
         settings[DRIVER_OPTIONS] = " ".join([*_driver_options(log), settings.get(DRIVER_OPTIONS, "")]).strip()
         _add_jars(settings, paths)
@@ -128,8 +134,9 @@ def _first_complaint(log: str) -> str | None:
 def _add_jars(settings: dict[str, str], paths: Sequence[str]) -> None:
     local = settings["spark.master"].startswith("local")
     where, separator = ("spark.driver.extraClassPath", os.pathsep) if local else ("spark.jars", ",")
-    if paths:
-        settings[where] = separator.join([*paths, *filter(None, [settings.get(where)])])
+    found = [*([str(OWN_JAR)] if local else []), *paths, *filter(None, [settings.get(where)])]
+    if found:
+        settings[where] = separator.join(found)
 
 
 def _conf_of_spark_submit() -> dict[str, str]:
