@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: install test lint demo bench soak corpus docs clean help
+.PHONY: install test lint demo bench soak load corpus docs clean help
 
 help:  ## what can be made
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -34,6 +34,11 @@ SOAK_MINUTES ?= 5
 soak: install  ## random stories of kills and rewinds for SOAK_MINUTES=5 (SEED=N tells one again), then the tests that take minutes
 	@scripts/test_packages.sh
 	@$(BIN)/python -m soak --tests --minutes $(SOAK_MINUTES) $(if $(SEED),--seed $(SEED))
+
+LOAD_MINUTES ?= 30
+load: install  ## the main job at the highest rate that keeps up for LOAD_MINUTES=30, with its page open
+	@scripts/test_packages.sh
+	@$(BIN)/python -m soak.load --minutes $(LOAD_MINUTES)
 
 corpus: install  ## write the corpus of real checkpoints anew
 	@$(BIN)/python -m tests.corpus_maker

@@ -81,7 +81,10 @@ def figures(lines: list[dict[str, Any]]) -> str:
 
 
 def write_report(file: Path = FILE, page: Path = PAGE) -> None:
-    text = page.read_text(encoding="utf-8")
-    before, _, rest = text.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    page.write_text(f"{before}{BEGIN}\n{figures(read(file))}\n{END}{after}", encoding="utf-8")
+    write_between(page, BEGIN, END, figures(read(file)))
+
+
+def write_between(page: Path, begin: str, end: str, text: str) -> None:
+    """Put new text between two marks of a page."""
+    before, _, rest = page.read_text(encoding="utf-8").partition(begin)
+    page.write_text(f"{before}{begin}\n{text}\n{end}{rest.partition(end)[2]}", encoding="utf-8")
