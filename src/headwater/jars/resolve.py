@@ -34,8 +34,8 @@ def jar_paths(
     """
     if ivy_file == IVY_FILE and configuration not in CONFIGURATIONS:
         raise ValueError(f"ivy.xml has no configuration {configuration!r}, only {', '.join(CONFIGURATIONS)}")
-    home = cache_folder() / "jars"
-    folder = home / f"{configuration}-{_key(ivy_file, configuration)}"
+    folder = _folder(configuration, ivy_file)
+    home = folder.parent
     jars = _verified(folder)
     if jars is not None:
         return jars
@@ -56,12 +56,21 @@ def jar_paths(
         ) from failure
 
 
+def are_here(configuration: str) -> bool:
+    """Whether the jars of a configuration were fetched already."""
+    return (_folder(configuration, IVY_FILE) / MANIFEST).exists()
+
+
 def cache_folder() -> Path:
     """HEADWATER_CACHE, else the user's cache folder."""
     named = os.environ.get("HEADWATER_CACHE")
     if named:
         return Path(named).expanduser().absolute()
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "headwater"
+
+
+def _folder(configuration: str, ivy_file: Path) -> Path:
+    return cache_folder() / "jars" / f"{configuration}-{_key(ivy_file, configuration)}"
 
 
 def _key(ivy_file: Path, configuration: str) -> str:

@@ -16,7 +16,8 @@ from urllib.parse import urlsplit
 
 from headwater.core.errors import SetupProblem
 from headwater.jars.java import require_java
-from headwater.jars.resolve import jar_paths
+from headwater.jars.resolve import are_here, jar_paths
+from headwater.spark.class_archive import archive_file, options_for
 from headwater.spark.jvm import starting_jvm
 
 if TYPE_CHECKING:
@@ -79,8 +80,7 @@ def start_session(
     log: Path | None = None,
 ) -> SparkSession:
     """Start Spark, or join the JVM of a surrounding spark-submit. ``jars`` names configurations of ``ivy.xml``."""
-    require_java()
-    paths = [str(path) for configuration in jars for path in jar_paths(configuration)]
+    java = require_java()
     log = (log or Path(tempfile.gettempdir()) / f"headwater-{os.getpid()}.log").absolute()
     log.parent.mkdir(parents=True, exist_ok=True)
     _same_python_and_clock_for_workers()
@@ -92,8 +92,11 @@ def start_session(
     if _on_this_machine(master):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # Spark's UI, when it is asked for, asks nothing else
     settings = {**default_conf(master, own_jvm=not submitted), **submitted, "spark.master": master, **(conf or {})}
+    is_ours = not submitted and master.startswith("local")
+    paths = own_class_path(jars) if is_ours else [str(path) for name in jars for path in jar_paths(name)]
     if not submitted:
-        settings[DRIVER_OPTIONS] = " ".join([*_driver_options(log), settings.get(DRIVER_OPTIONS, "")]).strip()
+        archive = options_for(archive_file(java, paths)) if is_ours else []
+        settings[DRIVER_OPTIONS] = " ".join([*_driver_options(log), *archive, settings.get(DRIVER_OPTIONS, "")]).strip()
         _add_jars(settings, paths)
     builder = SparkSession.builder.appName(name)
     for key, value in settings.items():
@@ -131,12 +134,18 @@ def _first_complaint(log: str) -> str | None:
     return None
 
 
+def own_class_path(jars: Sequence[str] = ("spark",)) -> list[str]:
+    """The jars of a JVM of ours on this machine. Kafka's come along where they are: one class archive then serves all jobs."""
+    kafka = ["spark"] if "spark" in jars or are_here("spark") else []
+    names = [*kafka, *(name for name in jars if name != "spark")]
+    return [str(OWN_JAR), *(str(path) for name in names for path in jar_paths(name))]
+
+
 def _add_jars(settings: dict[str, str], paths: Sequence[str]) -> None:
     local = settings["spark.master"].startswith("local")
     where, separator = ("spark.driver.extraClassPath", os.pathsep) if local else ("spark.jars", ",")
-    found = [*([str(OWN_JAR)] if local else []), *paths, *filter(None, [settings.get(where)])]
-    if found:
-        settings[where] = separator.join(found)
+    if paths:
+        settings[where] = separator.join([*paths, *filter(None, [settings.get(where)])])
 
 
 def _conf_of_spark_submit() -> dict[str, str]:
