@@ -97,7 +97,10 @@ def test_it_runs_from_its_own_folder(elsewhere: Path, tmp_path: Path) -> None:
     assert run(elsewhere / "python", "-c", asked, cwd=tmp_path).startswith(str(elsewhere.parent))
     jobs = [json.loads(line) for line in run(elsewhere / "headwater", "jobs", "--json", cwd=tmp_path).splitlines()]
     assert {"browser-stats-stateful", "user-sessions"} <= {job["name"] for job in jobs}
-    jars = [json.loads(line) for line in run(elsewhere / "headwater", "jars", "--json", cwd=tmp_path).splitlines()]
+    jars = [
+        json.loads(line)
+        for line in run(elsewhere / "headwater", "jars", "--no-archive", "--json", cwd=tmp_path).splitlines()
+    ]
     assert any(jar["name"].startswith("spark-sql-kafka") for jar in jars)
     told = run(elsewhere / "python", "-m", "pytest", "--fixtures", "-q", cwd=tmp_path)
     assert "scenario" in told

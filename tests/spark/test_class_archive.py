@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 from dataclasses import replace
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from headwater.jars.java import require_java
-from headwater.spark.class_archive import archive_file, make_archive, options_for
+from headwater.spark.class_archive import archive_file, make_archive, options_for, remove_orphans
 from headwater.spark.session import OWN_JAR, own_class_path
 
 
@@ -40,8 +41,17 @@ def test_what_cannot_be_made_is_only_said(tmp_path: Path) -> None:
     """A cache that cannot be written costs some seconds at every start, and nothing else."""
     (tmp_path / "file").write_text("")
     said: list[str] = []
-    make_archive(tmp_path / "file" / "archive.jsa", on_work=said.append)
+    make_archive(tmp_path / "file" / "archive.jsa", [], on_work=said.append)
     assert len(said) == 2
+
+
+def test_archives_of_environments_that_are_gone_are_removed(tmp_path: Path) -> None:
+    """Each has 160 MB, and an upgrade of Spark or of an environment leaves one behind."""
+    for name, place in (("here", tmp_path), ("gone", tmp_path / "no such environment")):
+        (tmp_path / f"{name}.jsa").write_bytes(b"")
+        (tmp_path / f"{name}.json").write_text(json.dumps([str(place)]))
+    remove_orphans(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["here.jsa", "here.json"]
 
 
 def test_spark_is_started_with_it(headwater_spark: SparkSession) -> None:

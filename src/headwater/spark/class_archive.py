@@ -39,7 +39,7 @@ def options_for(archive: Path) -> list[str]:
     return [f"-XX:SharedArchiveFile={archive}", *SILENT]
 
 
-def make_archive(archive: Path, *, on_work: Callable[[str], None] = lambda _: None) -> None:
+def make_archive(archive: Path, jars: Sequence[str], *, on_work: Callable[[str], None] = lambda _: None) -> None:
     """Make it if it is not there. That it cannot be made is no mistake: Spark starts without it."""
     if archive.exists() or " " in str(archive):
         return
@@ -47,16 +47,31 @@ def make_archive(archive: Path, *, on_work: Callable[[str], None] = lambda _: No
     draft = archive.with_name(f".{archive.name}.{os.getpid()}")
     try:
         archive.parent.mkdir(parents=True, exist_ok=True)
+        remove_orphans(archive.parent)
         with tempfile.TemporaryDirectory(prefix="headwater-jvm-") as folder:
             command = [sys.executable, "-m", "headwater.spark.class_archive", str(draft)]
             subprocess.run(command, cwd=folder, timeout=MOST_SECONDS, capture_output=True, check=False)
         if draft.exists() and draft.stat().st_size > ENOUGH_BYTES:
+            _note_of(archive).write_text(json.dumps([sys.prefix, *jars]))
             draft.replace(archive)
     except (OSError, subprocess.TimeoutExpired):
         on_work("a faster start of Spark could not be prepared; it starts as usual")
     finally:
         with suppress(OSError):
             draft.unlink()
+
+
+def remove_orphans(folder: Path) -> None:
+    """Archives of environments that are gone: nobody will use them again, and each has 160 MB."""
+    for archive in folder.glob("*.jsa"):
+        note = _note_of(archive)
+        if not note.exists() or not all(Path(place).exists() for place in json.loads(note.read_text())):
+            archive.unlink(missing_ok=True)
+            note.unlink(missing_ok=True)
+
+
+def _note_of(archive: Path) -> Path:
+    return archive.with_suffix(".json")
 
 
 def _train(draft: str) -> None:
