@@ -34,10 +34,12 @@ def main(endpoint: str) -> dict[str, Any]:
         "spark.hadoop.fs.s3a.access.key": "test",
         "spark.hadoop.fs.s3a.secret.key": "test",
         "spark.sql.shuffle.partitions": "1",
-        # moto does not take the uploads of local files with which RocksDB writes its snapshots
+        # RocksDB puts its snapshots up as local files; moto does not take the way in which s3a sends those by default
         "spark.sql.streaming.stateStore.providerClass": (
-            "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
+            "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
         ),
+        "spark.hadoop.fs.s3a.optimized.copy.from.local.enabled": "false",
+        "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "false",
         "spark.sql.streaming.stateStore.minDeltasForSnapshot": "2",
         "spark.sql.streaming.stateStore.maintenanceInterval": "1s",
         "spark.sql.streaming.fileSource.log.compactInterval": "2",

@@ -29,4 +29,6 @@ def test_rewind_on_s3(s3: S3) -> None:
     assert told["undone"] == told["first"]
     assert told["over"] == told["calm"]
     assert {**told["over"], "last": 3} == told["first"]
+    snapshots = [path for path in s3.objects("rewind/checkpoint-calm") if path.endswith(".zip")]
+    assert snapshots, "RocksDB has not put up a snapshot, so none was rewound"
     assert not any(path.startswith("state/0/0/3") for path in s3.objects("rewind/checkpoint"))

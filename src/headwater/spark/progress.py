@@ -59,14 +59,14 @@ class BatchProgress:
         """One line for a person."""
         parts = [
             f"batch {self.batch_id}",
-            f"{self.input_rows} rows",
+            _rows(self.input_rows),
             f"{self.rows_per_second:,.{0 if self.rows_per_second >= 10 else 1}f} rows/s",
             f"{self.duration_ms} ms",
         ]
         if self.watermark:
             parts.append(f"watermark {self.watermark}")
         if self.raw.get("stateOperators"):
-            parts.append(f"state {self.state_rows} rows")
+            parts.append(f"state {_rows(self.state_rows)}")
         parts.append(f"dropped {self.dropped}")
         parts.append(f"malformed {self.malformed}")
         return "  ".join(parts)
@@ -88,8 +88,12 @@ class Totals:
         self.malformed += batch.malformed
 
     def line(self) -> str:
-        counted = f"{self.batches} batch{'' if self.batches == 1 else 'es'}  {self.rows} rows"
+        counted = f"{self.batches} batch{'' if self.batches == 1 else 'es'}  {_rows(self.rows)}"
         return f"{counted}  dropped {self.dropped}  malformed {self.malformed}"
+
+
+def _rows(count: int) -> str:
+    return f"{count} row{'' if count == 1 else 's'}"
 
 
 class ProgressListener(StreamingQueryListener):

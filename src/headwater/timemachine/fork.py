@@ -139,16 +139,19 @@ def _operator_metadata_for(files: Files, into: Files, paths: list[str]) -> dict[
         text = data.decode("utf-8")
         for old in {schema for store in metadata.stores for schema in store.schema_paths}:
             inside = old[old.index(f"/{STATE}/{metadata.operator_id}/") + 1 :]
-            text = text.replace(json.dumps(old), json.dumps(_uri(into, inside)))
+            text = text.replace(json.dumps(old), json.dumps(_uri(into, inside, like=old)))
         if text.encode("utf-8") != data:
             found[path] = text.encode("utf-8")
     return found
 
 
-def _uri(files: Files, path: str) -> str:
+def _uri(files: Files, path: str, *, like: str) -> str:
+    """A path as Spark names it: what is ``s3://`` to others may be ``s3a://`` to it."""
     if isinstance(files, LocalFiles):
         return f"file:{files.path_of(path).absolute()}"
-    return f"{files.location.rstrip('/')}/{path}"
+    scheme, _, place = files.location.partition("://")
+    spoken = like.partition("://")[0] if like.partition("://")[0].startswith(scheme) else scheme
+    return f"{spoken}://{place.rstrip('/')}/{path}"
 
 
 def _empty_sink_log(next_batch: int, original: Files | None) -> dict[str, bytes]:
