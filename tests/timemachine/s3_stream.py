@@ -15,6 +15,8 @@ from typing import Any
 
 from headwater.checkpoint.files import open_files
 from headwater.checkpoint.history import History
+from headwater.checkpoint.layout import JOB_FILE
+from headwater.spark.repartition import repartition
 from headwater.spark.session import start_session
 from headwater.spark.state_stores import unload_state_stores
 from headwater.statefiles.read import state_rows
@@ -49,6 +51,7 @@ def main(endpoint: str) -> dict[str, Any]:
     spark = start_session("s3", master="local[2]", conf=conf, jars=("s3",), log=log)
     place = f"{ROOT}/{{}}".format
     checkpoint = open_files(place("checkpoint").replace("s3a", "s3"))
+    checkpoint.write(JOB_FILE, json.dumps({"job": "windows", "sink": f"files:{place('sink')}"}).encode())
     sink = open_files(place("sink").replace("s3a", "s3"))
 
     def feed(number: int) -> None:
@@ -70,7 +73,9 @@ def main(endpoint: str) -> dict[str, Any]:
         return {
             "last": History(files).last_committed,
             "sink": sorted(row[0] for row in found),
-            "state": sorted(json.dumps(row, default=str, sort_keys=True) for row in state_rows(files)),
+            "state": sorted(
+                json.dumps({**row, "partition_id": None}, default=str, sort_keys=True) for row in state_rows(files)
+            ),
         }
 
     told: dict[str, Any] = {}
@@ -85,7 +90,14 @@ def main(endpoint: str) -> dict[str, Any]:
     told["undone"] = look()
     plan_rewind(checkpoint, to=None, replan=True, sink=sink).apply()
     told["over"] = run(3)
+    told["state files"] = checkpoint.tree("state").get("state/0/0", [])
     told["calm"] = run(3, name="-calm")
+    repartition(spark, checkpoint, 3)
+    unload_state_stores(spark)
+    told["repartitioned"] = look()
+    feed(3)
+    told["after repartition"] = run(3)
+    told["calm after"] = run(3, name="-calm")
     spark.stop()
     return told
 

@@ -14,7 +14,7 @@ from s3_support import S3
 
 @pytest.mark.timeout(600)
 def test_rewind_on_s3(s3: S3) -> None:
-    """The same batches again, other batches, undo, and starting over: each ends as an undisturbed run would."""
+    """The same batches again, other batches, undo, starting over, repartition: each ends as an undisturbed run would."""
     script = Path(__file__).with_name("s3_stream.py")
     done = subprocess.run(
         [sys.executable, script, s3.endpoint], capture_output=True, text=True, timeout=580, check=False
@@ -29,6 +29,11 @@ def test_rewind_on_s3(s3: S3) -> None:
     assert told["undone"] == told["first"]
     assert told["over"] == told["calm"]
     assert {**told["over"], "last": 3} == told["first"]
+    assert {**told["repartitioned"], "last": told["over"]["last"]} == told["over"]
+    assert told["after repartition"]["last"] == told["calm after"]["last"] + 1
+    assert {**told["after repartition"], "last": told["calm after"]["last"]} == told["calm after"]
+    assert len(told["calm after"]["sink"]) > len(told["calm"]["sink"])
     snapshots = [path for path in s3.objects("rewind/checkpoint-calm") if path.endswith(".zip")]
     assert snapshots, "RocksDB has not put up a snapshot, so none was rewound"
-    assert not any(path.startswith("state/0/0/3") for path in s3.objects("rewind/checkpoint"))
+    assert told["state files"]
+    assert not any(name.startswith("3") for name in told["state files"]), "state of the first run was left"

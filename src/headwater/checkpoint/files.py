@@ -334,6 +334,13 @@ def _tree_of(paths: Iterable[str]) -> dict[str, list[str]]:
     return found
 
 
+def subtree(files: Files, folder: str) -> Files:
+    """A folder of a tree as a tree of its own."""
+    if isinstance(files, LocalFiles):
+        return LocalFiles(files.path_of(folder))
+    return open_files(f"{files.location.rstrip('/')}/{folder}")
+
+
 class MemoryFiles:
     """A tree held in a dictionary: what tests hand to code that wants ``Files``."""
 

@@ -9,19 +9,20 @@ import typer
 
 from headwater.cli.app import CHANGE, app
 from headwater.cli.changing import confirmed
+from headwater.cli.job_options import Conf, pairs
 from headwater.cli.names import checkpoint_names
 from headwater.cli.output import LivingLine, note, say
-from headwater.core.errors import ChangeRefused
 
 
 @app.command(rich_help_panel=CHANGE)
 def repartition(
     checkpoint: Annotated[
-        str, typer.Argument(metavar="CKPT", help="A folder or a job's name.", autocompletion=checkpoint_names)
+        str, typer.Argument(metavar="CKPT", help="A folder, a URL or a job's name.", autocompletion=checkpoint_names)
     ],
     partitions: Annotated[int, typer.Argument(metavar="N", min=1, help="The number of state partitions to have.")],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done and change nothing.")] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask: the query is stopped.")] = False,
+    conf: Conf = None,
 ) -> None:
     """Change the number of state partitions (shuffle partitions), which a checkpoint otherwise fixes for good.
 
@@ -30,17 +31,9 @@ def repartition(
     Example:
       headwater repartition browser-stats-stateful 8
     """
-    from headwater.checkpoint.files import LocalFiles
     from headwater.checkpoint.locate import open_checkpoint
 
-    files = open_checkpoint(checkpoint)
-    if not isinstance(files, LocalFiles):
-        raise ChangeRefused(
-            "not-local",
-            "repartition works on local checkpoints only, for now",
-            evidence={"checkpoint": files.location},
-            remedy="copy the checkpoint to a local folder, repartition it there and copy it back",
-        )
+    files, wanted = open_checkpoint(checkpoint), pairs(conf, "--conf")
     from headwater.spark.repartition import check_repartition
     from headwater.spark.repartition import repartition as do_it
     from headwater.spark.session import start_session
@@ -51,9 +44,11 @@ def repartition(
         return
     line = LivingLine()
     line.show("Spark is repartitioning the state")
-    spark = start_session("headwater repartition", jars=(), log=Path(".headwater/logs/repartition.log"))
+    jars = ["s3"] if files.location.startswith(("s3://", "s3a://")) else []
+    log = Path(".headwater/logs/repartition.log")
+    spark = start_session("headwater repartition", conf=wanted, jars=jars, log=log)
     try:
-        do_it(spark, LocalFiles(files.root.absolute()), partitions)
+        do_it(spark, files, partitions)
     finally:
         line.clear()
         spark.stop()

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import shutil
-from pathlib import Path
-
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from headwater.checkpoint.files import LocalFiles
+from headwater.checkpoint.files import Files, LocalFiles, subtree
 from headwater.checkpoint.history import History
 from headwater.checkpoint.job_record import sink_of
 from headwater.checkpoint.lease import held_by_us
@@ -25,7 +22,7 @@ from headwater.timemachine.journal import Entry
 from headwater.timemachine.sink_cut import has_sink_log
 
 
-def check_repartition(files: LocalFiles, partitions: int) -> int:
+def check_repartition(files: Files, partitions: int) -> int:
     """The number of partitions now; refused where Spark's facility could not do it."""
     refuse_if_pending(files)
     history = History(files)
@@ -56,33 +53,40 @@ def check_repartition(files: LocalFiles, partitions: int) -> int:
     return now
 
 
-def repartition(spark: SparkSession, files: LocalFiles, partitions: int) -> Entry:
+def repartition(spark: SparkSession, files: Files, partitions: int) -> Entry:
     """Work on a scratch fork inside the checkpoint, then take the result over in one change."""
     before = check_repartition(files, partitions)
     go_on_in_its_format(spark, files)
     last, sink = History(files).last_committed, sink_of(files)
     sink = sink if sink is not None and has_sink_log(sink) else None
-    scratch = files.path_of(f"{SCRATCH}/repartition")
+    scratch = f"{SCRATCH}/repartition"
+    twin = subtree(files, scratch)
     with held_by_us(files, "headwater repartition", "cannot repartition"):
-        shutil.rmtree(scratch, ignore_errors=True)
-        twin = LocalFiles(scratch)
+        files.remove_folder(scratch)
         carry_out_fork(plan_fork(files, twin, at=last), twin)
-        _repartition_in_place(spark, scratch, partitions)
+        _repartition_in_place(spark, twin, partitions)
     try:
         about = f"have {partitions} state partitions instead of {before}"
-        change = plan_adoption(files, f"{SCRATCH}/repartition", twin, sink, verb="repartition", about=about)
+        change = plan_adoption(files, scratch, twin, sink, verb="repartition", about=about)
         return carry_out(change, files, sink)
     finally:
-        shutil.rmtree(scratch, ignore_errors=True)
+        files.remove_folder(scratch)
 
 
-def _repartition_in_place(spark: SparkSession, checkpoint: Path, partitions: int) -> None:
+def _repartition_in_place(spark: SparkSession, checkpoint: Files, partitions: int) -> None:
     assert spark.streams.active is not None  # the state store's coordinator starts with the first look at it
     try:
-        spark._streamingCheckpointManager.repartition(str(checkpoint), partitions)
+        spark._streamingCheckpointManager.repartition(_as_spark_names_it(checkpoint), partitions)
     except (PySparkException, Py4JError) as error:
         raise ChangeRefused(
             "spark-refuses",
             "Spark could not repartition the state",
             evidence={condition_of(error) or "Spark says": root_cause(error)},
         ) from error
+
+
+def _as_spark_names_it(files: Files) -> str:
+    if isinstance(files, LocalFiles):
+        return str(files.root.absolute())
+    scheme, _, place = files.location.partition("://")
+    return f"{'s3a' if scheme == 's3' else scheme}://{place}"

@@ -71,11 +71,14 @@ def _rehomed(files: Files, scratch_files: Files, path: str) -> bytes | None:
     if len(parts) < 4 or parts[0] != STATE or parts[2] != "_metadata" or parts[-1].startswith("."):
         return None
     text = scratch_files.read(path).decode("utf-8")
-    return text.replace(_absolute(scratch_files), _absolute(files)).encode("utf-8")
+    return text.replace(_place(scratch_files), _place(files)).encode("utf-8")
 
 
-def _absolute(files: Files) -> str:
-    return str(files.root.absolute()) if isinstance(files, LocalFiles) else files.location.rstrip("/")
+def _place(files: Files) -> str:
+    """Without the scheme: Spark's need not be ours."""
+    return (
+        str(files.root.absolute()) if isinstance(files, LocalFiles) else files.location.partition("://")[2].rstrip("/")
+    )
 
 
 def _paths(files: Files) -> list[str]:
