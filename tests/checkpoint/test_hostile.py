@@ -10,11 +10,13 @@ import zipfile
 from pathlib import Path
 
 import pytest
+import zstandard
 
 from broker_support import headwater
 from corpus_support import load
 from headwater.checkpoint.files import LocalFiles, MemoryFiles
 from headwater.core.errors import CheckpointUnreadable
+from headwater.statefiles import codecs
 from headwater.statefiles.codecs import decompress
 from headwater.statefiles.read import state_rows
 from headwater.statefiles.rocksdb_snapshot import open_snapshot
@@ -154,6 +156,14 @@ def test_lengths_that_are_only_claimed() -> None:
     block = struct.pack("<8sBiiI", b"LZ4Block", 0x20 | 6, 4, 2**31 - 1, 0) + b"\0\0\0\0"
     with pytest.raises(CheckpointUnreadable):
         decompress(block * 50_000, "state/0/0/1.delta")
+
+
+def test_a_stream_that_unpacks_to_gigabytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file that is a bomb is refused before it fills the memory."""
+    monkeypatch.setattr(codecs, "_ZSTD_MOST_BYTES", 1 << 20)
+    bomb = zstandard.ZstdCompressor().compress(bytes(64 << 20))
+    with pytest.raises(CheckpointUnreadable, match="unpacks to more than"):
+        decompress(bomb, "state/0/0/1.changelog")
 
 
 def test_a_zip_that_unpacks_to_gigabytes() -> None:

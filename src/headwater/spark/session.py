@@ -46,6 +46,7 @@ def default_conf(master: str, *, own_jvm: bool = True) -> dict[str, str]:
         "spark.sql.adaptive.enabled": "false",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
+        "spark.sql.ui.explainMode": "simple",
         "spark.sql.ui.retainedExecutions": "20",
         "spark.ui.retainedJobs": "50",
         "spark.ui.retainedStages": "50",

@@ -20,6 +20,8 @@ _LZ4_CHECKSUM_MASK = 0x0FFFFFFF
 _LZ4_RAW, _LZ4_COMPRESSED = 0x10, 0x20
 _LZ4_LEVEL_BASE = 10  # the token's low nibble is a level: blocks have at most 2^(10 + level) bytes
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
+# A few bytes may stand for any number of others; no state that Spark wrote shrinks to a thousandth.
+_ZSTD_MOST_BYTES, _ZSTD_MOST_TIMES = 1 << 30, 1000
 _SNAPPY_MAGIC = b"\x82SNAPPY\x00"
 _SNAPPY_HEADER_BYTES = 16
 _LZF_MAGIC = b"ZV"
@@ -90,9 +92,13 @@ def _fill(whole: np.ndarray, data: bytes, blocks: list[tuple[int, int, int, int,
 def _zstd(data: bytes, path: str) -> bytes:
     import zstandard  # noqa: PLC0415  other codecs do without
 
+    most = max(_ZSTD_MOST_BYTES, _ZSTD_MOST_TIMES * len(data))
     try:
         with zstandard.ZstdDecompressor().stream_reader(data, read_across_frames=True) as reader:
-            return reader.read()
+            found = reader.read(most)
+            if reader.read(1):
+                raise broken_state(path, f"unpacks to more than {most >> 20:,} MB, which no state needs")
+            return found
     except zstandard.ZstdError as error:
         raise broken_state(path, f"does not unpack: {error}") from None
 
