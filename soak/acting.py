@@ -90,7 +90,14 @@ class Actor:
 
     def _run(self, run: Run) -> str:
         words = self.stage.run_words(self.stream, run.limit)
-        told = Command(words, self.stage.folder).wait() if run.command else self.stage.services.worker.ask(*words)
+
+        def start() -> Told:
+            return Command(words, self.stage.folder).wait() if run.command else self.stage.services.worker.ask(*words)
+
+        told = start()
+        if told.code == "batch-stuck":
+            self._redo_planned()
+            told = start()
         demand(told.status == 0, "run ended with", told.status, told.err[-2000:])
         demand(PASSWORD not in told.out + told.err, "a password was printed")
         self._note_run()
@@ -109,6 +116,9 @@ class Actor:
         time.sleep(run.delay_ms / 1000)
         if worker.has_answered:
             told = worker.end()
+            if told.code == "batch-stuck":
+                self._redo_planned()
+                return "refused: batch-stuck, and rewound as it was told to"
             demand(told.status == 0, "run ended with", told.status, told.err[-2000:])
             self._note_run()
             checking.check_drained(self.stage, self.stream)
@@ -177,6 +187,15 @@ class Actor:
 
         ended = self._change(words, "rewind", before, is_after, rewind.kill_after_ms, rewind.ending)
         return ended if ended else f"rewound from {before.head} to {target}"
+
+    def _redo_planned(self) -> None:
+        """What ``run`` says is to be done about a batch that Spark cannot finish."""
+        before = self.stage.read_lineage(self.stream)
+        demand(before.planned is not None, "a batch is stuck that is not planned")
+        words = ["rewind", str(self.stream.checkpoint), "--yes", "--json", "--redo", str(before.head + 1)]
+        ended = self._change(words, "rewind", before, lambda now: now == before, None, "")
+        demand(ended == "", "the remedy for a stuck batch was", ended)
+        self.refused["run: batch-stuck"] += 1
 
     def _undo(self, undo: Undo) -> str:
         before = self.stage.read_lineage(self.stream)

@@ -20,6 +20,8 @@ from headwater import Files, Job, Kafka, Postgres, Rate, Table
 from headwater.checkpoint.files import LocalFiles, open_files
 from headwater.checkpoint.history import History
 from headwater.checkpoint.job_record import read_job_record
+from headwater.core.errors import JobFailed, JobRefused
+from headwater.spark import runner
 from headwater.spark.ownership import Run
 from headwater.spark.runner import run_job
 from headwater.spark.state_stores import unload_state_stores
@@ -153,6 +155,43 @@ def test_without_its_sink_a_rewind_would_lose_rows(
     _feed(inbox, FEEDS + 2)
     run(replace(job, reads=files_in(inbox, files_per_batch=3)))
     assert sorted(map(tuple, headwater_spark.read.schema(SCHEMA).json(str(out)).collect())) != expected(FEEDS + 2)
+
+
+def first_of_each(rows: DataFrame) -> DataFrame:
+    """Each record when it comes for the first time."""
+    return rows.dropDuplicates(["id", "word"])
+
+
+def test_a_batch_that_spark_cannot_finish(
+    headwater_spark: SparkSession, run, inbox: Inbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed between the log of a file sink and the commit, format 2 does not go on; the remedy that run names helps."""
+    out, format_two = tmp_path / "out", "spark.sql.streaming.stateStore.checkpointFormatVersion"
+    reads, writes = files_in(inbox), Files(str(out), format="json")
+    job = Job("words", first_of_each, reads=reads, writes=writes, mode="append", trigger="available-now")
+    with settings(headwater_spark, {format_two: "2"}):
+        checkpoint = run(job)
+        files, last = LocalFiles(checkpoint), FEEDS - 1
+        for name in (f"commits/{last}", f"commits/.{last}.crc"):
+            files.remove(name)
+        with pytest.raises(JobRefused) as refused:
+            run(job)
+        assert refused.value.code == "batch-stuck"
+        assert f"--redo {last}" in (refused.value.remedy or "")
+        assert headwater("fsck", checkpoint).returncode == 1
+        with monkeypatch.context() as patched, pytest.raises(JobFailed, match="words failed"):
+            patched.setattr(runner, "_refuse_stuck_batch", lambda *_: None)
+            run(job)
+        unload_state_stores(headwater_spark)
+
+        assert headwater("rewind", checkpoint, "--redo", str(last), "--yes").returncode == 0
+        run(job)
+        _feed(inbox, FEEDS + 2)
+        run(job)
+    assert sorted(map(tuple, headwater_spark.read.schema(SCHEMA).json(str(out)).collect())) == sorted(
+        [(n, f"word {n % 3}") for n in range(FEEDS + 2)] + [(n + 100, "again") for n in range(FEEDS + 2)]
+    )
+    assert headwater("fsck", checkpoint).returncode == 0
 
 
 def test_table_to_table(headwater_spark: SparkSession, run, inbox: Inbox, tmp_path: Path) -> None:

@@ -11,6 +11,8 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 from headwater.checkpoint.files import Files, LocalFiles
+from headwater.checkpoint.logs import CheckpointLogs
+from headwater.checkpoint.stuck_batch import is_format_two
 from headwater.core.errors import ChangeRefused, HeadwaterError
 from headwater.jobs.endpoints import Console, Kafka, Socket, Source
 from headwater.jobs.job import Job
@@ -18,7 +20,7 @@ from headwater.spark.capture import Rows, capturing
 from headwater.spark.failures import condition_of, explained, failure, root_cause
 from headwater.spark.prepared import PreparedJob, prepare_job
 from headwater.spark.session import temporary_settings
-from headwater.spark.state_format import SETTING, is_format_two
+from headwater.spark.state_format import SETTING
 from headwater.timemachine.rebased import empty_stage
 from headwater.timemachine.recorded import Stage, forked_stage, recorded_batches
 
@@ -60,7 +62,7 @@ def replay(
     job = replace(job, reads=_whole_or_not_at_all(job.reads), writes=Console())
     stage_at = empty_stage if from_empty_state else forked_stage
     with (
-        temporary_settings(spark, {SETTING: "2" if is_format_two(files) else "1"}),
+        temporary_settings(spark, {SETTING: "2" if is_format_two(CheckpointLogs(files)) else "1"}),
         # Maintenance of state may still be at work in it.
         tempfile.TemporaryDirectory(prefix="headwater-replay-", ignore_cleanup_errors=True) as folder,
     ):

@@ -16,8 +16,10 @@ from pyspark.sql.streaming import StreamingQuery
 from headwater.checkpoint.files import Files, LocalFiles
 from headwater.checkpoint.job_record import read_job_record
 from headwater.checkpoint.layout import JOB_FILE
+from headwater.checkpoint.logs import CheckpointLogs
 from headwater.checkpoint.progress_log import ProgressWriter
-from headwater.core.errors import JobFailed, ServiceUnreachable
+from headwater.checkpoint.stuck_batch import stuck_batch
+from headwater.core.errors import JobFailed, JobRefused, ServiceUnreachable
 from headwater.jobs.endpoints import Postgres, Socket, Table
 from headwater.jobs.job import Job
 from headwater.spark import postgres
@@ -64,6 +66,7 @@ def run_job(
     files = _files_at(spark, run.checkpoint)
     with running_on(spark, files, job.name):
         check_ownership(files, run)
+        _refuse_stuck_batch(spark, files, run)
         go_on_in_its_format(spark, files)
         if isinstance(job.writes, Postgres):
             postgres.prepare(job.writes, prepared.schema)
@@ -106,6 +109,23 @@ def _files_at(spark: SparkSession, checkpoint: str) -> Files:
     if "://" not in checkpoint:
         return LocalFiles(Path(checkpoint))
     return HadoopFiles(spark, checkpoint)
+
+
+def _refuse_stuck_batch(spark: SparkSession, files: Files, run: Run) -> None:
+    folder = record_of(run).sink_folder or read_job_record(files).table_folder
+    batch = stuck_batch(CheckpointLogs(files), _files_at(spark, folder.removeprefix("file:")) if folder else None)
+    if batch is None:
+        return
+    raise JobRefused(
+        "batch-stuck",
+        f"Spark cannot finish batch {batch} of this checkpoint",
+        evidence={
+            "checkpoint": run.checkpoint,
+            "why": "it was killed after its output and before its commit: the file sink skips it now, and "
+            "checkpoint format 2 does not go on without its state",
+        },
+        remedy=f"headwater rewind {run.checkpoint} --redo {batch}   (its output is set aside and written anew)",
+    )
 
 
 def _recording(files: Files, *listeners: Callable[[BatchProgress], None]) -> Callable[[BatchProgress], None]:

@@ -10,6 +10,7 @@ from headwater.checkpoint.checks.scene import Scene
 from headwater.checkpoint.file_sink_log import FileSinkLog, SinkFile
 from headwater.checkpoint.files import Files
 from headwater.checkpoint.layout import SINK_LOG
+from headwater.checkpoint.stuck_batch import stuck_batch
 from headwater.core.errors import CheckpointUnreadable
 from headwater.core.finding import Finding
 
@@ -42,6 +43,12 @@ def _step(scene: Scene, log: FileSinkLog, place: str) -> Iterator[Finding]:
     elif newest < done:
         message = f"ends at batch {newest}, the checkpoint has committed {done}: output is missing"
         yield Finding("error", "sink-behind", place, message)
+    elif stuck_batch(scene.logs, scene.sink) is not None:
+        message = (
+            f"has batch {newest}, which was never committed: Spark skips it and, with checkpoint format 2, does not go on; "
+            f"headwater rewind {scene.files.location} --redo {newest} has it run again"
+        )
+        yield Finding("error", "batch-stuck", place, message)
     missing = log.names.missing_for(newest)
     if missing:
         message = (
