@@ -18,18 +18,16 @@ from spark_cluster_support import Cluster
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(2400)]
 
-HDFS = "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
-
 
 def s3_conf(endpoint: str, **more: str) -> list[str]:
-    """moto does not take the uploads with which RocksDB writes its snapshots, so the state is HDFS-backed."""
+    """moto does not take s3a's fast way to put up local files, which RocksDB's snapshots are."""
     conf = {
         "spark.hadoop.fs.s3a.endpoint": endpoint,
         "spark.hadoop.fs.s3a.endpoint.region": "us-east-1",
         "spark.hadoop.fs.s3a.path.style.access": "true",
         "spark.hadoop.fs.s3a.access.key": "test",
         "spark.hadoop.fs.s3a.secret.key": "test",
-        "spark.sql.streaming.stateStore.providerClass": HDFS,
+        "spark.hadoop.fs.s3a.optimized.copy.from.local.enabled": "false",
         "spark.sql.shuffle.partitions": "2",
         **more,
     }
@@ -64,7 +62,9 @@ def test_an_object_store_with_bad_days(s3: S3, tmp_path: Path) -> None:
         assert mood.refused > 10
         statuses += put(tmp_path / "in", 4)
         mood.errors, mood.delay_seconds = 1.0, 0.0
-        quick = {"spark.hadoop.fs.s3a.attempts.maximum": "2", "spark.hadoop.fs.s3a.retry.limit": "1"}
+        # By default s3a takes many errors in a row for a busy store, and waits longer and longer: for a quarter of an hour.
+        limits = ("attempts.maximum", "retry.limit", "retry.throttle.limit")
+        quick = {f"spark.hadoop.fs.s3a.{name}": "2" for name in limits}
         dead = run(tmp_path, s3.endpoint, *words, *s3_conf(endpoint, **quick))
         assert dead.returncode not in (0, 17), dead.stderr
         assert_no_stack_trace(dead.stderr)
