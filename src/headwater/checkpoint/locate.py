@@ -62,21 +62,21 @@ def _names(files: Files, folder: str) -> list[str]:
             raise CheckpointUnreadable(
                 "no-permission", f"{files.location} may not be read", evidence={"reason": error.strerror}
             ) from None
-        raise _unreachable(files, error) from None
+        raise unreachable(files, error) from None
     except OSError as error:
-        raise _unreachable(files, error) from None
+        raise unreachable(files, error) from None
     except Exception as error:
         # Each store has exceptions of its own kind; none of them is a mistake of ours.
         if isinstance(files, ObjectStoreFiles):
-            raise _unreachable(files, error) from None
+            raise unreachable(files, error) from None
         raise
 
 
-def _unreachable(files: Files, error: Exception) -> ServiceUnreachable:
+def unreachable(files: Files, error: Exception | str) -> ServiceUnreachable:
     reason = str(error).splitlines()[0] if str(error) else type(error).__name__
     return ServiceUnreachable(
         "store-unreachable",
-        f"{files.location} cannot be listed",
+        f"{files.location} cannot be reached",
         evidence={"reason": reason},
         remedy="check the address and the credentials (for S3: AWS_ENDPOINT_URL, AWS_ACCESS_KEY_ID, AWS_PROFILE)",
     )

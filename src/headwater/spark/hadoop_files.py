@@ -2,12 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from headwater.checkpoint.files import Entry, walk
+from headwater.checkpoint.locate import unreachable
+from headwater.spark.failures import root_cause
+
+Asked = ParamSpec("Asked")
+Answer = TypeVar("Answer")
+
+
+def _told_of_trouble(
+    method: Callable[Concatenate[HadoopFiles, Asked], Answer],
+) -> Callable[Concatenate[HadoopFiles, Asked], Answer]:
+    """A store that answers with errors is somebody's trouble, and no mistake of ours."""
+
+    def asked(self: HadoopFiles, /, *words: Asked.args, **more: Asked.kwargs) -> Answer:
+        try:
+            return method(self, *words, **more)
+        except Py4JJavaError as error:
+            raise unreachable(self, root_cause(error)) from error
+
+    return asked
 
 
 class HadoopFiles:
@@ -29,6 +49,7 @@ class HadoopFiles:
     def _path(self, path: str) -> Any:
         return self._jvm.org.apache.hadoop.fs.Path(f"{self._root}/{path}" if path else self._root)
 
+    @_told_of_trouble
     def read(self, path: str) -> bytes:
         if not self.exists(path):
             raise FileNotFoundError(path)
@@ -38,9 +59,11 @@ class HadoopFiles:
         finally:
             stream.close()
 
+    @_told_of_trouble
     def exists(self, path: str) -> bool:
         return bool(self._system.exists(self._path(path)))
 
+    @_told_of_trouble
     def entries(self, folder: str) -> list[Entry]:
         if not self.exists(folder):
             return []
@@ -56,20 +79,24 @@ class HadoopFiles:
             found.setdefault(path.rpartition("/")[0], []).append(entry.name)
         return found
 
+    @_told_of_trouble
     def write(self, path: str, data: bytes) -> None:
         stream = self._system.create(self._path(path), True)
         stream.write(data)
         stream.close()
 
+    @_told_of_trouble
     def move(self, source: str, target: str) -> None:
         self._system.rename(self._path(source), self._path(target))
 
     def copy(self, source: str, target: str) -> None:
         self.write(target, self.read(source))
 
+    @_told_of_trouble
     def remove(self, path: str) -> None:
         self._system.delete(self._path(path), False)
 
+    @_told_of_trouble
     def remove_folder(self, folder: str) -> None:
         self._system.delete(self._path(folder), True)
 
