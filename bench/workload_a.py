@@ -111,6 +111,12 @@ CONTENDERS = (
     Contender(
         "nothing-json", "Kafka and from_json into nothing", "none", lambda arena: _into_nothing(arena, "--decode")
     ),
+    Contender(
+        "nothing-json-tuned",
+        "the same with Headwater's consumer options",
+        "none",
+        lambda arena: _into_nothing(arena, "--decode", "--tuned"),
+    ),
     Contender("nothing", "Kafka into nothing", "none", _into_nothing),
     Contender("flink", f"PyFlink {_version('flink')}", "durable: heap, checkpoints every 10 s", flink),
     Contender(

@@ -1,4 +1,7 @@
-"""How fast Spark can read the topic at all: into the noop sink, with or without decoding, with Headwater's settings."""
+"""How fast Spark can read the topic at all: into the noop sink, with or without decoding, with Headwater's settings.
+
+With ``--tuned`` Kafka's consumer too has the options that Headwater gives it.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from pathlib import Path
 
 from pyspark.sql import functions as F
 
+from headwater.spark.reading import CONSUMER
 from headwater.spark.session import start_session
 
 options = argparse.ArgumentParser()
@@ -14,6 +18,7 @@ options.add_argument("--bootstrap", required=True)
 options.add_argument("--topic", required=True)
 options.add_argument("--checkpoint", required=True)
 options.add_argument("--decode", action="store_true")
+options.add_argument("--tuned", action="store_true")
 chosen = options.parse_args()
 
 spark = start_session("into nothing", log=Path(chosen.checkpoint).with_suffix(".spark.log"))
@@ -22,6 +27,7 @@ rows = (
     .option("kafka.bootstrap.servers", chosen.bootstrap)
     .option("subscribe", chosen.topic)
     .option("startingOffsets", "earliest")
+    .options(**(CONSUMER if chosen.tuned else {}))
     .load()
 )
 if chosen.decode:
