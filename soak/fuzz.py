@@ -151,7 +151,7 @@ def _strange_text(dice: random.Random, fields: dict[str, Any]) -> Fuzzed:
 
 
 def _lone_surrogate(_: random.Random, fields: dict[str, Any]) -> Fuzzed:
-    held = {**fields, "browser": None}
+    held = {**fields, "browser": "?"}  # what Java makes of half a character
     return _unsure("lone surrogate", json.dumps(fields).replace(f'"{fields["browser"]}"', '"\\ud800"'), held)
 
 

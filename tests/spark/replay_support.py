@@ -40,13 +40,14 @@ def golden_steps(name: str) -> list[list[str]]:
     return [step["send"] for step in json.loads((GOLDEN / f"{name}.json").read_text())["steps"]]
 
 
-def put(inbox: Path, number: int, lines: Sequence[str]) -> None:
+def put(inbox: Path, number: int, lines: Sequence[str | bytes]) -> None:
     file = inbox / f"{number:03d}.json"
-    file.write_text("".join(f"{line}\n" for line in lines))
+    encoded = (line if isinstance(line, bytes) else line.encode() for line in lines)
+    file.write_bytes(b"".join(line + b"\n" for line in encoded))
     os.utime(file, (1_000_000_000 + number, 1_000_000_000 + number))
 
 
-def in_folder(job: Job, folder: Path, steps: Sequence[Sequence[str]]) -> tuple[Job, Path]:
+def in_folder(job: Job, folder: Path, steps: Sequence[Sequence[str | bytes]]) -> tuple[Job, Path]:
     """The job on a folder of its records: one file a step, one batch a file, without empty batches between."""
     inbox = folder / "inbox"
     inbox.mkdir(parents=True)
@@ -62,7 +63,9 @@ def in_folder(job: Job, folder: Path, steps: Sequence[Sequence[str]]) -> tuple[J
     return replace(job, reads=source, writes=Console(), trigger="available-now"), inbox
 
 
-def run_recorded(spark: Any, job: Job, folder: Path, steps: Sequence[Sequence[str]], **changes: Any) -> Recorded:
+def run_recorded(
+    spark: Any, job: Job, folder: Path, steps: Sequence[Sequence[str | bytes]], **changes: Any
+) -> Recorded:
     """Run a job on a folder to its end: every batch but the last has records to look at."""
     chosen, inbox = in_folder(job, folder, steps)
     recorded = Recorded(replace(chosen, **changes), inbox, folder / "checkpoint")

@@ -67,6 +67,27 @@ def test_malformed_records_with_their_reason(headwater_spark, stats) -> None:
     assert stats.progress[5].malformed == 4
 
 
+def test_what_lies_before_1970_is_late_from_the_first_batch_on(headwater_spark, tmp_path) -> None:
+    """Where there is no watermark yet, Spark takes it to be at 1970."""
+    old = visit("10:00").replace("2024-10-06", "1969-10-06")
+    recorded = run_recorded(headwater_spark, STATS, tmp_path, [[visit("10:00"), old]])
+    (late,) = found_in(headwater_spark, recorded, 0)
+    assert (late["reason"], late["line"], late["watermark"]) == ("late", 2, "1970-01-01T00:00:00.000Z")
+    assert recorded.progress[0].dropped == 1
+
+
+def test_bytes_that_are_no_text(headwater_spark, tmp_path) -> None:
+    """A line with bytes that are no UTF-8 is malformed when it is read again, as it was when the job read it."""
+    good = visit("10:00").encode()
+    lines = [good, good.replace(b"Fire", b"F\xffire"), good.replace(b"browser", b"bro\xed\xa0\x80wser"), good]
+    recorded = run_recorded(headwater_spark, STATS, tmp_path, [lines])
+    assert [(one["reason"], one["line"]) for one in found_in(headwater_spark, recorded, 0)] == [
+        ("malformed", 2),
+        ("malformed", 3),
+    ]
+    assert recorded.progress[0].malformed == 2
+
+
 def test_dedup_agrees_with_sparks_count(headwater_spark, tmp_path) -> None:
     """Where Spark counts rows, our records are as many: deduplication sees them one by one."""
     lines = [json.dumps({"User": f"u{n}", "event_time": f"2024-03-01T0{n}:00:00Z"}) for n in range(9)]

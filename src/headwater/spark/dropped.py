@@ -102,12 +102,14 @@ class DroppedRecords:
         """A batch drops by the watermark that the batch before it worked with (and evicts by its own).
 
         That holds for every stateful operator of a query. With one operator only, as in Spark before 3.4, the batch's
-        own watermark did both.
+        own watermark did both. Before there is one it stands at 1970: Spark drops what lies before that in every batch.
         """
         several = (self._spark.conf.get(SEVERAL_OPERATORS, "true") or "true").lower() == "true"
         at = batch_id - 1 if several else batch_id
-        entry = self._history.logs.offsets.get(at) if at >= 0 else None
-        return entry.watermark_ms or None if entry else None
+        if at < 0:
+            return 0
+        entry = self._history.logs.offsets.get(at)
+        return (entry.watermark_ms or 0) if entry else None
 
     def _late(self, batch: Batch, records: RawBatch) -> Iterator[DroppedRecord]:
         watermark_ms = self.watermark_ms(batch.batch_id)

@@ -20,6 +20,7 @@ from headwater.spark.failures import explained
 from headwater.spark.tagging import TAG
 
 LINE_BREAK = "\r\n|\n|\r"
+BYTE_FOR_BYTE = "ISO-8859-1"
 
 
 @dataclass(frozen=True)
@@ -104,11 +105,14 @@ def _lines(spark: SparkSession, history: History, part: SourceRange, source: Fil
     if entries is None:
         raise CheckpointUnreadable("source-log-gone", "the source's log no longer tells which files these were")
     whole = spark.read.text([entry.path for entry in entries], wholetext=True)
-    line_break = re.escape(_option(source, "linesep")) or LINE_BREAK
+    line_break = re.escape(_option(source, "linesep").encode().decode(BYTE_FOR_BYTE)) or LINE_BREAK
+    # Spark's text functions would mend what is no UTF-8, and the job has seen it as it is.
+    text = F.decode(F.col("value").cast("binary"), BYTE_FOR_BYTE)
     # What follows the last line break is no line, as Spark's own reader of lines has it.
-    text = F.regexp_replace("value", rf"({line_break})\z", "")
+    lines_of = F.split(F.regexp_replace(text, rf"({line_break})\z", ""), line_break)
     held = whole.where("value <> ''").select(
-        F.col("_metadata.file_path").alias("path"), F.split(text, line_break).alias("lines")
+        F.col("_metadata.file_path").alias("path"),
+        F.transform(lines_of, lambda line: F.encode(line, BYTE_FOR_BYTE).cast("string")).alias("lines"),
     )
     first = F.array_position(F.transform("lines", _has_text), F.lit(True))
     lines = held.select("path", first.alias("first"), F.posexplode("lines").alias("place", "value"))
