@@ -44,6 +44,7 @@ EAGER = {
 
 # Without these, batches without records run only at the end of a run: boundaries can be repeated by another run.
 NO_EMPTY_BATCHES = {"spark.sql.streaming.noDataMicroBatches.enabled": "false"}
+A_SNAPSHOT_EACH = {f"{STATE}.minDeltasForSnapshot": "0", f"{STATE}.maintenanceInterval": "10ms"}
 NO_NEW_SNAPSHOTS = {f"{STATE}.minDeltasForSnapshot": "1000", f"{STATE}.maintenanceInterval": "1h"}
 
 

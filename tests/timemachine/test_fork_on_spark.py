@@ -51,7 +51,7 @@ def _query_id(checkpoint: Path) -> str:
 
 @pytest.mark.parametrize(
     ("operator", "store"),
-    [("aggregation", "hdfs"), ("two operators", "changelog"), ("join", "rocksdb"), ("timers", "format2")],
+    [("two operators", "hdfs"), ("timers", "format2")],
 )
 def test_a_fork_goes_on_beside_the_original(twins, tmp_path: Path, operator: str, store: str) -> None:
     fork_and_go_on(twins(operator, store), tmp_path)

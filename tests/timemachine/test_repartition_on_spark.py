@@ -80,7 +80,7 @@ def _check(files: LocalFiles, sink: trees.Files | None = None) -> None:
 
 @pytest.mark.parametrize(
     ("operator", "store"),
-    [("aggregation", "changelog"), ("dedup", "rocksdb"), ("join", "changelog"), ("timers", "format2")],
+    [("join", "changelog"), ("timers", "format2")],
 )
 def test_a_repartitioned_stream_goes_on(twins, operator: str, store: str) -> None:
     repartition_and_go_on(twins(operator, store))

@@ -7,7 +7,7 @@ import pytest
 from headwater.timemachine import rewind
 from headwater.timemachine.rewind import plan_rewind
 from headwater.timemachine.undo import plan_undo
-from timemachine.spark_runs import NO_NEW_SNAPSHOTS, STORES
+from timemachine.spark_runs import A_SNAPSHOT_EACH, NO_NEW_SNAPSHOTS, STORES
 from timemachine.twins import FEEDS, MORE, QUERIES, TO, Twins
 
 
@@ -66,7 +66,7 @@ def test_stale_snapshots_would_win(twins, store: str, monkeypatch: pytest.Monkey
     both = twins("aggregation", store)
     stream = both.disturbed
     both.feed(both.inboxes, FEEDS)
-    stream.run()
+    stream.run(**A_SNAPSHOT_EACH)
     monkeypatch.setattr(rewind, "cut_state", lambda history, next_batch: [])
     plan_rewind(stream.files, to=TO, replan=True).apply()
     stream.run(files_per_batch=2, **NO_NEW_SNAPSHOTS)

@@ -97,16 +97,19 @@ def _rows(count: int) -> str:
 
 
 class ProgressListener(StreamingQueryListener):
-    """Hands every batch that ran to a function. Spark calls it from a thread of its own."""
+    """Hands every batch of the next query that starts to a function. Spark calls it from a thread of its own."""
 
     def __init__(self, on_batch: Callable[[BatchProgress], None]) -> None:
         self._on_batch = on_batch
+        self._run_id: str | None = None
         self._last_batch_id: int | None = None
 
-    def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802  Spark's name
-        pass
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802  Spark's name; it calls this within start()
+        self._run_id = self._run_id or str(event.runId)
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
+        if str(event.progress.runId) != self._run_id:  # another query's, perhaps of one that ended a while ago
+            return
         batch = BatchProgress.from_spark(json.loads(event.progress.json))
         # An idle query reports its last batch id again, every ten seconds, with nothing in it.
         if batch.batch_id == self._last_batch_id and batch.input_rows == 0:

@@ -12,7 +12,7 @@ from headwater.checkpoint.job_record import sink_of
 from headwater.checkpoint.lease import held_by_us
 from headwater.core.errors import ChangeRefused
 from headwater.spark.failures import condition_of, root_cause
-from headwater.spark.state_format import go_on_in_its_format
+from headwater.spark.state_format import in_its_format
 from headwater.timemachine.adopt import plan_adoption
 from headwater.timemachine.carry_out import carry_out
 from headwater.timemachine.change import SCRATCH
@@ -56,7 +56,6 @@ def check_repartition(files: Files, partitions: int) -> int:
 def repartition(spark: SparkSession, files: Files, partitions: int) -> Entry:
     """Work on a scratch fork inside the checkpoint, then take the result over in one change."""
     before = check_repartition(files, partitions)
-    go_on_in_its_format(spark, files)
     last, sink = History(files).last_committed, sink_of(files)
     sink = sink if sink is not None and has_sink_log(sink) else None
     scratch = f"{SCRATCH}/repartition"
@@ -64,7 +63,8 @@ def repartition(spark: SparkSession, files: Files, partitions: int) -> Entry:
     with held_by_us(files, "headwater repartition", "cannot repartition"):
         files.remove_folder(scratch)
         carry_out_fork(plan_fork(files, twin, at=last), twin)
-        _repartition_in_place(spark, twin, partitions)
+        with in_its_format(spark, files):
+            _repartition_in_place(spark, twin, partitions)
     try:
         about = f"have {partitions} state partitions instead of {before}"
         change = plan_adoption(files, scratch, twin, sink, verb="repartition", about=about)

@@ -31,11 +31,12 @@ from headwater.spark.ownership import Run, check_ownership, record_of
 from headwater.spark.prepared import prepare_job
 from headwater.spark.progress import BatchProgress, ProgressListener
 from headwater.spark.recording import record_of_batch
-from headwater.spark.state_format import go_on_in_its_format
+from headwater.spark.state_format import in_its_format
 from headwater.spark.tables import table_folder
 from headwater.timemachine.journal import read_entries
 
 POLL_SECONDS = 0.2
+LISTENING_MS = 30_000
 
 
 def check_checkpoint(run: Run) -> None:
@@ -67,7 +68,6 @@ def run_job(
     with running_on(spark, files, job.name):
         check_ownership(files, run)
         _refuse_stuck_batch(spark, files, run)
-        go_on_in_its_format(spark, files)
         if isinstance(job.writes, Postgres):
             postgres.prepare(job.writes, prepared.schema)
         generation = max((entry.number for entry in read_entries(files)), default=0)
@@ -77,7 +77,7 @@ def run_job(
             following(spark, job, files, tell) as keep_dropped,
             _watched(spark, _recording(files, on_batch, keep_dropped)),
         ):
-            with explained(f"Spark does not start {job.name}"):
+            with explained(f"Spark does not start {job.name}"), in_its_format(spark, files):
                 query = prepared.start(run.checkpoint, generation=generation)
             if isinstance(job.writes, Table):
                 files.write(JOB_FILE, replace(record, table_folder=table_folder(spark, job.writes)).to_bytes())
@@ -148,7 +148,7 @@ def _watched(spark: SparkSession, on_batch: Callable[[BatchProgress], None]) -> 
         yield
     finally:
         with suppress(Py4JError, ConnectionError):  # Spark may be gone
-            spark._jsc.sc().listenerBus().waitUntilEmpty(5000)
+            spark._jsc.sc().listenerBus().waitUntilEmpty(LISTENING_MS)
             spark.streams.removeListener(listener)
 
 

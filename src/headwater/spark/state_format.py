@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from pyspark.sql import SparkSession
 
 from headwater.checkpoint.files import Files
 from headwater.checkpoint.logs import CheckpointLogs
 from headwater.checkpoint.stuck_batch import is_format_two
+from headwater.spark.session import temporary_settings
 
 SETTING = "spark.sql.streaming.stateStore.checkpointFormatVersion"
 
 
-def go_on_in_its_format(spark: SparkSession, files: Files) -> None:
-    """Have the session's next query, or read of state, use the format of a checkpoint that is there already."""
-    if is_format_two(CheckpointLogs(files)):
-        spark.conf.set(SETTING, "2")
+@contextmanager
+def in_its_format(spark: SparkSession, files: Files) -> Iterator[None]:
+    """Have what the session starts or reads in this block use the format of a checkpoint that is there already."""
+    with temporary_settings(spark, {SETTING: "2"} if is_format_two(CheckpointLogs(files)) else {}):
+        yield

@@ -73,18 +73,18 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     arguments = parser.parse_args()
     from headwater.spark.session import start_session, stop_session  # noqa: PLC0415  only this process needs Spark
-    from headwater.spark.state_format import go_on_in_its_format  # noqa: PLC0415
+    from headwater.spark.state_format import in_its_format  # noqa: PLC0415
 
     # Without this Spark refuses to read what it wrote with it.
     conf = {"spark.sql.streaming.join.stateFormatV4.enabled": "true"}
     spark = start_session("headwater-state", master="local[2]", jars=(), conf=conf)
     try:
         _ = spark.streams.active  # Spark's reader needs a coordinator that only this starts
-        go_on_in_its_format(spark, open_files(arguments.asked["location"]))
-        index = [
-            _written(frame, number, about, arguments.folder)
-            for number, (about, frame) in enumerate(_frames(spark, arguments.asked))
-        ]
+        with in_its_format(spark, open_files(arguments.asked["location"])):
+            index = [
+                _written(frame, number, about, arguments.folder)
+                for number, (about, frame) in enumerate(_frames(spark, arguments.asked))
+            ]
         (arguments.folder / "index.json").write_text(json.dumps(index), encoding="utf-8")
     finally:
         stop_session(spark)

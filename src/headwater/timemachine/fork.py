@@ -155,9 +155,9 @@ def _uri(files: Files, path: str, *, like: str) -> str:
 
 
 def _empty_sink_log(next_batch: int, original: Files | None) -> dict[str, bytes]:
-    """Empty files for the batches before, compacted where the original's log would be: Spark looks for them there."""
+    """Empty files for the batches before, compacted where the original's log is: Spark looks for them there."""
     names = [entry.name for entry in original.entries(SINK_LOG)] if original else []
-    return empty_log(LogNames.of(names).compact_ids, next_batch - 1, sink_log_with(()))
+    return empty_log(LogNames.of(names), next_batch - 1, sink_log_with(()))
 
 
 def _sink_warning(folder: str) -> str:

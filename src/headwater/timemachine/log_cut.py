@@ -45,9 +45,16 @@ def cut_log(names: LogNames, last_kept: int, content_of: Callable[[int, bool], b
     return LogCut(tuple(aside), written)
 
 
-def empty_log(compact_ids: Sequence[int], last: int, content: bytes) -> dict[str, bytes]:
-    """A log that holds nothing up to an id, in the shape that Spark expects where another one was compacted at these."""
-    compacted = _compactions_to_write(compact_ids, last) if last >= 0 else ()
+def empty_log(like: LogNames, last: int, content: bytes) -> dict[str, bytes]:
+    """A log that holds nothing up to an id, with the names that another one has: Spark reads them with the same setting.
+
+    Where the other one does not reach back that far, or there is none, the names are such that Spark finds its way.
+    """
+    if last < 0:
+        return {}
+    if like.ids and not like.missing_for(last):
+        return {like.by_id[number]: content for number in like.ids if number <= last}
+    compacted = _compactions_to_write(like.compact_ids, last)
     first_plain = compacted[-1] + 1 if compacted else 0
     written = [f"{number}{COMPACT}" for number in compacted] + [str(number) for number in range(first_plain, last + 1)]
     return dict.fromkeys(written, content)
@@ -81,7 +88,7 @@ def _compactions_to_write(compact_ids: Sequence[int], last_kept: int) -> tuple[i
 
     Where the interval cannot be known, one compacted file at the very last id is found with any setting.
     """
-    if len(compact_ids) == 1 or (not compact_ids and last_kept + 1 >= DEFAULT_INTERVAL):
+    if len(compact_ids) == 1 or (not compact_ids and DEFAULT_INTERVAL <= last_kept + 1 < 2 * DEFAULT_INTERVAL):
         return (last_kept,)
     interval = interval_of(compact_ids)
     newest = (last_kept + 1) // interval * interval - 1
