@@ -43,6 +43,13 @@ WITHOUT: dict[str, tuple[str, tuple[str, ...]]] = {
     ),
     "adaptive": ("adaptive execution on", ("spark.sql.adaptive.enabled=true",)),
     "parallel-gc": ("G1 instead of ParallelGC", ("spark.driver.extraJavaOptions=-XX:-UseParallelGC -XX:+UseG1GC",)),
+    "compiler": (
+        "Java's second compiler as eager as it is",
+        (
+            "spark.driver.extraJavaOptions=-XX:Tier4InvocationThreshold=5000 -XX:Tier4MinInvocationThreshold=600 "
+            "-XX:Tier4CompileThreshold=15000 -XX:Tier4BackEdgeThreshold=40000",
+        ),
+    ),
     "memory": ("1 GB for the JVM instead of 2", ("spark.driver.memory=1g",)),
     "ui": ("Spark's own page on", ("spark.ui.enabled=true",)),
     "kafka-wait": ("Kafka's wait for records", ("kafka.fetch.max.wait.ms=500",)),

@@ -28,6 +28,14 @@ OWN_JAR = Path(__file__).with_name("headwater-spark.jar")
 CHECKPOINTING = "org.apache.spark.sql.execution.streaming.checkpointing"
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 DRIVER_OPTIONS = "spark.driver.extraJavaOptions"
+# The second compiler waits ten times as long as it would: on few cores it takes one of them from small batches for minutes,
+# while the loops over many records reach these counts at once.
+PATIENT_COMPILER = (
+    "-XX:Tier4InvocationThreshold=50000",
+    "-XX:Tier4MinInvocationThreshold=6000",
+    "-XX:Tier4CompileThreshold=150000",
+    "-XX:Tier4BackEdgeThreshold=400000",
+)
 
 
 def default_conf(master: str, *, own_jvm: bool = True) -> dict[str, str]:
@@ -164,6 +172,7 @@ def _driver_options(log: Path) -> list[str]:
         f"-Dlog4j2.configurationFile={LOG_SETTINGS.as_uri()}",
         f"-Dheadwater.log={log}",
         "-XX:+UseParallelGC",
+        *PATIENT_COMPILER,
         "-Duser.timezone=UTC",
     ]
 
