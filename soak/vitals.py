@@ -9,7 +9,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+from bench.measure import resident_bytes, tree
+
 MEGABYTE = 1024 * 1024
 
 
@@ -32,18 +33,11 @@ class Vitals:
 
 def resident_megabytes(root: int) -> int:
     """Of a process and all below it."""
-    return sum(_resident(pid) for pid in below(root)) // MEGABYTE
-
-
-def below(root: int) -> list[int]:
-    found = [root]
-    for pid in found:
-        found += _children(pid)
-    return found
+    return resident_bytes(tree(root)) // MEGABYTE
 
 
 def jvm_below(root: int) -> int | None:
-    return next((pid for pid in below(root) if _name(pid) == "java"), None)
+    return next((pid for pid in tree(root) if _name(pid) == "java"), None)
 
 
 def live_heap_megabytes(jvm: int) -> float | None:
@@ -67,23 +61,6 @@ def size_of(folder: Path) -> tuple[int, float]:
                 continue
             count += 1
     return count, round(size / MEGABYTE, 1)
-
-
-def _resident(pid: int) -> int:
-    try:
-        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * PAGE_BYTES
-    except (OSError, IndexError):
-        return 0
-
-
-def _children(pid: int) -> list[int]:
-    found = []
-    for entry in Path(f"/proc/{pid}/task").glob("*/children"):
-        try:
-            found += [int(child) for child in entry.read_text().split()]
-        except OSError:
-            continue
-    return found
 
 
 def _name(pid: int) -> str:

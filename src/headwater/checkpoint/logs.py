@@ -106,6 +106,15 @@ class CheckpointLogs:
         return tuple(sorted({*self.offsets.ids, *self.commits.ids}))
 
     @cached_property
+    def is_format_two(self) -> bool:
+        """Whether the last commit names the state files that it left; only checkpoint format 2 does that."""
+        try:
+            last = self.commits.get(self.commits.ids[-1]) if self.commits.ids else None
+        except CheckpointUnreadable:
+            return False
+        return last is not None and last.state_unique_ids is not None
+
+    @cached_property
     def job(self) -> JobRecord:
         return read_job_record(self.files)
 

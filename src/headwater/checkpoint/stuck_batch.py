@@ -9,22 +9,11 @@ from __future__ import annotations
 from headwater.checkpoint.file_sink_log import FileSinkLog
 from headwater.checkpoint.files import Files
 from headwater.checkpoint.logs import CheckpointLogs
-from headwater.core.errors import CheckpointUnreadable
-
-
-def is_format_two(logs: CheckpointLogs) -> bool:
-    """Whether the last commit names the state files that it left; only checkpoint format 2 does that."""
-    commits = logs.commits
-    try:
-        last = commits.get(commits.ids[-1]) if commits.ids else None
-    except CheckpointUnreadable:
-        return False
-    return last is not None and last.state_unique_ids is not None
 
 
 def stuck_batch(logs: CheckpointLogs, sink: Files | None) -> int | None:
     """The batch that is in the sink's log and in no commit, where that is more than Spark can bear."""
-    if sink is None or not is_format_two(logs):
+    if sink is None or not logs.is_format_two:
         return None
     newest, done = FileSinkLog(sink).names.latest, logs.commits.ids[-1]
     planned = logs.offsets.ids[-1] if logs.offsets.ids else done

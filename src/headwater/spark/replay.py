@@ -12,7 +12,6 @@ from pyspark.sql import SparkSession
 
 from headwater.checkpoint.files import Files, LocalFiles
 from headwater.checkpoint.logs import CheckpointLogs
-from headwater.checkpoint.stuck_batch import is_format_two
 from headwater.core.errors import ChangeRefused, HeadwaterError
 from headwater.jobs.endpoints import Console, Kafka, Socket, Source
 from headwater.jobs.job import Job
@@ -62,7 +61,7 @@ def replay(
     job = replace(job, reads=_whole_or_not_at_all(job.reads), writes=Console())
     stage_at = empty_stage if from_empty_state else forked_stage
     with (
-        temporary_settings(spark, {SETTING: "2" if is_format_two(CheckpointLogs(files)) else "1"}),
+        temporary_settings(spark, {SETTING: "2" if CheckpointLogs(files).is_format_two else "1"}),
         # Maintenance of state may still be at work in it.
         tempfile.TemporaryDirectory(prefix="headwater-replay-", ignore_cleanup_errors=True) as folder,
     ):

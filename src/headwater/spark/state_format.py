@@ -9,7 +9,6 @@ from pyspark.sql import SparkSession
 
 from headwater.checkpoint.files import Files
 from headwater.checkpoint.logs import CheckpointLogs
-from headwater.checkpoint.stuck_batch import is_format_two
 from headwater.spark.session import temporary_settings
 
 SETTING = "spark.sql.streaming.stateStore.checkpointFormatVersion"
@@ -18,5 +17,5 @@ SETTING = "spark.sql.streaming.stateStore.checkpointFormatVersion"
 @contextmanager
 def in_its_format(spark: SparkSession, files: Files) -> Iterator[None]:
     """Have what the session starts or reads in this block use the format of a checkpoint that is there already."""
-    with temporary_settings(spark, {SETTING: "2"} if is_format_two(CheckpointLogs(files)) else {}):
+    with temporary_settings(spark, {SETTING: "2"} if CheckpointLogs(files).is_format_two else {}):
         yield
