@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -29,14 +29,13 @@ from headwater.spark.hadoop_files import HadoopFiles
 from headwater.spark.lease import check_free, running_on
 from headwater.spark.ownership import Run, check_ownership, record_of
 from headwater.spark.prepared import prepare_job
-from headwater.spark.progress import BatchProgress, ProgressListener
+from headwater.spark.progress import BatchProgress, listening
 from headwater.spark.recording import record_of_batch
 from headwater.spark.state_format import in_its_format
 from headwater.spark.tables import table_folder
 from headwater.timemachine.journal import read_entries
 
 POLL_SECONDS = 0.2
-LISTENING_MS = 30_000
 
 
 def check_checkpoint(run: Run) -> None:
@@ -75,7 +74,7 @@ def run_job(
         files.write(JOB_FILE, record.to_bytes())
         with (
             following(spark, job, files, tell) as keep_dropped,
-            _watched(spark, _recording(files, on_batch, keep_dropped)),
+            listening(spark, _recording(files, on_batch, keep_dropped)),
         ):
             with explained(f"Spark does not start {job.name}"), in_its_format(spark, files):
                 query = prepared.start(run.checkpoint, generation=generation)
@@ -138,18 +137,6 @@ def _recording(files: Files, *listeners: Callable[[BatchProgress], None]) -> Cal
             tell(batch)
 
     return heard
-
-
-@contextmanager
-def _watched(spark: SparkSession, on_batch: Callable[[BatchProgress], None]) -> Iterator[None]:
-    listener = ProgressListener(on_batch)
-    spark.streams.addListener(listener)
-    try:
-        yield
-    finally:
-        with suppress(Py4JError, ConnectionError):  # Spark may be gone
-            spark._jsc.sc().listenerBus().waitUntilEmpty(LISTENING_MS)
-            spark.streams.removeListener(listener)
 
 
 @contextmanager
