@@ -27,8 +27,9 @@ from soak.vitals import Vitals, jvm_below, live_heap_megabytes, resident_megabyt
 
 FILE = Path(__file__).with_name("load.json")
 BEGIN, END = "<!-- load: begin -->", "<!-- load: end -->"
-FIRST_RATE, STEP, STEP_SECONDS = 20_000, 1.3, 30.0
-MOST_SECONDS_BEHIND = 4.0
+FIRST_RATE, STEP, STEP_SECONDS = 60_000, 1.3, 30.0
+# A rate at the edge shows in half a minute as little more than a second, and in half an hour as minutes.
+MOST_SECONDS_BEHIND_A_STEP, MOST_SECONDS_BEHIND = 1.0, 4.0
 MARGIN = 0.9
 KEPT_BYTES = 2 * 1024**3
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
@@ -123,9 +124,10 @@ def _run(kafka: KafkaService, folder: Path, rate: int | None, seconds: float) ->
         with feed.at(FIRST_RATE):
             _wait_for_batches(job, 20)
         job.drain(feed.sent, 120)
-        rate = rate or _highest_rate(job, feed)
-        with _page(job) as (page_pid, batch_on_page), feed.at(rate):
-            looks, heaps = _hold(job, seconds, page_pid, batch_on_page)
+        with _page(job) as (page_pid, batch_on_page):
+            rate = rate or _highest_rate(job, feed)
+            with feed.at(rate):
+                looks, heaps = _hold(job, seconds, page_pid, batch_on_page)
         behind = job.drain(feed.sent, 120)
     finally:
         job.process.send_signal(signal.SIGINT)
@@ -172,9 +174,10 @@ def _highest_rate(job: Job, feed: Feed) -> int:
         sent = (feed.sent - before) / (time.monotonic() - began)
         behind = job.drain(feed.sent, 300)
         print(f"{rate:>9,} a second: {'never' if behind is None else f'{behind:.1f} s'} behind", flush=True)
-        if behind is None or behind > MOST_SECONDS_BEHIND or sent < 0.8 * rate:
+        kept_up = behind is not None and behind <= MOST_SECONDS_BEHIND_A_STEP and sent >= 0.8 * rate
+        if good and not kept_up:
             return int(good * MARGIN) // 1000 * 1000
-        good, rate = rate, int(rate * STEP)
+        good, rate = (rate, int(rate * STEP)) if kept_up else (0, rate // 2)
 
 
 @contextlib.contextmanager
