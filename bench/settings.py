@@ -50,6 +50,10 @@ WITHOUT: dict[str, tuple[str, tuple[str, ...]]] = {
             "-XX:Tier4CompileThreshold=15000 -XX:Tier4BackEdgeThreshold=40000",
         ),
     ),
+    "interpreted": (
+        "projections and predicates interpreted, not compiled",
+        ("spark.sql.codegen.factoryMode=NO_CODEGEN",),
+    ),
     "memory": ("1 GB for the JVM instead of 2", ("spark.driver.memory=1g",)),
     "ui": ("Spark's own page on", ("spark.ui.enabled=true",)),
     "kafka-wait": ("Kafka's wait for records", ("kafka.fetch.max.wait.ms=500",)),

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from headwater.checkpoint.files import LocalFiles
+from headwater.checkpoint.local_files import LocalFiles
 from headwater.checkpoint.progress_log import ProgressTail
 from soak.ledger import PAGE, write_between
 from soak.services import KafkaService

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from headwater.checkpoint.files import MemoryFiles
+from headwater.checkpoint.memory_files import MemoryFiles
 
 FOLDER = Path(__file__).parent / "corpus"
 

@@ -13,7 +13,8 @@ from corpus_maker import queries
 from corpus_maker.__main__ import OLDER
 from corpus_maker.catalogue import cases, cases_of_other_versions
 from corpus_support import CorpusCheckpoint, as_memory_files, corpus_names, load
-from headwater.checkpoint.files import LocalFiles, walk
+from headwater.checkpoint.files import walk
+from headwater.checkpoint.local_files import LocalFiles
 
 CASES = [*cases(), *(case for version in OLDER for case in cases_of_other_versions(version))]
 OF_ONE_STORE = {

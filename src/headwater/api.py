@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headwater.checkpoint import revisions
-from headwater.checkpoint.files import Files, open_files
+from headwater.checkpoint.files import Files
 from headwater.checkpoint.history import Batch, History
 from headwater.checkpoint.job_record import read_job_record
 from headwater.checkpoint.locate import open_checkpoint
+from headwater.checkpoint.places import open_files
 from headwater.core.ids import BatchId
 
 if TYPE_CHECKING:

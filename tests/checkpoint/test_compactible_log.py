@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from headwater.checkpoint.compactible_log import LogNames
 from headwater.checkpoint.file_source_log import FileSourceLog
-from headwater.checkpoint.files import MemoryFiles
+from headwater.checkpoint.memory_files import MemoryFiles
 
 
 def line(number: int) -> str:

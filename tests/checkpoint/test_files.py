@@ -6,7 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from headwater.checkpoint.files import Files, LocalFiles, MemoryFiles, names, open_files, walk
+from headwater.checkpoint.files import Files, names, walk
+from headwater.checkpoint.local_files import LocalFiles
+from headwater.checkpoint.memory_files import MemoryFiles
+from headwater.checkpoint.places import open_files
 
 CONTENT = {"offsets/0": b"v1", "offsets/1": b"v1\n", "state/0/0/1.delta": b"x" * 7, "metadata": b"{}"}
 

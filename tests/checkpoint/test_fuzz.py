@@ -14,8 +14,8 @@ from corpus_support import as_memory_files, corpus_names
 from headwater.checkpoint.batch_files import files_of
 from headwater.checkpoint.checks import run_checks
 from headwater.checkpoint.checks.scene import Scene
-from headwater.checkpoint.files import MemoryFiles
 from headwater.checkpoint.history import History
+from headwater.checkpoint.memory_files import MemoryFiles
 from headwater.checkpoint.revisions import resolve
 from headwater.core.errors import HeadwaterError
 from headwater.views import batch_page, batch_table

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from corpus_support import CorpusCheckpoint, as_memory_files, corpus_names
-from headwater.checkpoint.files import MemoryFiles, open_files
 from headwater.checkpoint.history import Batch, History
+from headwater.checkpoint.memory_files import MemoryFiles
+from headwater.checkpoint.places import open_files
 from headwater.core.ids import BatchId
 from headwater.core.times import iso_from_ms
 

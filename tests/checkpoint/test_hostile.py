@@ -14,7 +14,8 @@ import zstandard
 
 from broker_support import headwater
 from corpus_support import load
-from headwater.checkpoint.files import LocalFiles, MemoryFiles
+from headwater.checkpoint.local_files import LocalFiles
+from headwater.checkpoint.memory_files import MemoryFiles
 from headwater.core.errors import CheckpointUnreadable
 from headwater.statefiles import codecs
 from headwater.statefiles.codecs import decompress

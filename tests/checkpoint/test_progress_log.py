@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from headwater.checkpoint import progress_log
-from headwater.checkpoint.files import LocalFiles, MemoryFiles
+from headwater.checkpoint.local_files import LocalFiles
+from headwater.checkpoint.memory_files import MemoryFiles
 from headwater.checkpoint.progress_log import ProgressRecord, ProgressTail, ProgressWriter, parse_line, read_progress
 
 

@@ -10,7 +10,9 @@ import pytest
 
 from cli.running import Command
 from corpus_support import CorpusCheckpoint
-from headwater.checkpoint.files import ObjectStoreFiles, open_files, walk
+from headwater.checkpoint.files import walk
+from headwater.checkpoint.object_store import ObjectStoreFiles
+from headwater.checkpoint.places import open_files
 from s3_support import BUCKET, S3, WrittenBySpark
 
 pytestmark = pytest.mark.timeout(600)  # the first one waits for a Spark that writes many small objects

@@ -11,8 +11,8 @@ import pytest
 
 from cli.running import Command
 from corpus_support import load
-from headwater.checkpoint.files import LocalFiles
 from headwater.checkpoint.history import History
+from headwater.checkpoint.local_files import LocalFiles
 from headwater.timemachine import executor
 
 

@@ -12,9 +12,9 @@ import pytest
 from broker_support import Broker, free_port
 from cli.commands import assert_no_stack_trace
 from cli.running import Command, Ran
-from headwater.checkpoint.files import LocalFiles
 from headwater.checkpoint.job_record import JobRecord
 from headwater.checkpoint.layout import JOB_FILE
+from headwater.checkpoint.local_files import LocalFiles
 
 JOB = "browser-stats-stateful"
 
@@ -94,7 +94,7 @@ def test_a_checkpoint_of_another_job(command: Command, folder: Path) -> None:
 HOLDER = """
 import sys
 from pathlib import Path
-from headwater.checkpoint.files import LocalFiles
+from headwater.checkpoint.local_files import LocalFiles
 from headwater.checkpoint.lease import held_by_us
 with held_by_us(LocalFiles(Path("ck")), "a rewind", "cannot begin"):
     print("held", flush=True)

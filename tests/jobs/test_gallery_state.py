@@ -140,7 +140,7 @@ def random_split(records: list[Record], chance: random.Random) -> Split[Record]:
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_three_forms_give_identical_sessions(
     headwater_spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, seed: int
 ) -> None:

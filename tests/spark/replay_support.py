@@ -13,7 +13,7 @@ from typing import Any
 from pyspark.sql import functions as F
 
 from headwater import Console, Files, Job
-from headwater.checkpoint.files import LocalFiles
+from headwater.checkpoint.local_files import LocalFiles
 from headwater.jobs.loading import load_job
 from headwater.spark.ownership import Run
 from headwater.spark.progress import BatchProgress

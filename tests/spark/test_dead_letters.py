@@ -14,7 +14,7 @@ import pytest
 from broker_support import Broker
 from cli.commands import running
 from headwater import Console, Files, Job, Kafka, Rate
-from headwater.checkpoint.files import LocalFiles
+from headwater.checkpoint.local_files import LocalFiles
 from headwater.core.errors import ChangeRefused, JobFailed, UsageProblem
 from headwater.spark import dead_letters
 from headwater.spark.dead_letters import MARK, DeadLetters

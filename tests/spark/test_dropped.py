@@ -9,8 +9,8 @@ import pytest
 from pyspark.sql import functions as F
 
 from headwater import Console, Files, Job
-from headwater.checkpoint.files import LocalFiles
 from headwater.checkpoint.history import History
+from headwater.checkpoint.local_files import LocalFiles
 from headwater.core.errors import ChangeRefused
 from headwater.jobs.loading import load_job
 from headwater.spark.dropped import DroppedRecords

@@ -22,8 +22,8 @@ from pyspark.sql.streaming import StatefulProcessor
 
 from broker_support import Broker
 from headwater import Console, Job, Kafka
-from headwater.checkpoint.files import LocalFiles
 from headwater.checkpoint.history import History
+from headwater.checkpoint.local_files import LocalFiles
 from headwater.core.errors import ChangeRefused
 from headwater.spark.dropped import DroppedRecords
 from headwater.spark.progress import BatchProgress

@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 
 from headwater.checkpoint import lease
-from headwater.checkpoint.files import LocalFiles, MemoryFiles
 from headwater.checkpoint.lease import HEARTBEAT_MS, LOCK, RECORD, STALE_AFTER_MS, Lease, held_by_us
+from headwater.checkpoint.local_files import LocalFiles
+from headwater.checkpoint.memory_files import MemoryFiles
 from headwater.core.errors import CheckpointBusy
 from headwater.spark.lease import check_free, running_on
 

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from headwater import Files, Job, Memory
-from headwater.checkpoint.files import LocalFiles
+from headwater.checkpoint.local_files import LocalFiles
 from headwater.checkpoint.progress_log import ProgressRecord, read_progress
 from headwater.core.errors import SetupProblem, UsageProblem
 from headwater.spark.metrics import JobMetrics, MetricsServer, parse_address

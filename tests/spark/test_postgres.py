@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 
 from broker_support import HEADWATER, free_port
 from headwater import Files, Job, Postgres
-from headwater.checkpoint.files import LocalFiles
+from headwater.checkpoint.local_files import LocalFiles
 from headwater.core.errors import JobRefused, ServiceUnreachable
 from headwater.spark.preflight import check_services
 from headwater.timemachine.change import Change

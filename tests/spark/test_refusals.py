@@ -14,8 +14,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 
 from headwater import Console, Files, Job, Kafka, Memory, Postgres, Table
-from headwater.checkpoint.files import LocalFiles
 from headwater.checkpoint.layout import JOB_FILE, PENDING_FILE
+from headwater.checkpoint.local_files import LocalFiles
 from headwater.core.errors import CheckpointBusy, CheckpointUnreadable, HeadwaterError, JobRefused
 from headwater.spark.lease import running_on
 from headwater.spark.ownership import Run, record_of

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from headwater.checkpoint.files import LocalFiles
+from headwater.checkpoint.local_files import LocalFiles
 from headwater.jobs.loading import gallery_names, load_job
 from headwater.spark.nondeterminism import unsteady_parts
 from headwater.spark.prepared import prepare_job

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 import pytest
 
 from corpus_support import CorpusCheckpoint, StateAnswer, corpus_names
-from headwater.checkpoint.files import LocalFiles
+from headwater.checkpoint.local_files import LocalFiles
 from headwater.statefiles.reader import StateReader
 from headwater.statefiles.stores import StateTarget
 from headwater.views.state_json import json_texts

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from corpus_support import as_memory_files
-from headwater.checkpoint.files import MemoryFiles
+from headwater.checkpoint.memory_files import MemoryFiles
 from headwater.core.errors import CheckpointUnreadable
 from headwater.statefiles.read import read_answers
 from headwater.views.state_lines import state_lines

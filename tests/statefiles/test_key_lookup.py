@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from corpus_support import CorpusCheckpoint, corpus_names
-from headwater.checkpoint.files import LocalFiles
+from headwater.checkpoint.local_files import LocalFiles
 from headwater.statefiles.columns import decode_all_keys
 from headwater.statefiles.keyfilter import leaves
 from headwater.statefiles.reader import StateReader

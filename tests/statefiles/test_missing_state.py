@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from corpus_support import CorpusCheckpoint, load
-from headwater.checkpoint.files import LocalFiles, MemoryFiles
+from headwater.checkpoint.local_files import LocalFiles
+from headwater.checkpoint.memory_files import MemoryFiles
 from headwater.core.errors import CheckpointUnreadable, UsageProblem
 from headwater.statefiles.read import read_answers, read_state, state_rows
 from headwater.statefiles.reader import StateReader

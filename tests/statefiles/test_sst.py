@@ -10,7 +10,7 @@ import pytest
 from rocksdict import BlockBasedOptions, DBCompressionType, Options, Rdict
 
 from corpus_support import CorpusCheckpoint
-from headwater.checkpoint.files import LocalFiles
+from headwater.checkpoint.local_files import LocalFiles
 from headwater.core.errors import CheckpointUnreadable
 from headwater.statefiles.latest import surviving
 from headwater.statefiles.records import Records, together

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from headwater.checkpoint.files import Entry, MemoryFiles
+from headwater.checkpoint.files import Entry
+from headwater.checkpoint.memory_files import MemoryFiles
 
 
 class Died(BaseException):

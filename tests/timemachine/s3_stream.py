@@ -13,9 +13,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from headwater.checkpoint.files import open_files
 from headwater.checkpoint.history import History
 from headwater.checkpoint.layout import JOB_FILE
+from headwater.checkpoint.places import open_files
 from headwater.spark.repartition import repartition
 from headwater.spark.session import start_session
 from headwater.spark.state_stores import unload_state_stores

@@ -11,8 +11,8 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from headwater.checkpoint.files import LocalFiles
 from headwater.checkpoint.history import History
+from headwater.checkpoint.local_files import LocalFiles
 from headwater.spark.session import temporary_settings as settings
 from headwater.spark.state_stores import unload_state_stores
 from headwater.statefiles.read import state_rows

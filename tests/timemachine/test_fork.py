@@ -7,7 +7,7 @@ import json
 import pytest
 
 from corpus_support import as_memory_files
-from headwater.checkpoint.files import MemoryFiles
+from headwater.checkpoint.memory_files import MemoryFiles
 from headwater.checkpoint.operator_metadata import parse_operator_metadata
 from headwater.timemachine.fork import carry_out_fork, plan_fork
 

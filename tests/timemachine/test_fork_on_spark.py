@@ -14,7 +14,7 @@ from broker_support import headwater
 from headwater import Files, Job
 from headwater.checkpoint.checks import run_checks
 from headwater.checkpoint.checks.scene import Scene
-from headwater.checkpoint.files import LocalFiles
+from headwater.checkpoint.local_files import LocalFiles
 from headwater.spark.ownership import Run
 from headwater.spark.runner import run_job
 from headwater.spark.state_stores import unload_state_stores

@@ -14,7 +14,7 @@ import pytest
 
 from broker_support import HEADWATER, headwater
 from corpus_support import load
-from headwater.checkpoint.files import LocalFiles
+from headwater.checkpoint.local_files import LocalFiles
 from headwater.timemachine.journal import read_pending
 from timemachine.test_rewind_and_undo import bytes_of
 

@@ -16,8 +16,9 @@ from headwater import Files, Job
 from headwater.checkpoint import files as trees
 from headwater.checkpoint.checks import run_checks
 from headwater.checkpoint.checks.scene import Scene
-from headwater.checkpoint.files import LocalFiles, open_files
 from headwater.checkpoint.history import History
+from headwater.checkpoint.local_files import LocalFiles
+from headwater.checkpoint.places import open_files
 from headwater.core.errors import ChangeRefused
 from headwater.spark.ownership import Run
 from headwater.spark.repartition import check_repartition, repartition

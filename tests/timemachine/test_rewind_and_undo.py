@@ -12,9 +12,9 @@ from corpus_support import load
 from headwater.checkpoint.checks import run_checks
 from headwater.checkpoint.checks.scene import Scene
 from headwater.checkpoint.file_source_log import FileSourceLog
-from headwater.checkpoint.files import LocalFiles
 from headwater.checkpoint.history import History
 from headwater.checkpoint.lease import held_by_us
+from headwater.checkpoint.local_files import LocalFiles
 from headwater.core.errors import ChangeRefused, CheckpointBusy
 from headwater.timemachine.carry_out import abort, carry_out
 from headwater.timemachine.compact import empty_quarantine, measure

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from corpus_support import load
-from headwater.checkpoint.files import LocalFiles
 from headwater.checkpoint.history import History
+from headwater.checkpoint.local_files import LocalFiles
 from headwater.checkpoint.progress_log import ProgressRecord, ProgressWriter
 from headwater.timemachine.signs_of_life import signs_of_life
 

@@ -17,9 +17,10 @@ from pyspark.sql import functions as F
 
 from broker_support import Broker, headwater
 from headwater import Files, Job, Kafka, Postgres, Rate, Table
-from headwater.checkpoint.files import LocalFiles, open_files
 from headwater.checkpoint.history import History
 from headwater.checkpoint.job_record import read_job_record
+from headwater.checkpoint.local_files import LocalFiles
+from headwater.checkpoint.places import open_files
 from headwater.core.errors import JobFailed, JobRefused
 from headwater.spark import runner
 from headwater.spark.ownership import Run

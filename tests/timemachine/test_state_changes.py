@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from corpus_support import CorpusCheckpoint, as_memory_files
-from headwater.checkpoint.files import LocalFiles, MemoryFiles
+from headwater.checkpoint.local_files import LocalFiles
+from headwater.checkpoint.memory_files import MemoryFiles
 from headwater.core.errors import UsageProblem
 from headwater.statefiles.answer import StateAnswer
 from headwater.statefiles.reader import StateReader

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from corpus_support import as_memory_files
-from headwater.checkpoint.files import MemoryFiles
 from headwater.checkpoint.history import History
+from headwater.checkpoint.memory_files import MemoryFiles
 from headwater.checkpoint.source_offsets import source_range
 from headwater.views.batch_table import COLUMNS, reading, row, shape_of
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from corpus_support import CorpusCheckpoint, corpus_names
-from headwater.checkpoint.files import LocalFiles
+from headwater.checkpoint.local_files import LocalFiles
 from headwater.statefiles.reader import StateReader
 from headwater.views.page_key import key_lines
 from headwater.views.page_state import StateView

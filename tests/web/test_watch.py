@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import Browser, expect
 
 from corpus_support import CorpusCheckpoint, load
-from headwater.checkpoint.files import LocalFiles
+from headwater.checkpoint.local_files import LocalFiles
 from headwater.checkpoint.locate import open_checkpoint
 from headwater.checkpoint.progress_log import ProgressRecord, ProgressWriter
 from headwater.timemachine.rewind import plan_rewind

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, unquote
 
-from headwater.checkpoint.files import Files, open_files
+from headwater.checkpoint.files import Files
 from headwater.checkpoint.layout import JOB_FILE
 from headwater.checkpoint.logtext import json_object
+from headwater.checkpoint.places import open_files
 from headwater.core.errors import CheckpointUnreadable
 
 FILES = "files:"

@@ -18,7 +18,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from headwater.checkpoint.files import Files, LocalFiles, make_folder
+from headwater.checkpoint.files import Files
+from headwater.checkpoint.local_files import LocalFiles, make_folder
 from headwater.core.errors import CheckpointBusy
 from headwater.core.times import iso_from_ms
 

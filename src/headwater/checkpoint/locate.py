@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from difflib import get_close_matches
 
-from headwater.checkpoint.files import Files, LocalFiles, ObjectStoreFiles, open_files
+from headwater.checkpoint.files import Files
 from headwater.checkpoint.layout import is_checkpoint
+from headwater.checkpoint.local_files import LocalFiles
+from headwater.checkpoint.object_store import ObjectStoreFiles
+from headwater.checkpoint.places import open_files
 from headwater.core.errors import CheckpointUnreadable, HeadwaterError, ServiceUnreachable
 
 CHECKPOINTS = ".headwater/checkpoints"

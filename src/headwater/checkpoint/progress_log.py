@@ -12,8 +12,9 @@ import time
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields
 
-from headwater.checkpoint.files import Files, LocalFiles
+from headwater.checkpoint.files import Files
 from headwater.checkpoint.layout import OURS
+from headwater.checkpoint.local_files import LocalFiles
 
 PROGRESS_FILE = f"{OURS}/progress.jsonl"
 OLDER_FILE = f"{OURS}/progress.older.jsonl"

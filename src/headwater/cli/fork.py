@@ -31,10 +31,10 @@ def fork(
       headwater fork browser-stats-stateful .headwater/checkpoints/try-it --at 41
     """
     from headwater.checkpoint import revisions
-    from headwater.checkpoint.files import open_files
     from headwater.checkpoint.history import History
     from headwater.checkpoint.job_record import FILES, folder_of
     from headwater.checkpoint.locate import open_checkpoint
+    from headwater.checkpoint.places import open_files
     from headwater.core.errors import UsageProblem
     from headwater.timemachine.executor import refuse_if_pending
     from headwater.timemachine.fork import carry_out_fork, plan_fork

@@ -104,7 +104,7 @@ def recorded_job(files: Files, reference: str | None, source: str | None, settin
 
 def _refuse_code_of_checkpoint(files: Files, recorded: str) -> None:
     """A checkpoint that somebody sent must not bring the code along that looking at it would run."""
-    from headwater.checkpoint.files import LocalFiles
+    from headwater.checkpoint.local_files import LocalFiles
 
     file = Path(recorded.partition(":")[0]).resolve()
     if isinstance(files, LocalFiles) and file.is_relative_to(files.root.resolve()):

@@ -34,7 +34,7 @@ def watched(job: str, checkpoint: str, *, page: bool, metrics: str | None) -> It
 
 
 def _files(checkpoint: str) -> Files:
-    from headwater.checkpoint.files import open_files
+    from headwater.checkpoint.places import open_files
 
     return open_files(checkpoint)
 

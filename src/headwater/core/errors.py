@@ -107,20 +107,13 @@ class Surprise(HeadwaterError):
         )
 
 
+NO_PERMISSION = "no-permission", "this may not be touched by you", "ask for the right, or run as the user who has it"
 DISK_TROUBLES = {
     errno.ENOSPC: ("disk-full", "the disk is full", "make room and do it again"),
     errno.EDQUOT: ("disk-full", "the disk's quota is used up", "make room and do it again"),
     errno.EROFS: ("read-only", "this is on a disk that can only be read", "mount it for writing, or work on a copy"),
-    errno.EACCES: (
-        "no-permission",
-        "this may not be touched by you",
-        "ask for the right, or run as the user who has it",
-    ),
-    errno.EPERM: (
-        "no-permission",
-        "this may not be touched by you",
-        "ask for the right, or run as the user who has it",
-    ),
+    errno.EACCES: NO_PERMISSION,
+    errno.EPERM: NO_PERMISSION,
     errno.EIO: ("disk-broken", "the disk does not read or write", "look into the system's log for the disk"),
 }
 

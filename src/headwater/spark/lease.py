@@ -8,8 +8,9 @@ from contextlib import contextmanager, suppress
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
-from headwater.checkpoint.files import Files, LocalFiles
+from headwater.checkpoint.files import Files
 from headwater.checkpoint.lease import LOCK, RECORD, Lease, kept_alive, refuse_if_held
+from headwater.checkpoint.local_files import LocalFiles
 from headwater.core.errors import CheckpointBusy
 
 GONE = (Py4JError, OSError)

@@ -15,8 +15,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from headwater.checkpoint.files import Files as CheckpointFiles
-from headwater.checkpoint.files import open_files
 from headwater.checkpoint.layout import METADATA
+from headwater.checkpoint.places import open_files
 from headwater.checkpoint.query_metadata import parse_query_metadata
 from headwater.core.errors import CheckpointUnreadable, UsageProblem
 from headwater.jobs.endpoints import Console, Files, Kafka, Sink, Table

@@ -6,10 +6,12 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from headwater.checkpoint.files import Files, LocalFiles, subtree
+from headwater.checkpoint.files import Files
 from headwater.checkpoint.history import History
 from headwater.checkpoint.job_record import sink_of
 from headwater.checkpoint.lease import held_by_us
+from headwater.checkpoint.local_files import LocalFiles
+from headwater.checkpoint.places import subtree
 from headwater.core.errors import ChangeRefused
 from headwater.spark.failures import condition_of, root_cause
 from headwater.spark.state_format import in_its_format

@@ -10,7 +10,8 @@ from pathlib import Path
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
-from headwater.checkpoint.files import Files, LocalFiles
+from headwater.checkpoint.files import Files
+from headwater.checkpoint.local_files import LocalFiles
 from headwater.checkpoint.logs import CheckpointLogs
 from headwater.core.errors import ChangeRefused, HeadwaterError
 from headwater.jobs.endpoints import Console, Kafka, Socket, Source

@@ -17,6 +17,7 @@ from headwater.core.errors import ChangeRefused, CheckpointUnreadable
 from headwater.jobs.endpoints import Decoding, Files, Kafka, Source
 from headwater.spark.decoding import decode_lines
 from headwater.spark.failures import explained
+from headwater.spark.reading import CONSUMER
 from headwater.spark.tagging import TAG
 
 LINE_BREAK = "\r\n|\n|\r"
@@ -92,7 +93,7 @@ def _kafka(spark: SparkSession, source: Kafka, part: SourceRange) -> DataFrame:
     partitions = json.dumps({topic: [int(number) for number in held] for topic, held in part.end.items()})
     frame = (
         spark.read.format("kafka")
-        .options(**{"kafka.bootstrap.servers": source.servers, **secured})
+        .options(**{"kafka.bootstrap.servers": source.servers, **CONSUMER, **secured})
         .options(assign=partitions, startingOffsets=json.dumps(full), endingOffsets=json.dumps(part.end))
         .load()
     )

@@ -13,9 +13,10 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
-from headwater.checkpoint.files import Files, LocalFiles
+from headwater.checkpoint.files import Files
 from headwater.checkpoint.job_record import read_job_record
 from headwater.checkpoint.layout import JOB_FILE
+from headwater.checkpoint.local_files import LocalFiles
 from headwater.checkpoint.logs import CheckpointLogs
 from headwater.checkpoint.progress_log import ProgressWriter
 from headwater.checkpoint.stuck_batch import stuck_batch

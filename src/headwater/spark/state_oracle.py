@@ -13,8 +13,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from headwater.checkpoint.files import open_files
 from headwater.checkpoint.logs import CheckpointLogs
+from headwater.checkpoint.places import open_files
 from headwater.core.errors import CheckpointUnreadable, UsageProblem
 from headwater.jars.java import require_java
 from headwater.statefiles.answer import StateAnswer

@@ -12,8 +12,9 @@ from pathlib import Path
 
 import numpy as np
 
-from headwater.checkpoint.files import Files, LocalFiles
+from headwater.checkpoint.files import Files
 from headwater.checkpoint.layout import SST_FOLDER
+from headwater.checkpoint.local_files import LocalFiles
 from headwater.statefiles.bytespace import ByteSpace
 from headwater.statefiles.records import PUT, Records
 from headwater.statefiles.refusals import FormatUnknown, broken_state, unknown_format

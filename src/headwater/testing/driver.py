@@ -9,8 +9,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from headwater.checkpoint.commit_log import parse_commit
-from headwater.checkpoint.files import LocalFiles
 from headwater.checkpoint.layout import log_id
+from headwater.checkpoint.local_files import LocalFiles
 from headwater.checkpoint.offset_log import parse_offsets
 from headwater.jobs.endpoints import Decoding, Rate, Table
 from headwater.jobs.job import Job

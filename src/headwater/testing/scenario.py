@@ -9,7 +9,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from headwater.checkpoint.files import LocalFiles
+from headwater.checkpoint.local_files import LocalFiles
 from headwater.core.times import iso_from_ms, ms_from_iso
 from headwater.jobs.job import Job
 from headwater.spark.decoding import decode_lines

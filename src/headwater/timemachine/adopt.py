@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from headwater.checkpoint.files import Files, LocalFiles
+from headwater.checkpoint.files import Files
 from headwater.checkpoint.history import History
 from headwater.checkpoint.layout import METADATA, OURS, SINK_LOG, STATE, hadoop_crc_of, join
+from headwater.checkpoint.local_files import LocalFiles
 from headwater.core.errors import ChangeRefused
 from headwater.timemachine.change import Change, Move, Put, Step, new_change_id, set_aside
 from headwater.timemachine.fingerprint import fingerprint

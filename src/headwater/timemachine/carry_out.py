@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from headwater.checkpoint.files import Files, open_files
+from headwater.checkpoint.files import Files
 from headwater.checkpoint.layout import OURS, SINK_LOG
 from headwater.checkpoint.lease import held_by_us
+from headwater.checkpoint.places import open_files
 from headwater.core.errors import ChangeRefused
 from headwater.timemachine.change import Change, Root
 from headwater.timemachine.executor import Executor, Progress, no_progress

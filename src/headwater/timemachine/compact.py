@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from headwater.checkpoint.files import Files, open_files, walk
+from headwater.checkpoint.files import Files, walk
 from headwater.checkpoint.layout import OURS
 from headwater.checkpoint.lease import held_by_us
+from headwater.checkpoint.places import open_files
 from headwater.timemachine.change import quarantine_of
 from headwater.timemachine.executor import refuse_if_pending
 from headwater.timemachine.journal import read_entries

@@ -12,10 +12,11 @@ from typing import Any
 
 from headwater.checkpoint.compactible_log import LogNames
 from headwater.checkpoint.file_sink_log import log_with as sink_log_with
-from headwater.checkpoint.files import Files, LocalFiles
+from headwater.checkpoint.files import Files
 from headwater.checkpoint.history import History
 from headwater.checkpoint.job_record import sink_of
 from headwater.checkpoint.layout import METADATA, OURS, SINK_LOG, SOURCES, STATE, covered_by_hadoop_crc, join
+from headwater.checkpoint.local_files import LocalFiles
 from headwater.checkpoint.operator_metadata import parse_operator_metadata
 from headwater.core.errors import ChangeRefused
 from headwater.core.ids import BatchId

@@ -12,9 +12,10 @@ from functools import partial
 from pathlib import Path
 
 from headwater.checkpoint.file_source_log import FileEntry, log_with
-from headwater.checkpoint.files import Files, LocalFiles
+from headwater.checkpoint.files import Files
 from headwater.checkpoint.history import History
 from headwater.checkpoint.layout import METADATA, OFFSETS, SOURCES
+from headwater.checkpoint.local_files import LocalFiles
 from headwater.checkpoint.logtext import LogText
 from headwater.checkpoint.source_offsets import SourceRange, log_offset
 from headwater.core.errors import ChangeRefused

@@ -12,9 +12,10 @@ from functools import partial
 from pathlib import Path
 
 from headwater.checkpoint.file_source_log import log_with
-from headwater.checkpoint.files import Files, LocalFiles
+from headwater.checkpoint.files import Files
 from headwater.checkpoint.history import History
 from headwater.checkpoint.layout import OFFSETS, SOURCES
+from headwater.checkpoint.local_files import LocalFiles
 from headwater.checkpoint.source_offsets import log_offset, offset_value
 from headwater.core.errors import ChangeRefused, CheckpointUnreadable
 from headwater.timemachine.fork import carry_out_fork, plan_fork

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from headwater.checkpoint.files import Files, open_files
+from headwater.checkpoint.files import Files
 from headwater.checkpoint.job_record import sink_of
 from headwater.checkpoint.lease import refuse_if_held
+from headwater.checkpoint.places import open_files
 from headwater.timemachine.executor import refuse_if_pending
 from headwater.timemachine.kafka_offsets import earliest_offsets
 from headwater.timemachine.rewind import RewindPlan, plan_rewind, refuse_if_input_gone

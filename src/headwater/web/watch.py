@@ -10,11 +10,12 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from headwater.checkpoint.files import Files, LocalFiles
+from headwater.checkpoint.files import Files
 from headwater.checkpoint.history import Batch, History
 from headwater.checkpoint.job_record import JobRecord, read_job_record
 from headwater.checkpoint.layout import COMMITS, OFFSETS, OURS
 from headwater.checkpoint.lease import Lease, live_lease
+from headwater.checkpoint.local_files import LocalFiles
 from headwater.checkpoint.progress_log import PROGRESS_FILE, ProgressRecord, ProgressTail
 from headwater.core.errors import HeadwaterError, Surprise
 from headwater.timemachine.fork import ORIGIN_FILE

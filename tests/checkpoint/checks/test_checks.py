@@ -12,7 +12,9 @@ import pytest
 from corpus_support import CorpusCheckpoint, as_memory_files, corpus_names
 from headwater.checkpoint.checks import run_checks
 from headwater.checkpoint.checks.scene import Scene
-from headwater.checkpoint.files import LocalFiles, MemoryFiles, open_files
+from headwater.checkpoint.local_files import LocalFiles
+from headwater.checkpoint.memory_files import MemoryFiles
+from headwater.checkpoint.places import open_files
 from headwater.core.finding import Finding
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "reference" / "fsck.md"

@@ -1,0 +1,93 @@
+"""A checkpoint in an object store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+from typing import Any
+
+from headwater.checkpoint.files import Entry, tree_of
+
+
+class ObjectStoreFiles:
+    """Any store that fsspec reaches. Writing an object is atomic there; moving one is a copy and a removal."""
+
+    is_local = False
+
+    def __init__(self, url: str) -> None:
+        import fsspec  # noqa: PLC0415  local checkpoints are read without it
+
+        scheme, _, rest = url.partition("://")
+        self._url = url
+        self._system: Any = fsspec.filesystem("s3" if scheme in {"s3a", "s3n"} else scheme, use_listings_cache=False)
+        self._root = rest.rstrip("/")
+
+    @property
+    def location(self) -> str:
+        return self._url
+
+    def _full(self, path: str) -> str:
+        return f"{self._root}/{path}" if path else self._root
+
+    def read(self, path: str) -> bytes:
+        data: bytes = self._system.cat_file(self._full(path))
+        return data
+
+    def exists(self, path: str) -> bool:
+        return bool(self._system.exists(self._full(path)))
+
+    def entries(self, folder: str) -> list[Entry]:
+        try:
+            listed = self._system.ls(self._full(folder), detail=True)
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        base = self._full(folder)
+        found = [_store_entry(item) for item in listed if item["name"].rstrip("/") != base]
+        return sorted((entry for entry in found if entry.name), key=lambda entry: entry.name)
+
+    def tree(self, folder: str) -> dict[str, list[str]]:
+        paths = (str(path)[len(self._root) + 1 :] for path in self._system.find(self._full(folder)))
+        return tree_of(path for path in paths if not path.endswith("/"))  # s3a's empty objects for folders
+
+    def write(self, path: str, data: bytes) -> None:
+        self._system.pipe_file(self._full(path), data)
+
+    def move(self, source: str, target: str) -> None:
+        self._system.mv(self._full(source), self._full(target))
+
+    def copy(self, source: str, target: str) -> None:
+        self._system.copy(self._full(source), self._full(target))
+
+    def remove(self, path: str) -> None:
+        self._system.rm_file(self._full(path))
+
+    def remove_folder(self, folder: str) -> None:
+        try:
+            self._system.rm(self._full(folder), recursive=True)
+        except FileNotFoundError:
+            return
+
+    def sync_folders(self, folders: Iterable[str]) -> None:
+        """Objects are durable once they are written."""
+
+    def drop_empty_folders(self, folders: Iterable[str]) -> None:
+        """A folder is there as long as there is an object below it, but s3a leaves empty objects to stand for some."""
+        for top in sorted({folder.split("/")[0] for folder in folders if "/" in folder}):
+            held = [str(path) for path in self._system.find(self._full(top))]
+            in_use = {place for path in held if not path.endswith("/") for place in _folders_above(path)}
+            for path in held:
+                if path.endswith("/") and path.rstrip("/") not in {*in_use, self._full(top)}:
+                    self._system.rm_file(path)
+
+
+def _folders_above(path: str) -> Iterator[str]:
+    while "/" in path:
+        path = path.rpartition("/")[0]
+        yield path
+
+
+def _store_entry(item: dict[str, Any]) -> Entry:
+    modified = item.get("LastModified") or item.get("mtime") or item.get("created")
+    stamp = modified.timestamp() if isinstance(modified, datetime) else modified
+    name = str(item["name"]).rstrip("/").rpartition("/")[2]
+    return Entry(name, item["type"] == "directory", int(item.get("size") or 0), int(stamp * 1000) if stamp else None)
