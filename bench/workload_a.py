@@ -113,7 +113,7 @@ CONTENDERS = (
     ),
     Contender(
         "nothing-json-tuned",
-        "the same with Headwater's consumer options",
+        "Kafka and from_json into nothing, Headwater's consumer options",
         "none",
         lambda arena: _into_nothing(arena, "--decode", "--tuned"),
     ),
