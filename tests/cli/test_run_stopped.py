@@ -146,7 +146,8 @@ def test_killed_again_and_again(folder: Path) -> None:
     files = 10
     for number in range(files):
         put(folder, number, *range(number * 7, number * 7 + 20))
-    for batch, whole_group in [(1, False), (4, True)]:
+    kills = [(1, False), (4, True)]
+    for batch, whole_group in kills:
         with running(folder, "run", "jobs.py:PER_DIGIT") as job:
             job.wait_for(f"batch {batch} ")
             if whole_group:
@@ -162,4 +163,7 @@ def test_killed_again_and_again(folder: Path) -> None:
     assert [[int(cell) for cell in row] for row in rows] == [
         [digit, len(group), sum(group)] for digit, group in enumerate(expected)
     ]
-    assert committed(folder, "per-digit") == list(range(files))
+    batches = committed(folder, "per-digit")
+    assert batches == list(range(len(batches)))
+    # Killed between the file source's log and the plan of the batch, Spark takes that file into the next batch.
+    assert files - len(kills) <= len(batches) <= files
