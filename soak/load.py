@@ -30,6 +30,7 @@ BEGIN, END = "<!-- load: begin -->", "<!-- load: end -->"
 FIRST_RATE, STEP, STEP_SECONDS = 60_000, 1.3, 30.0
 # A rate at the edge shows in half a minute as little more than a second, and in half an hour as minutes.
 MOST_SECONDS_BEHIND_A_STEP, MOST_SECONDS_BEHIND = 1.0, 4.0
+SLOWEST_RATE = 1_000
 MARGIN = 0.9
 KEPT_BYTES = 2 * 1024**3
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
@@ -178,6 +179,8 @@ def _highest_rate(job: Job, feed: Feed) -> int:
         if good and not kept_up:
             return int(good * MARGIN) // 1000 * 1000
         good, rate = (rate, int(rate * STEP)) if kept_up else (0, rate // 2)
+        if rate < SLOWEST_RATE:
+            raise RuntimeError("the job keeps up with no rate at all: see job.log")
 
 
 @contextlib.contextmanager
