@@ -52,6 +52,9 @@ BAD_JSON = [
     b'{"s":"\xff\xfe"}',
     b"\xff",
     b'{"a":1} trailing',
+    b'{"a":1 trailing}',
+    b'{"a":1,"s":"\xc3}',
+    b'\xef\xbb\xbf{"a":1}',
     b'{"a":1}{"a":2}',
     b'{"a":1},{"a":2}',
     b'{"a":1}}',
@@ -112,6 +115,13 @@ def test_values_are_the_ones_that_were_written(headwater_spark: SparkSession) ->
     assert rows[0]["t"].isoformat() == "2024-01-01T00:00:00"  # type: ignore[attr-defined]
     assert (rows[1]["a"], rows[1]["s"]) == (2, "single quotes")
     assert (rows[2]["a"], rows[2]["n"]["x"], rows[3]["s"]) == (3, 1, "}{")  # type: ignore[index]
+
+
+def test_a_blank_behind_a_record_changes_nothing(headwater_spark: SparkSession) -> None:
+    """Records that end with their only brace are read in a shorter way than others, to the same end."""
+    records = [*(one.encode() for one in GOOD_JSON), *(one for one in BAD_JSON if one is not None)]
+    as_is = decoded(headwater_spark, [*records], Decoding(SCHEMA, "json"))
+    assert as_is == decoded(headwater_spark, [one + b" " for one in records], Decoding(SCHEMA, "json"))
 
 
 @pytest.mark.parametrize(("format_name", "wrong"), [("json", '{"a":"wrong","s":"x"}'), ("csv", "wrong,x,")])

@@ -7,17 +7,16 @@ from collections.abc import Mapping, Sequence
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming import DataStreamReader
-from pyspark.sql.types import ArrayType, StringType, StructField, StructType
+from pyspark.sql.types import StringType, StructField, StructType
 
 from headwater.core.errors import JobRefused
 from headwater.jobs.endpoints import Decoding
 from headwater.spark.failures import explained
+from headwater.spark.json_records import json_records
 
 CORRUPT = "_headwater_corrupt_record"
 METRIC = "headwater_source"
-RECORDS = "_headwater_records"
 MALFORMED = "_headwater_malformed"
-END_MARK = "headwater: end of record"
 DECODED_FORMATS = ("json", "csv", "text")
 
 
@@ -46,7 +45,10 @@ def decode_lines(spark: SparkSession, raw: DataFrame, decoding: Decoding, *, kee
             unreadable = F.col("value").isNull() | ~F.is_valid_utf8("value")
             return _counted(lines, unreadable).withColumnRenamed("value", _text_column(spark, decoding))
         case "json" | None:
-            return _json_records(raw, text, parse_schema(spark, decoding), decoding.options, keep)
+            schema, options = parse_schema(spark, decoding), _parser_options(decoding.options)
+            # Flat before they are counted: there Spark writes each row down, and nested ones would be written twice.
+            flat = json_records(raw, schema, options, keep=keep, malformed=MALFORMED)
+            return _counted(flat, F.col(MALFORMED)).drop(MALFORMED)
         case "csv":
             record = F.from_csv(text, _ddl(_marked(parse_schema(spark, decoding))), _parser_options(decoding.options))
             spoilt = F.trim(text) == ""
@@ -61,27 +63,6 @@ def decode_lines(spark: SparkSession, raw: DataFrame, decoding: Decoding, *, kee
     parsed = raw.select(*keep, record.alias("record"), spoilt.alias("spoilt"))
     malformed = F.col("record").isNull() | F.col(f"record.{CORRUPT}").isNotNull() | F.col("spoilt")
     return _counted(parsed, malformed).select("record.*", *keep).drop(CORRUPT)
-
-
-def _json_records(
-    raw: DataFrame, text: Column, schema: StructType, options: Mapping[str, str], keep: Sequence[str]
-) -> DataFrame:
-    """Each record is read as the only element of an array: what follows its first value is an element too many."""
-    held = StructType([StructField(RECORDS, ArrayType(schema)), StructField(CORRUPT, StringType())])
-    alone = F.concat(F.lit(f'{{"{RECORDS}":['), text, F.lit("]}"))
-    found = F.from_json(alone, held, _parser_options(options)).alias("found")
-    spoilt = (~F.is_valid_utf8(text) | _leaves_its_array(text, options)).alias("spoilt")
-    one = F.get(f"found.{RECORDS}", F.lit(0))
-    malformed = (
-        F.col("spoilt")
-        | F.col(f"found.{CORRUPT}").isNotNull()
-        | ~F.size(f"found.{RECORDS}").eqNullSafe(F.lit(1))
-        | one.isNull()
-    )
-    # Flat before they are counted: there Spark writes each row down, and nested ones would be written twice.
-    fields = [one.getField(name).alias(name) for name in schema.fieldNames()]
-    flat = raw.select(*keep, found, spoilt).select(*fields, *keep, malformed.alias(MALFORMED))
-    return _counted(flat, F.col(MALFORMED)).drop(MALFORMED)
 
 
 def read_marked(reader: DataStreamReader, path: str, schema: StructType, options: Mapping[str, str]) -> DataFrame:
@@ -109,20 +90,6 @@ def _marked(schema: StructType) -> StructType:
 def _parser_options(chosen: Mapping[str, str]) -> dict[str, str]:
     """Whatever a job chooses, a bad record is marked, and which columns are used later does not change what is bad."""
     return {**chosen, "mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT, "columnPruning": "false"}
-
-
-def _leaves_its_array(text: Column, options: Mapping[str, str]) -> Column:
-    """A record may close the array around it and open another one, behind a bracket that closes and one that opens.
-
-    The few that have those in this order are read once more, as the first of two elements: nothing hides the second.
-    """
-    opened_again = F.call_function("locate", F.lit("["), text, F.instr(text, "]")) > 0
-    array = F.concat(F.lit("["), text, F.lit(f',"{END_MARK}"]'))
-    elements = F.from_json(array, "array<string>", {**options, "mode": "PERMISSIVE"})
-    alone = (F.coalesce(F.size(elements), F.lit(0)) == 2) & F.get(elements, F.lit(1)).eqNullSafe(F.lit(END_MARK))
-    # Spark computes what stands twice behind an "and" for every record; behind a "when" it waits for the condition.
-    closed = F.contains(text, F.lit("]"))
-    return F.when(closed, F.when(opened_again, ~alone).otherwise(F.lit(False))).otherwise(F.lit(False))
 
 
 def _text_column(spark: SparkSession, decoding: Decoding) -> str:
