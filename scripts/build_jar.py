@@ -1,4 +1,4 @@
-"""Compile our one Java class into ``src/headwater/spark/headwater-spark.jar``; needs a JDK, which users do not.
+"""Compile our Java classes into ``src/headwater/spark/headwater-spark.jar``; needs a JDK, which users do not.
 
 The jar is kept in the repository with a digest of its source inside, and a test holds the two together.
 """
@@ -30,10 +30,10 @@ def main() -> None:
     pyspark = find_spec("pyspark")
     assert pyspark is not None
     assert pyspark.origin is not None
-    hadoop = next((Path(pyspark.origin).parent / "jars").glob("hadoop-client-api-*.jar"))
+    jars = Path(pyspark.origin).parent / "jars"
     sources = [str(path) for path in sorted(SOURCES.rglob("*.java"))]
     with tempfile.TemporaryDirectory() as made:
-        options = ["--release", "17", "-g:none", "-cp", str(hadoop), "-d", made]
+        options = ["--release", "17", "-g:none", "-cp", f"{jars}/*", "-d", made]
         subprocess.run(["javac", *options, *sources], check=True)
         with zipfile.ZipFile(JAR, "w") as jar:
             jar.writestr(zipfile.ZipInfo(DIGEST, WHEN), source_digest())

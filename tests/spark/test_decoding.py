@@ -12,6 +12,7 @@ from pyspark.sql.types import IntegerType, StructType
 from headwater import Files, Job, Memory
 from headwater.core.errors import JobRefused
 from headwater.jobs.endpoints import Decoding
+from headwater.spark import json_records
 from headwater.spark.decoding import decode_lines
 
 SCHEMA = "a INT, s STRING, t TIMESTAMP, b BYTE, d DECIMAL(5,2), n STRUCT<x INT>, l ARRAY<INT>"
@@ -82,6 +83,17 @@ BAD_CSV = [
     b"1,\xff,",
     b"a,s,t",
 ]
+
+
+@pytest.fixture(params=["our reader", "Spark's functions"])
+def headwater_spark(
+    request: pytest.FixtureRequest, headwater_spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> SparkSession:
+    """Each test runs for a JVM that has our jar and for one that does not."""
+    assert json_records.own_reader(headwater_spark) is not None
+    if request.param != "our reader":
+        monkeypatch.setattr(json_records, "own_reader", lambda spark: None)
+    return headwater_spark
 
 
 def decoded(spark: SparkSession, records: list[str | bytes | None], decoding: Decoding) -> dict[int, dict[str, object]]:

@@ -1,20 +1,20 @@
-"""One JSON object a record: its fields, or the word that it is none.
+"""One JSON object a record: its fields, and whether it is one.
 
-Spark's ``from_json`` stops behind the first value that it finds and says nothing of what follows. A record whose only
-closing brace is its last character cannot have anything behind its object, and is read as it is. The others (nested
-objects, braces in strings, a line's blank end) are read as the only element of an array, where what follows shows.
+Where the JVM has our jar, the bytes go straight to the parser behind Spark's ``from_json`` (``JsonObjects.java``): half
+the time. In a JVM that others started the same is said with Spark's own functions.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
-from pyspark.sql import Column, DataFrame
+from py4j.java_gateway import JavaClass
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import ArrayType, StringType, StructField, StructType
+from pyspark.sql.types import StructType
 
-RECORDS = "_headwater_records"
-END_MARK = "headwater: end of record"
+from headwater.spark.json_by_functions import json_by_functions
 
 
 def json_records(
@@ -22,43 +22,25 @@ def json_records(
 ) -> DataFrame:
     """The schema's fields of each ``value``, what is kept beside it, and the column ``malformed``.
 
-    ``options`` name the column of corrupt records.
+    ``options`` are those of ``from_json`` and name the column of corrupt records.
     """
-    text, corrupt = F.col("value").cast("string"), StructField(options["columnNameOfCorruptRecord"], StringType())
-    simple, valid, nothing = _ends_with_its_only_brace(text), F.is_valid_utf8(text), F.lit(None)
-    plain = F.from_json(text, StructType([*schema.fields, corrupt]), {**options})
-    wrapped = F.concat(F.lit(f'{{"{RECORDS}":['), text, F.lit("]}"))
-    held = F.from_json(wrapped, StructType([StructField(RECORDS, ArrayType(schema)), corrupt]), {**options})
-    # In two steps, because Spark parses again for each use of what it parses in the branch of a "when".
-    parsed = raw.select(
-        *keep,
-        F.when(simple & valid, plain).alias("plain"),
-        F.when(simple | ~valid, nothing).when(_leaves_its_array(text, options), nothing).otherwise(held).alias("held"),
-    )
-    one = F.get(f"held.{RECORDS}", F.lit(0))
-    found = F.col("plain").isNotNull() | (F.size(f"held.{RECORDS}").eqNullSafe(F.lit(1)) & one.isNotNull())
-    marked = F.col(f"plain.{corrupt.name}").isNotNull() | F.col(f"held.{corrupt.name}").isNotNull()
-    fields = [F.coalesce(F.col("plain").getField(name), one.getField(name)).alias(name) for name in schema.fieldNames()]
-    return parsed.select(*fields, *keep, (~found | marked).alias(malformed))
+    reader = own_reader(raw.sparkSession)
+    if reader is None:
+        return json_by_functions(raw, schema, options, keep=keep, malformed=malformed)
+    record = _read_by(reader, raw.sparkSession, schema, options).alias("record")
+    fields = [F.col("record").getField(name).alias(name) for name in schema.fieldNames()]
+    return raw.select(*keep, record).select(*fields, *keep, F.col("record").isNull().alias(malformed))
 
 
-def _ends_with_its_only_brace(text: Column) -> Column:
-    # Bytes, because Spark counts the characters of a text one by one.
-    octets = text.cast("binary")
-    all_but_last = F.call_function("substring", octets, F.lit(1), F.octet_length(octets) - 1).cast("string")
-    brace = F.lit("}")
-    return F.startswith(text, F.lit("{")) & F.endswith(text, brace) & ~F.contains(all_but_last, brace)
+def own_reader(spark: SparkSession) -> JavaClass | None:
+    """Our class in the session's JVM, if it is there."""
+    jvm: Any = spark._jvm
+    found = jvm.headwater.sql.JsonObjects
+    return found if isinstance(found, JavaClass) else None
 
 
-def _leaves_its_array(text: Column, options: Mapping[str, str]) -> Column:
-    """A record may close the array around it and open another one, behind a bracket that closes and one that opens.
-
-    The few that have those in this order are read once more, as the first of two elements: nothing hides the second.
-    """
-    opened_again = F.call_function("locate", F.lit("["), text, F.instr(text, "]")) > 0
-    array = F.concat(F.lit("["), text, F.lit(f',"{END_MARK}"]'))
-    elements = F.from_json(array, "array<string>", {**options})
-    alone = (F.coalesce(F.size(elements), F.lit(0)) == 2) & F.get(elements, F.lit(1)).eqNullSafe(F.lit(END_MARK))
-    # Spark computes what stands twice behind an "and" for every record; behind a "when" it waits for the condition.
-    closed = F.contains(text, F.lit("]"))
-    return F.when(closed, F.when(opened_again, ~alone).otherwise(F.lit(False))).otherwise(F.lit(False))
+def _read_by(reader: Any, spark: SparkSession, schema: StructType, options: Mapping[str, str]) -> Column:
+    jvm: Any = spark._jvm
+    wanted = jvm.org.apache.spark.sql.types.StructType.fromJson(schema.json())
+    octets: Any = F.col("value").cast("binary")
+    return Column(reader.column(octets._jc, wanted, {**options}, spark.conf.get("spark.sql.session.timeZone")))

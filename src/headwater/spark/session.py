@@ -103,6 +103,8 @@ def start_session(
     settings = {**default_conf(master, own_jvm=not submitted), **submitted, "spark.master": master, **(conf or {})}
     is_ours = not submitted and master.startswith("local")
     paths = own_class_path(jars) if is_ours else [str(path) for name in jars for path in jar_paths(name)]
+    if not submitted and not is_ours:
+        paths.append(str(OWN_JAR))
     if not submitted:
         archive = options_for(archive_file(java, paths)) if is_ours else []
         settings[DRIVER_OPTIONS] = " ".join([*_driver_options(log), *archive, settings.get(DRIVER_OPTIONS, "")]).strip()
