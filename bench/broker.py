@@ -52,14 +52,20 @@ def create_topic(bootstrap: str, name: str, partitions: int = PARTITIONS) -> Non
 
 
 def delete_topics(bootstrap: str, prefix: str) -> None:
-    """Every topic whose name begins so: an engine's own repartition and changelog topics as well, wherever it puts the name."""
+    """Every topic whose name begins so: an engine's own repartition and changelog topics as well, wherever it puts the name.
+
+    Consumer groups of that name go too: the next run would begin where the last one ended.
+    """
     admin = AdminClient({"bootstrap.servers": bootstrap, **QUIET})
     ours = re.compile(rf"(^|__){re.escape(prefix)}($|[-_])")
     names = [name for name in admin.list_topics(timeout=ANSWER_SECONDS).topics if ours.search(name)]
-    if names:
-        for gone in admin.delete_topics(names).values():
-            with contextlib.suppress(KafkaException):
-                gone.result()
+    found = admin.list_consumer_groups(request_timeout=ANSWER_SECONDS).result().valid
+    groups = [group.group_id for group in found if ours.search(group.group_id)]
+    requests = [*(admin.delete_topics(names).values() if names else ())]
+    requests += [*(admin.delete_consumer_groups(groups).values() if groups else ())]
+    for request in requests:
+        with contextlib.suppress(KafkaException):
+            request.result()
 
 
 def records_in(bootstrap: str, topic: str) -> int | None:

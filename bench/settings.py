@@ -14,7 +14,7 @@ from typing import Any
 
 from bench import workload_a
 from bench.broker import create_topic, delete_topics, visits_topic
-from bench.contender import Arena, Command, Contender, chosen, run_to_end, take_turns
+from bench.contender import Arena, Command, Contender, chosen, program, run_to_end, take_turns
 from bench.spark_times import stream_times
 from bench.words import best, markdown, measured_on, median, number
 
@@ -24,7 +24,9 @@ SMALL_RECORDS = 40_000
 SMALL_BATCH = 1_000
 LIMIT_SECONDS = 900.0
 
-# Names with spark. are settings of the session, the others options of the source.
+BY_FUNCTIONS = "by functions"  # not a setting: what happens in a JVM without Headwater's jar
+
+# Names with spark. are settings of the session, those with kafka. options of the source.
 WITHOUT: dict[str, tuple[str, tuple[str, ...]]] = {
     "all": ("Headwater as it is", ()),
     "shuffle-partitions": ("200 shuffle partitions", ("spark.sql.shuffle.partitions=200",)),
@@ -56,6 +58,7 @@ WITHOUT: dict[str, tuple[str, tuple[str, ...]]] = {
     ),
     "memory": ("1 GB for the JVM instead of 2", ("spark.driver.memory=1g",)),
     "ui": ("Spark's own page on", ("spark.ui.enabled=true",)),
+    "json": ("JSON by Spark's functions", (BY_FUNCTIONS,)),
     "kafka-wait": ("Kafka's wait for records", ("kafka.fetch.max.wait.ms=500",)),
     "kafka-poll": ("500 records a poll", ("kafka.max.poll.records=500",)),
     "kafka-fetch": ("1 MB a fetch", ("kafka.max.partition.fetch.bytes=1048576",)),
@@ -65,9 +68,10 @@ WITHOUT: dict[str, tuple[str, tuple[str, ...]]] = {
 def contenders(batch: int) -> list[Contender]:
     def command(arena: Arena, settings: tuple[str, ...]) -> Command:
         words = [word for setting in settings if setting.startswith("spark.") for word in ("--conf", setting)]
-        options = [setting for setting in settings if not setting.startswith("spark.")]
+        options = [setting for setting in settings if setting.startswith("kafka.")]
         source = "".join(f"&{option}" for option in [f"maxOffsetsPerTrigger={batch}", *options])
-        return workload_a.headwater(arena, "--trigger", "available-now", *words, source=source)
+        usual = workload_a.headwater(arena, "--trigger", "available-now", *words, source=source)
+        return program("by_functions.py", *usual.words[1:]) if BY_FUNCTIONS in settings else usual
 
     return [
         Contender(slug, name, "", lambda arena, settings=settings: command(arena, settings))
