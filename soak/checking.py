@@ -74,7 +74,7 @@ def check_no_secret(stage: Stage) -> None:
 
 def check_state(stage: Stage, stream: Stream, batch: int, expected: Rows) -> None:
     from headwater.checkpoint.local_files import LocalFiles
-    from headwater.statefiles.read import state_rows
+    from headwater.statefiles.single_reads import state_rows
 
     rows = state_rows(LocalFiles(stream.checkpoint), batch, var=stage.job.var)
     compare_state(stage, rows, batch, expected)

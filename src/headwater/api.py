@@ -67,7 +67,7 @@ class Checkpoint:
 
         A query with several stores or state variables needs ``operator``, ``store`` or ``var`` to choose one.
         """
-        from headwater.statefiles.read import read_state  # noqa: PLC0415
+        from headwater.statefiles.single_reads import read_state  # noqa: PLC0415
 
         return read_state(self.files, self.resolve(at), operator=operator, store=store, var=var)
 

@@ -19,8 +19,8 @@ from headwater.checkpoint.memory_files import MemoryFiles
 from headwater.core.errors import CheckpointUnreadable
 from headwater.statefiles import codecs
 from headwater.statefiles.codecs import decompress
-from headwater.statefiles.read import state_rows
 from headwater.statefiles.rocksdb_snapshot import open_snapshot
+from headwater.statefiles.single_reads import state_rows
 
 
 def snapshot_naming(path: Path, table: str) -> None:

@@ -9,7 +9,7 @@ import pytest
 from corpus_support import as_memory_files
 from headwater.checkpoint.memory_files import MemoryFiles
 from headwater.core.errors import CheckpointUnreadable
-from headwater.statefiles.read import read_answers
+from headwater.statefiles.single_reads import read_answers
 from headwater.views.state_lines import state_lines
 
 NAMES = ["aggregation-hdfs", "custom-changelog", "custom-rocksdb", "avro-custom", "typed-values-changelog", "lzf-hdfs"]

@@ -11,9 +11,9 @@ from corpus_support import CorpusCheckpoint, load
 from headwater.checkpoint.local_files import LocalFiles
 from headwater.checkpoint.memory_files import MemoryFiles
 from headwater.core.errors import CheckpointUnreadable, UsageProblem
-from headwater.statefiles.read import read_answers, read_state, state_rows
 from headwater.statefiles.reader import StateReader
 from headwater.statefiles.refusals import StateVersionMissing, ranges
+from headwater.statefiles.single_reads import read_answers, read_state, state_rows
 
 Corpus = Callable[[str], CorpusCheckpoint]
 

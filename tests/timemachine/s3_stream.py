@@ -19,7 +19,7 @@ from headwater.checkpoint.places import open_files
 from headwater.spark.repartition import repartition
 from headwater.spark.session import start_session
 from headwater.spark.state_stores import unload_state_stores
-from headwater.statefiles.read import state_rows
+from headwater.statefiles.single_reads import state_rows
 from headwater.timemachine.rewind import plan_rewind
 from headwater.timemachine.undo import plan_undo
 

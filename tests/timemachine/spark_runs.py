@@ -15,7 +15,7 @@ from headwater.checkpoint.history import History
 from headwater.checkpoint.local_files import LocalFiles
 from headwater.spark.session import temporary_settings as settings
 from headwater.spark.state_stores import unload_state_stores
-from headwater.statefiles.read import state_rows
+from headwater.statefiles.single_reads import state_rows
 
 Rows = list[str]
 Query = Callable[[dict[str, DataFrame]], DataFrame]

@@ -24,7 +24,7 @@ from headwater.spark.ownership import Run
 from headwater.spark.repartition import check_repartition, repartition
 from headwater.spark.runner import run_job
 from headwater.spark.state_stores import unload_state_stores
-from headwater.statefiles.read import state_rows
+from headwater.statefiles.single_reads import state_rows
 from headwater.timemachine.undo import plan_undo
 from timemachine.spark_runs import EAGER, NO_EMPTY_BATCHES, STORES, Inbox, Stream, settings
 from timemachine.test_rewind_and_undo import bytes_of

@@ -10,13 +10,13 @@ import pyarrow as pa
 
 from headwater.statefiles.arrowbuild import numbers
 from headwater.statefiles.keys import decode_keys
+from headwater.statefiles.lists import list_elements
 from headwater.statefiles.records import Records
 from headwater.statefiles.rowcodec import AvroRows, RowCodec, UnsafeRows
 from headwater.statefiles.schemafile import KeyEncoding
 from headwater.statefiles.sqltypes import Array, Atomic, Field, SqlType, Struct
 from headwater.statefiles.stores import StateTarget
 from headwater.statefiles.unsaferow import struct_of
-from headwater.statefiles.values import list_elements
 
 if TYPE_CHECKING:
     from headwater.statefiles.reader import StoreSettings

@@ -15,7 +15,7 @@ from headwater.jobs.job import Job
 from headwater.spark.decoding import decode_lines
 from headwater.spark.lateness import TAG, find_rule, late_records
 from headwater.spark.state_stores import unload_state_stores
-from headwater.statefiles.read import state_rows
+from headwater.statefiles.single_reads import state_rows
 from headwater.testing.driver import Driver, UnexpectedEnd
 from headwater.testing.faults import Crash
 from headwater.testing.records import Fed, as_lines
