@@ -59,7 +59,9 @@ def _lz4_blocks(data: bytes, path: str) -> list[tuple[int, int, int, int, int]]:
         at += _LZ4_HEADER.size
         method = token & 0xF0
         too_long = length > 1 << (_LZ4_LEVEL_BASE + (token & 0x0F))  # and would be room for the asking
-        if magic != _LZ4_MAGIC or method not in (_LZ4_RAW, _LZ4_COMPRESSED) or packed < 0 or length < 0 or too_long:
+        half_empty = (length == 0) != (packed == 0) or (length == 0 and checksum != 0)
+        negative = packed < 0 or length < 0
+        if magic != _LZ4_MAGIC or method not in (_LZ4_RAW, _LZ4_COMPRESSED) or negative or too_long or half_empty:
             raise broken_state(path, f"has a damaged block header at byte {at - _LZ4_HEADER.size}")
         if at + packed > end:
             raise broken_state(path, "ends in the middle of a compressed block")
