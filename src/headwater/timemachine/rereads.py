@@ -99,8 +99,10 @@ def _look_for_files(history: History, reread: Reread) -> Reread:
         entries = None
     if entries is None:
         return replace(reread, why="the source's log no longer tells which files these were")
-    if not history.files.is_local or not all(urlsplit(entry.path).scheme in {"", "file"} for entry in entries):
+    if not all(urlsplit(entry.path).scheme in {"", "file"} for entry in entries):
         return replace(reread, files=len(entries), why="files on an object store are not looked for")
     missing = [entry.path for entry in entries if not Path(unquote(urlsplit(entry.path).path)).exists()]
+    if missing and not history.files.is_local:
+        return replace(reread, files=len(entries), why="they may be on the disk of another machine")
     why = f"{len(missing)} of {len(entries)} files are gone, the first is {missing[0]}" if missing else None
     return replace(reread, files=len(entries), still_there=not missing, why=why)
