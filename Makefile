@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: install test lint demo bench soak load corpus docs clean help
+.PHONY: install test demo bench soak load corpus docs clean help
 
 help:  ## what can be made
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -39,6 +39,13 @@ LOAD_MINUTES ?= 30
 load: install  ## the main job at the highest rate that keeps up for LOAD_MINUTES=30, with its page open
 	@scripts/test_packages.sh
 	@$(BIN)/python -m soak.load --minutes $(LOAD_MINUTES)
+
+bench: install  ## every workload side by side; BENCH_ARGS="--workload A --records 500000 --only headwater,tutorial"
+	@$(BIN)/python -m bench $(BENCH_ARGS)
+
+docs: install  ## the documentation as a site in site/
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+	@echo "open site/index.html"
 
 corpus: install  ## write the corpus of real checkpoints anew
 	@$(BIN)/python -m tests.corpus_maker
