@@ -42,10 +42,10 @@ def test_a_damaged_lz4_byte_never_goes_unseen(data: bytes, choice: st.DataObject
         assert refused.evidence["file"] == PATH
 
 
-@pytest.mark.parametrize(("length", "checksum"), [(0, 0), (0, 7), (2, 0)])
-def test_a_block_that_says_it_is_empty_and_is_not(length: int, checksum: int) -> None:
+@pytest.mark.parametrize(("packed", "length", "checksum"), [(2, 0, 0), (0, 0, 7), (0, 2, 0)])
+def test_a_block_that_says_it_is_empty_and_is_not(packed: int, length: int, checksum: int) -> None:
     """Only a block without bytes and without a checksum is the end of a stream."""
-    header = b"LZ4Block" + struct.pack("<BiiI", 0x10, 2 if checksum == 0 and length == 0 else 0, length, checksum)
+    header = b"LZ4Block" + struct.pack("<BiiI", 0x10, packed, length, checksum)
     with pytest.raises(CheckpointUnreadable, match="damaged block header"):
         decompress(header + b"ab", PATH)
 
