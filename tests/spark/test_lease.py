@@ -20,9 +20,11 @@ from headwater.core.errors import CheckpointBusy
 from headwater.spark.lease import check_free, running_on
 
 
-def record(files: MemoryFiles, *, pid: int = 1, host: str = "elsewhere", age_ms: int = 0) -> None:
-    now = int(time.time() * 1000) - age_ms
-    files.write(RECORD, Lease("another job", pid, host, now, now).to_bytes())
+def record(
+    files: MemoryFiles, *, pid: int = 1, host: str = "elsewhere", age_ms: int = 0, now: float | None = None
+) -> None:
+    then = int((now or time.time()) * 1000) - age_ms
+    files.write(RECORD, Lease("another job", pid, host, then, then).to_bytes())
 
 
 def test_held_and_let_go() -> None:
@@ -47,13 +49,13 @@ def test_others_are_believed_as_long_as_their_heart_beats() -> None:
 
 
 class Clock:
-    """Time that passes only while somebody sleeps."""
+    """Time that passes only while somebody sleeps, and begins at a whole second."""
 
     def __init__(self) -> None:
-        self.slept, self._began = 0.0, time.time()
+        self.slept = 0.0
 
     def time(self) -> float:
-        return self._began + self.slept
+        return 1_000_000.0 + self.slept
 
     monotonic = time
 
@@ -79,7 +81,7 @@ def test_a_dead_process_of_this_machine_is_not_in_the_way(
     with subprocess.Popen([sys.executable, "-c", ""]) as gone:
         gone.wait()
     files, clock = MemoryFiles(), Clock()
-    record(files, pid=gone.pid, host=Lease.of_this_process("me").host, age_ms=age_ms)
+    record(files, pid=gone.pid, host=Lease.of_this_process("me").host, age_ms=age_ms, now=clock.time())
     monkeypatch.setattr(lease, "time", clock)
     take(files)
     assert (2 if waits else 0) <= clock.slept <= (4 if waits else 0)
