@@ -45,14 +45,20 @@ CONTENDERS = (
         lambda arena: _job(arena, "--set", "form=built_in"),
     ),
     Contender(
+        "documented-workers",
+        "transformWithState as documented, Headwater's settings and workers",
+        "custom",
+        lambda arena: _documented(arena, "rows", "headwater-workers"),
+    ),
+    Contender(
         "documented",
-        "transformWithState as documented, Headwater's settings",
+        "transformWithState as documented, Headwater's settings, PySpark's workers",
         "custom",
         lambda arena: _documented(arena, "rows", "headwater"),
     ),
     Contender(
         "documented-pandas",
-        "transformWithStateInPandas as documented, Headwater's settings",
+        "transformWithStateInPandas as documented, Headwater's settings, PySpark's workers",
         "custom",
         lambda arena: _documented(arena, "pandas", "headwater"),
     ),

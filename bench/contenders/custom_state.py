@@ -1,7 +1,8 @@
 """Running totals in custom state, written as Spark's guide to ``transformWithState`` has it.
 
-``--form rows`` or ``pandas``; ``--settings spark`` (its defaults, with the state store that custom state needs) or
-``headwater`` (the same code in a session with Headwater's settings).
+``--form rows`` or ``pandas``; ``--settings spark`` (its defaults, with the state store that custom state needs),
+``headwater`` (the same code in a session with Headwater's settings, but with PySpark's own Python workers) or
+``headwater-workers`` (with Headwater's as well).
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ options.add_argument("--out", required=True)
 options.add_argument("--checkpoint", required=True)
 options.add_argument("--max-offsets", required=True)
 options.add_argument("--form", choices=["rows", "pandas"], required=True)
-options.add_argument("--settings", choices=["spark", "headwater"], required=True)
+options.add_argument("--settings", choices=["spark", "headwater", "headwater-workers"], required=True)
 options.add_argument("--jars", required=True)
 chosen = options.parse_args()
 
@@ -58,10 +59,11 @@ class TotalOfFrames(TotalOfRows):
 
 
 def session() -> SparkSession:
-    if chosen.settings == "headwater":
+    if chosen.settings.startswith("headwater"):
         from headwater.spark.session import start_session
 
-        return start_session("totals", log=Path(chosen.checkpoint).with_suffix(".spark.log"))
+        workers = {} if chosen.settings == "headwater-workers" else {"spark.python.daemon.module": "pyspark.daemon"}
+        return start_session("totals", conf=workers, log=Path(chosen.checkpoint).with_suffix(".spark.log"))
     store = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
     builder = SparkSession.builder.appName("totals").config("spark.jars", chosen.jars)
     return builder.config("spark.sql.streaming.stateStore.providerClass", store).getOrCreate()

@@ -38,10 +38,10 @@ PATIENT_COMPILER = (
 )
 
 
-def default_conf(master: str, *, own_jvm: bool = True) -> dict[str, str]:
+def default_conf(master: str, *, own_jvm: bool = True, own_python: bool = True) -> dict[str, str]:
     """What Headwater sets where the user sets nothing; docs/reference/configuration.md says why, line by line.
 
-    A JVM that others started does not have our jar.
+    A JVM that others started does not have our jar, and workers of another Python may not have this package.
     """
     conf = {
         "spark.sql.session.timeZone": "UTC",
@@ -68,6 +68,8 @@ def default_conf(master: str, *, own_jvm: bool = True) -> dict[str, str]:
         conf |= {"spark.driver.memory": "2g"}
         if own_jvm:
             conf |= {"spark.hadoop.fs.file.impl": "headwater.hadoop.ShellFreeLocalFileSystem"}
+            if own_python:
+                conf |= {"spark.python.daemon.module": "headwater.spark.workers.daemon"}
     return conf
 
 
@@ -100,7 +102,8 @@ def start_session(
     master = submitted.get("spark.master", master)
     if _on_this_machine(master):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # Spark's UI, when it is asked for, asks nothing else
-    settings = {**default_conf(master, own_jvm=not submitted), **submitted, "spark.master": master, **(conf or {})}
+    given = {**submitted, "spark.master": master, **(conf or {})}
+    settings = default_conf(master, own_jvm=not submitted, own_python=_workers_have_our_python(given)) | given
     is_ours = not submitted and master.startswith("local")
     paths = own_class_path(jars) if is_ours else [str(path) for name in jars for path in jar_paths(name)]
     if not submitted and not is_ours:
@@ -184,6 +187,11 @@ def _same_python_and_clock_for_workers() -> None:
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     os.environ["TZ"] = "UTC"
     time.tzset()
+
+
+def _workers_have_our_python(conf: Mapping[str, str]) -> bool:
+    chosen = (conf.get("spark.pyspark.python"), os.environ.get("PYSPARK_PYTHON"))
+    return next(filter(None, chosen), sys.executable) == sys.executable
 
 
 def _quiet_python_side() -> None:
