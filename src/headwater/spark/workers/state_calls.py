@@ -116,7 +116,7 @@ class StateCalls(StatefulProcessorApiClient):
         """Whose state the next calls are about. Spark is told when there is something to say."""
         self._untold_key = key
         self._asked = self._asked_for(key)
-        if self._keys_come_once and self._reads_of_late and len(self._asked_ahead) <= MOST_KEYS_AHEAD // 2:
+        if self._keys_come_once and coming_keys and self._reads_of_late:
             self._ask_ahead()
 
     def _asked_for(self, key: Key) -> dict[bytes, Unanswered]:
@@ -129,8 +129,10 @@ class StateCalls(StatefulProcessorApiClient):
         return {}
 
     def _ask_ahead(self) -> None:
-        reads, self._reads_of_late = self._reads_of_late, {}
         room = max(1, min(MOST_KEYS_AHEAD, MOST_BYTES_AHEAD // self._largest_answer))
+        if len(self._asked_ahead) > room // 2:
+            return
+        reads, self._reads_of_late = self._reads_of_late, {}
         for _ in range(min(room, len(coming_keys))):
             key = coming_keys.popleft()
             self._tell_key(key)
