@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -20,15 +21,17 @@ PROGRAM = Path(__file__).with_name("custom_state_program.py")
 OURS = default_conf("local[2]")["spark.python.daemon.module"]
 
 
+def what_it_says(folder: Path, module: str) -> dict[str, Any]:
+    folder.mkdir()
+    command = [sys.executable, str(PROGRAM), str(folder), module]
+    return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, timeout=280).stdout)
+
+
 def test_every_kind_of_state_and_key_gives_what_pyspark_gives(tmp_path: Path) -> None:
     """Values, lists, maps and timers; reads after changes, values of 200 kB, keys that are NaN, rows left unread."""
-    running = {}
-    for module in ("pyspark.daemon", OURS):
-        folder = tmp_path / module
-        folder.mkdir()
-        command = [sys.executable, str(PROGRAM), str(folder), module]
-        running[module] = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    said = {module: json.loads(process.communicate(timeout=300)[0]) for module, process in running.items()}
+    with ThreadPoolExecutor() as both:
+        running = {module: both.submit(what_it_says, tmp_path / module, module) for module in ("pyspark.daemon", OURS)}
+    said = {module: future.result() for module, future in running.items()}
     assert said[OURS] == said["pyspark.daemon"]
     assert all(len(rows) > 50 for rows in said[OURS].values())
     assert "nan" in str(said[OURS]["ratio"])

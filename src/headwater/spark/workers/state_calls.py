@@ -10,7 +10,6 @@ time: the two processes put each other to sleep three or four times for a key. S
 
 from __future__ import annotations
 
-import pickle
 from collections import deque
 from collections.abc import Callable
 from struct import Struct
@@ -18,7 +17,7 @@ from typing import Any
 
 import pyspark.sql.streaming.proto.StateMessage_pb2 as messages
 from pyspark.errors import PySparkRuntimeError
-from pyspark.serializers import pickle_protocol, read_int
+from pyspark.serializers import PickleSerializer, read_int
 from pyspark.sql.streaming.list_state_client import ListStateClient
 from pyspark.sql.streaming.map_state_client import MapStateClient
 from pyspark.sql.streaming.stateful_processor_api_client import StatefulProcessorApiClient
@@ -47,6 +46,7 @@ MOST_KEYS_AHEAD = 32
 MOST_BYTES_AHEAD = 1_000_000
 # Pickled as they are; numpy's and pandas' values have to be turned into these first.
 PLAIN = frozenset({str, int, bool, float, bytes, type(None)})
+plain_values = PickleSerializer()
 # Where Python and Spark agree on which keys are the same, so that each comes once: not so for NaN, or for collations.
 ONE_TO_BOTH = (IntegralType, BooleanType, BinaryType, DecimalType, DateType, TimestampType, TimestampNTZType)
 
@@ -210,7 +210,7 @@ class StateCalls(StatefulProcessorApiClient):
 
     def _serialize_to_bytes(self, schema: StructType, data: Any) -> bytes:
         if type(data) is tuple and not schema._needSerializeAnyField and PLAIN.issuperset(map(type, data)):
-            return pickle.dumps(data, pickle_protocol)
+            return plain_values.dumps(data)
         return super()._serialize_to_bytes(schema, data)
 
 
