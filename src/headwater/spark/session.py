@@ -190,8 +190,7 @@ def _same_python_and_clock_for_workers() -> None:
 
 
 def _workers_have_our_python(conf: Mapping[str, str]) -> bool:
-    chosen = (conf.get("spark.pyspark.python"), os.environ.get("PYSPARK_PYTHON"))
-    return next(filter(None, chosen), sys.executable) == sys.executable
+    return conf.get("spark.pyspark.python", os.environ["PYSPARK_PYTHON"]) == sys.executable
 
 
 def _quiet_python_side() -> None:

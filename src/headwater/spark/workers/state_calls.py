@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from struct import Struct
 from typing import Any
 
@@ -64,32 +65,22 @@ class Unanswered:
         self.response: Response | None = None
 
 
-def _change(method: Callable[..., None]) -> Callable[..., None]:
-    """The same call, whose answer is read later."""
-
-    def call(self: Any, *args: Any) -> None:
-        calls = self if isinstance(self, StateCalls) else self._stateful_processor_api_client
-        calls.change_in_hand = method.__name__
-        try:
-            method(self, *args)
-        finally:
-            calls.change_in_hand = ""
-
-    return call
-
-
-def _read(method: Callable[..., Any]) -> Callable[..., Any]:
-    """The same call, which may be sent ahead for the keys to come."""
+def _marked(mark: str, method: Callable[..., Any]) -> Callable[..., Any]:
+    """The same call, with its name in ``mark`` of the conversation while it sends and receives."""
 
     def call(self: Any, *args: Any) -> Any:
-        calls = self._stateful_processor_api_client
-        calls.is_reading_a_value = True
+        calls = self if isinstance(self, StateCalls) else self._stateful_processor_api_client
+        setattr(calls, mark, method.__name__)
         try:
             return method(self, *args)
         finally:
-            calls.is_reading_a_value = False
+            setattr(calls, mark, "")
 
     return call
+
+
+_change = partial(_marked, "change_in_hand")
+_read = partial(_marked, "read_in_hand")
 
 
 class StateCalls(StatefulProcessorApiClient):
@@ -100,8 +91,8 @@ class StateCalls(StatefulProcessorApiClient):
 
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)
-        self.change_in_hand = ""
-        self.is_reading_a_value = False
+        self.change_in_hand = ""  # its answer is read later
+        self.read_in_hand = ""  # of a single value: it may be sent ahead for the keys to come
         self._unanswered: deque[Unanswered] = deque()
         self._bytes_unanswered = 0
         self._largest_answer = 1
@@ -133,14 +124,14 @@ class StateCalls(StatefulProcessorApiClient):
         if len(self._asked_ahead) > room // 2:
             return
         reads, self._reads_of_late = self._reads_of_late, {}
-        for _ in range(min(room, len(coming_keys))):
+        for _ in range(min(room - len(self._asked_ahead), len(coming_keys))):
             key = coming_keys.popleft()
             self._tell_key(key)
             self._asked_ahead.append((key, {read: self._write(read) for read in reads}))
         self.sockfile.flush()
 
     def _send_proto_message(self, message: bytes) -> None:
-        if self.is_reading_a_value:
+        if self.read_in_hand:
             self._reads_of_late[message] = None
         asked = self._asked.get(message)
         if asked is not None:
