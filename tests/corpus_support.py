@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from headwater.checkpoint.memory_files import MemoryFiles
+from headwater.checkpoint.memory_tree import MemoryTree
 
 FOLDER = Path(__file__).parent / "corpus"
 
@@ -126,7 +126,7 @@ def load(name: str, into: Path) -> CorpusCheckpoint:
     )
 
 
-def as_memory_files(name: str) -> MemoryFiles:
+def as_memory_files(name: str) -> MemoryTree:
     """A checkpoint's files in memory, with paths relative to the checkpoint: a fresh copy each time."""
     contents: dict[str, bytes] = {}
     with tarfile.open(fileobj=io.BytesIO(_unpacked(name))) as tar:
@@ -135,7 +135,7 @@ def as_memory_files(name: str) -> MemoryFiles:
                 held = tar.extractfile(member)
                 assert held is not None
                 contents[member.name.removeprefix("checkpoint/")] = held.read()
-    return MemoryFiles(contents)
+    return MemoryTree(contents)
 
 
 @pytest.fixture(scope="session")

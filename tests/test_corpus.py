@@ -13,8 +13,8 @@ from corpus_maker import queries
 from corpus_maker.__main__ import OLDER
 from corpus_maker.catalogue import cases, cases_of_other_versions
 from corpus_support import CorpusCheckpoint, as_memory_files, corpus_names, load
-from headwater.checkpoint.files import walk
-from headwater.checkpoint.local_files import LocalFiles
+from headwater.checkpoint.filetree import walk
+from headwater.checkpoint.local_tree import LocalTree
 
 CASES = [*cases(), *(case for version in OLDER for case in cases_of_other_versions(version))]
 OF_ONE_STORE = {
@@ -59,7 +59,7 @@ def test_answers_agree_with_the_progress_of_the_run(corpus: Callable[[str], Corp
 def test_memory_files_hold_the_same_bytes(tmp_path: Path) -> None:
     """A checkpoint in memory and the same one unpacked have the same paths and bytes."""
     checkpoint = load("aggregation-changelog", tmp_path)
-    on_disk = LocalFiles(checkpoint.path)
+    on_disk = LocalTree(checkpoint.path)
     unpacked = {path: on_disk.read(path) for path, _ in walk(on_disk)}
     assert as_memory_files("aggregation-changelog").contents == unpacked
 

@@ -6,11 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headwater.checkpoint import revisions
-from headwater.checkpoint.files import Files
+from headwater.checkpoint.filetree import FileTree
 from headwater.checkpoint.history import Batch, History
-from headwater.checkpoint.job_record import read_job_record
-from headwater.checkpoint.locate import open_checkpoint
-from headwater.checkpoint.places import open_files
+from headwater.checkpoint.locate import open_checkpoint, open_files
+from headwater.checkpoint.record import read_job_record
 from headwater.core.ids import BatchId
 
 if TYPE_CHECKING:
@@ -26,7 +25,7 @@ class Checkpoint:
     """
 
     def __init__(self, path: str | Path) -> None:
-        self.files: Files = open_checkpoint(str(path))
+        self.files: FileTree = open_checkpoint(str(path))
 
     def __repr__(self) -> str:
         return f"Checkpoint({self.location!r})"
@@ -67,7 +66,7 @@ class Checkpoint:
 
         A query with several stores or state variables needs ``operator``, ``store`` or ``var`` to choose one.
         """
-        from headwater.statefiles.single_reads import read_state  # noqa: PLC0415
+        from headwater.statefiles.reader import read_state  # noqa: PLC0415
 
         return read_state(self.files, self.resolve(at), operator=operator, store=store, var=var)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headwater.checkpoint.commit_log import parse_commit
+from headwater.checkpoint.log_entries import parse_commit
 from headwater.core.errors import CheckpointUnreadable
 from headwater.core.ids import StoreKey
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from headwater.checkpoint.compactible_log import LogNames
-from headwater.checkpoint.file_source_log import FileSourceLog
-from headwater.checkpoint.memory_files import MemoryFiles
+from headwater.checkpoint.file_logs import FileSourceLog, LogNames
+from headwater.checkpoint.memory_tree import MemoryTree
 
 
 def line(number: int) -> str:
@@ -18,7 +17,7 @@ def log_of(*names: str) -> FileSourceLog:
         number = int(name.removesuffix(".compact"))
         held = range(number + 1) if name.endswith(".compact") else [number]
         contents[f"sources/0/{name}"] = "\n".join(["v1", *map(line, held)]).encode()
-    return FileSourceLog(MemoryFiles(contents), "sources/0")
+    return FileSourceLog(MemoryTree(contents), "sources/0")
 
 
 def test_everything_comes_from_the_last_compact_file_on() -> None:

@@ -11,14 +11,13 @@ import pytest
 
 from checkpoint.fuzzing import Contents, mutated
 from corpus_support import as_memory_files, corpus_names
-from headwater.checkpoint.batch_files import files_of
 from headwater.checkpoint.checks import run_checks
 from headwater.checkpoint.checks.scene import Scene
-from headwater.checkpoint.history import History
-from headwater.checkpoint.memory_files import MemoryFiles
+from headwater.checkpoint.history import History, files_of
+from headwater.checkpoint.memory_tree import MemoryTree
 from headwater.checkpoint.revisions import resolve
 from headwater.core.errors import HeadwaterError
-from headwater.views import batch_page, batch_table
+from headwater.views import batches as batch_views
 from headwater.views.batches import batch_as_dict, batch_in_full
 
 SEED = int(os.environ.get("SEED", "20260701"))
@@ -28,11 +27,11 @@ MUTATIONS_A_ROUND = int(os.environ.get("HEADWATER_FUZZ_MUTATIONS", "10000")) // 
 
 def everything_said(contents: Contents) -> Iterator[str]:
     """All that log, show and fsck have to say, as the text that they would print."""
-    files = MemoryFiles(contents)
+    files = MemoryTree(contents)
     history = History(files)
     batches = history.batches()
-    rows = [batch_table.row(batch) for batch in batches]
-    shape = batch_table.shape_of(rows)
+    rows = [batch_views.row(batch) for batch in batches]
+    shape = batch_views.shape_of(rows)
     yield from (shape.line(row) for row in rows)
     yield from (json.dumps(batch_as_dict(batch), ensure_ascii=False) for batch in batches)
     for name in ("HEAD", "HEAD~2", "@10:30"):
@@ -43,7 +42,7 @@ def everything_said(contents: Contents) -> Iterator[str]:
             continue
         belongs = files_of(history, found)
         yield json.dumps(batch_in_full(found, belongs), ensure_ascii=False)
-        yield from batch_page.lines(found, belongs)
+        yield from batch_views.batch_lines(found, belongs)
     for finding in run_checks(Scene(files, now_ms=1_800_000_000_000)):
         assert finding.message
         yield json.dumps(finding.as_dict(), ensure_ascii=False)

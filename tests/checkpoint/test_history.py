@@ -9,8 +9,8 @@ import pytest
 
 from corpus_support import CorpusCheckpoint, as_memory_files, corpus_names
 from headwater.checkpoint.history import Batch, History
-from headwater.checkpoint.memory_files import MemoryFiles
-from headwater.checkpoint.places import open_files
+from headwater.checkpoint.locate import open_files
+from headwater.checkpoint.memory_tree import MemoryTree
 from headwater.core.ids import BatchId
 from headwater.core.times import iso_from_ms
 
@@ -62,18 +62,18 @@ def test_times_and_files(name: str, corpus) -> None:
                 assert (source.files == 0) == (not source.moved)
 
 
-def files_without(name: str, *paths: str) -> MemoryFiles:
+def files_without(name: str, *paths: str) -> MemoryTree:
     files = as_memory_files(name)
     for path in paths:
         files.remove(path)
     return files
 
 
-def batch_of(files: MemoryFiles, number: int) -> Batch:
+def batch_of(files: MemoryTree, number: int) -> Batch:
     return History(files).batch(BatchId(number))
 
 
-def last_of(files: MemoryFiles) -> int:
+def last_of(files: MemoryTree) -> int:
     return max(History(files).batch_ids)
 
 
@@ -142,7 +142,7 @@ def test_gaps_are_allowed_in_stateless_queries() -> None:
     """Asynchronous progress tracking leaves gaps on purpose, and only stateless queries have it."""
     offset = b'v1\n{"batchWatermarkMs":0,"batchTimestampMs":5,"conf":{}}\n7'
     batches = (0, 4, 9)
-    files = MemoryFiles({f"offsets/{batch}": offset for batch in batches})
+    files = MemoryTree({f"offsets/{batch}": offset for batch in batches})
     files.contents |= {f"commits/{batch}": b"v1\n{}" for batch in batches}
     assert [batch.can_rewind_to for batch in History(files).batches()] == [True, True, True]
 
@@ -152,7 +152,7 @@ def test_newest_batches_only() -> None:
     files = as_memory_files("aggregation-hdfs")
     read: list[str] = []
 
-    class Watched(MemoryFiles):
+    class Watched(MemoryTree):
         def read(self, path: str) -> bytes:
             read.append(path)
             return super().read(path)
@@ -180,7 +180,7 @@ def test_batch_that_is_not_there() -> None:
 def test_rate_rows_from_the_job_record() -> None:
     """With the job's record a rate source's rows are known."""
     planned = b'v1\n{"batchWatermarkMs":0,"batchTimestampMs":5,"conf":{}}\n%d'
-    files = MemoryFiles({"offsets/0": planned % 2, "offsets/1": planned % 5, "sources/0/0": b"v1\n1700000000000"})
+    files = MemoryTree({"offsets/0": planned % 2, "offsets/1": planned % 5, "sources/0/0": b"v1\n1700000000000"})
     assert [batch.rows for batch in History(files).batches()] == [None, None]
     files.write(
         "_headwater/job.json", b'{"job":"x","source":"rate:?rowsPerSecond=10","sink":"console:","mode":"append"}'

@@ -14,13 +14,13 @@ import zstandard
 
 from broker_support import headwater
 from corpus_support import load
-from headwater.checkpoint.local_files import LocalFiles
-from headwater.checkpoint.memory_files import MemoryFiles
+from headwater.checkpoint.local_tree import LocalTree
+from headwater.checkpoint.memory_tree import MemoryTree
 from headwater.core.errors import CheckpointUnreadable
 from headwater.statefiles import codecs
 from headwater.statefiles.codecs import decompress
+from headwater.statefiles.reader import state_rows
 from headwater.statefiles.rocksdb_snapshot import open_snapshot
-from headwater.statefiles.single_reads import state_rows
 
 
 def snapshot_naming(path: Path, table: str) -> None:
@@ -55,7 +55,7 @@ def test_a_snapshot_cannot_name_files_elsewhere(checkpoint: Path, secret: Path, 
     for snapshot in checkpoint.glob("state/0/*/*.zip"):
         snapshot_naming(snapshot, table)
     with pytest.raises(CheckpointUnreadable) as refusal:
-        state_rows(LocalFiles(checkpoint))
+        state_rows(LocalTree(checkpoint))
     assert "horse" not in str(refusal.value)
     for verb in (["state"], ["fsck"], ["log"], ["rewind", "--to", "1", "--yes"], ["fork", str(checkpoint) + "-2"]):
         told = headwater(verb[0], checkpoint, *verb[1:])
@@ -73,7 +73,7 @@ def test_entries_of_a_zip_stay_in_their_folder(checkpoint: Path, tmp_path: Path)
     with zipfile.ZipFile(path, "a") as held:
         held.writestr("OPTIONS/../../../../stolen", b"")
         held.writestr("../MANIFEST-x", b"")
-    files = LocalFiles(checkpoint)
+    files = LocalTree(checkpoint)
     snapshot, packed = open_snapshot(files, str(path.relative_to(checkpoint)))
     before = set(tmp_path.rglob("*"))
     with contextlib.suppress(CheckpointUnreadable):
@@ -177,7 +177,7 @@ def test_a_zip_that_unpacks_to_gigabytes() -> None:
         for _ in range(300):
             entry.write(bytes(1024 * 1024))
     with pytest.raises(CheckpointUnreadable):
-        open_snapshot(MemoryFiles({"state/0/0/1.zip": packed.getvalue()}), "state/0/0/1.zip")
+        open_snapshot(MemoryTree({"state/0/0/1.zip": packed.getvalue()}), "state/0/0/1.zip")
 
 
 def test_no_reader_can_run_what_it_reads() -> None:
@@ -212,4 +212,4 @@ def _is_os(function: object) -> bool:
 def test_a_checkpoint_that_is_a_link(checkpoint: Path, tmp_path: Path) -> None:
     """A link to a checkpoint is as good as the checkpoint: only what leads out of it is refused."""
     (tmp_path / "link").symlink_to(checkpoint)
-    assert state_rows(LocalFiles(tmp_path / "link")) == state_rows(LocalFiles(checkpoint))
+    assert state_rows(LocalTree(tmp_path / "link")) == state_rows(LocalTree(checkpoint))

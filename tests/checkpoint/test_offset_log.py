@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headwater.checkpoint.offset_log import SourceOffset, parse_offsets
+from headwater.checkpoint.log_entries import SourceOffset, parse_offsets
 from headwater.core.errors import CheckpointUnreadable
 
 VERSION_1 = (

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from headwater.checkpoint import progress_log
-from headwater.checkpoint.local_files import LocalFiles
-from headwater.checkpoint.memory_files import MemoryFiles
-from headwater.checkpoint.progress_log import ProgressRecord, ProgressTail, ProgressWriter, parse_line, read_progress
+from headwater.checkpoint import record as records
+from headwater.checkpoint.local_tree import LocalTree
+from headwater.checkpoint.memory_tree import MemoryTree
+from headwater.checkpoint.record import ProgressRecord, ProgressTail, ProgressWriter, parse_line, read_progress
 
 
 def record(batch_id: int, rows: int = 1) -> ProgressRecord:
@@ -18,7 +18,7 @@ def record(batch_id: int, rows: int = 1) -> ProgressRecord:
 
 def test_reads_what_was_written(tmp_path: Path) -> None:
     """Every field of every batch comes back."""
-    files = LocalFiles(tmp_path)
+    files = LocalTree(tmp_path)
     writer = ProgressWriter(files)
     for number in range(3):
         writer.add(record(number))
@@ -27,7 +27,7 @@ def test_reads_what_was_written(tmp_path: Path) -> None:
 
 def test_later_line_of_a_batch_counts(tmp_path: Path) -> None:
     """A batch that ran again after a rewind is known by its second run, also to another process's writer."""
-    files = LocalFiles(tmp_path)
+    files = LocalTree(tmp_path)
     ProgressWriter(files).add(record(4, rows=10))
     ProgressWriter(files).add(record(4, rows=12))
     assert read_progress(files)[4].input_rows == 12
@@ -35,8 +35,8 @@ def test_later_line_of_a_batch_counts(tmp_path: Path) -> None:
 
 def test_file_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """When the file is full a new one begins; one older file is kept, and both are read."""
-    monkeypatch.setattr(progress_log, "MOST_LINES", 10)
-    files = LocalFiles(tmp_path)
+    monkeypatch.setattr(records, "MOST_LINES", 10)
+    files = LocalTree(tmp_path)
     writer = ProgressWriter(files)
     for number in range(35):
         writer.add(record(number))
@@ -47,9 +47,9 @@ def test_file_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_object_store_gets_whole_files(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where files cannot grow, the last lines are written whole."""
-    monkeypatch.setattr(progress_log, "REMOTE_SECONDS", 0.0)
-    monkeypatch.setattr(progress_log, "REMOTE_LINES", 2)
-    files = MemoryFiles({})
+    monkeypatch.setattr(records, "REMOTE_SECONDS", 0.0)
+    monkeypatch.setattr(records, "REMOTE_LINES", 2)
+    files = MemoryTree({})
     writer = ProgressWriter(files)
     for number in range(3):
         writer.add(record(number))
@@ -67,20 +67,20 @@ def test_broken_lines_are_passed_over() -> None:
 def test_a_stream_never_stops_for_its_diary(tmp_path: Path) -> None:
     """When the record cannot be written, nothing is raised."""
     (tmp_path / "_headwater").write_text("a file where a folder should be")
-    ProgressWriter(LocalFiles(tmp_path)).add(record(0))
-    assert read_progress(LocalFiles(tmp_path)) == {}
+    ProgressWriter(LocalTree(tmp_path)).add(record(0))
+    assert read_progress(LocalTree(tmp_path)) == {}
 
 
 def test_tail_sees_what_was_added(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A reader that looks again finds new lines, half lines only when they are whole, and a new file after the old."""
-    monkeypatch.setattr(progress_log, "MOST_LINES", 4)
-    files = LocalFiles(tmp_path)
+    monkeypatch.setattr(records, "MOST_LINES", 4)
+    files = LocalTree(tmp_path)
     tail, writer = ProgressTail(files), ProgressWriter(files)
     assert tail.records() == {}
     writer.add(record(0))
     assert sorted(tail.records()) == [0]
     line = record(1).to_line()
-    path = files.path_of(progress_log.PROGRESS_FILE)
+    path = files.path_of(records.PROGRESS_FILE)
     with path.open("a") as out:
         out.write(line[:20])
         out.flush()

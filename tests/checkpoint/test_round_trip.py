@@ -5,12 +5,10 @@ from __future__ import annotations
 import pytest
 
 from corpus_support import as_memory_files, corpus_names
-from headwater.checkpoint.commit_log import parse_commit
-from headwater.checkpoint.file_source_log import log_with, parse_file_source_log
+from headwater.checkpoint.file_logs import parse_file_source_log, source_log_with
 from headwater.checkpoint.layout import log_id
-from headwater.checkpoint.offset_log import parse_offsets
+from headwater.checkpoint.log_entries import parse_commit, parse_offsets, parse_query_metadata
 from headwater.checkpoint.operator_metadata import parse_operator_metadata
-from headwater.checkpoint.query_metadata import parse_query_metadata
 
 
 def parser_for(path: str, data: bytes):
@@ -45,7 +43,7 @@ def test_source_log_made_from_its_entries(name: str) -> None:
     """A source log put together from entries is what Spark would have written."""
     for path, data in as_memory_files(name).contents.items():
         if parser_for(path, data) is parse_file_source_log:
-            assert log_with(parse_file_source_log(data, path).entries) == data
+            assert source_log_with(parse_file_source_log(data, path).entries) == data
 
 
 @pytest.mark.parametrize("data", [b"v1\n{}\n-\n", b"v1\r\n{}\r\n3", b"v1\n\n3\n\n", b'v2\n{"conf":{}}\na:b:c\nd:-'])

@@ -10,9 +10,9 @@ import pytest
 
 from cli.running import Command
 from corpus_support import CorpusCheckpoint
-from headwater.checkpoint.files import walk
-from headwater.checkpoint.object_store import ObjectStoreFiles
-from headwater.checkpoint.places import open_files
+from headwater.checkpoint.filetree import walk
+from headwater.checkpoint.locate import open_files
+from headwater.checkpoint.object_tree import ObjectTree
 from s3_support import BUCKET, S3, WrittenBySpark
 
 pytestmark = pytest.mark.timeout(600)  # the first one waits for a Spark that writes many small objects
@@ -124,7 +124,7 @@ def test_a_checkpoint_that_was_copied_to_s3_reads_as_it_did_locally(
 
 def test_changes_are_seen_by_other_clients(s3: S3) -> None:
     """Writing, copying, moving and removing do to the bucket what they say."""
-    files = ObjectStoreFiles(s3.url("changes"))
+    files = ObjectTree(s3.url("changes"))
     files.write("offsets/0", b"v1")
     files.write("offsets/0", b"v1\nagain")
     files.copy("offsets/0", "offsets/1")
@@ -144,7 +144,7 @@ def test_changes_are_seen_by_other_clients(s3: S3) -> None:
 
 def test_a_listing_is_never_remembered(s3: S3) -> None:
     """What Spark writes after the first look is there at the second."""
-    files = ObjectStoreFiles(s3.url("fresh"))
+    files = ObjectTree(s3.url("fresh"))
     files.write("offsets/0", b"v1")
     assert [entry.name for entry in files.entries("offsets")] == ["0"]
     s3.client.put_object(Bucket=BUCKET, Key="fresh/offsets/1", Body=b"v1")

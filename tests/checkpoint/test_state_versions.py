@@ -6,8 +6,8 @@ import pytest
 
 from corpus_support import CorpusCheckpoint, corpus_names
 from headwater.checkpoint.history import History
-from headwater.checkpoint.places import open_files
-from headwater.checkpoint.state_versions import Recipe, StoreFiles, buildable_versions
+from headwater.checkpoint.locate import open_files
+from headwater.checkpoint.state_folder import Recipe, StoreFiles, buildable_versions
 from headwater.core.ids import BatchId, version_written_by
 
 

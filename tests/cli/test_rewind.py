@@ -12,7 +12,7 @@ import pytest
 from cli.running import Command
 from corpus_support import load
 from headwater.checkpoint.history import History
-from headwater.checkpoint.local_files import LocalFiles
+from headwater.checkpoint.local_tree import LocalTree
 from headwater.timemachine import executor
 
 
@@ -27,7 +27,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def last_batch(path: Path) -> tuple[int, int | None]:
-    history = History(LocalFiles(path))
+    history = History(LocalTree(path))
     return history.batch_ids[-1], history.last_committed
 
 

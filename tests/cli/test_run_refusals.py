@@ -12,9 +12,9 @@ import pytest
 from broker_support import Broker, free_port
 from cli.commands import assert_no_stack_trace
 from cli.running import Command, Ran
-from headwater.checkpoint.job_record import JobRecord
 from headwater.checkpoint.layout import JOB_FILE
-from headwater.checkpoint.local_files import LocalFiles
+from headwater.checkpoint.local_tree import LocalTree
+from headwater.checkpoint.record import JobRecord
 
 JOB = "browser-stats-stateful"
 
@@ -83,7 +83,7 @@ def test_a_topic_that_is_not_there(command: Command, broker: Broker) -> None:
 
 def test_a_checkpoint_of_another_job(command: Command, folder: Path) -> None:
     """A checkpoint belongs to one job."""
-    LocalFiles(folder / "ck").write(JOB_FILE, JobRecord(job="another").to_bytes())
+    LocalTree(folder / "ck").write(JOB_FILE, JobRecord(job="another").to_bytes())
     ran = refused(command, JOB, "--source", "files:in", "--sink", "console:", "--checkpoint", "ck")
     assert (ran.status, ran.err.splitlines()[0]) == (
         10,
@@ -94,9 +94,9 @@ def test_a_checkpoint_of_another_job(command: Command, folder: Path) -> None:
 HOLDER = """
 import sys
 from pathlib import Path
-from headwater.checkpoint.local_files import LocalFiles
+from headwater.checkpoint.local_tree import LocalTree
 from headwater.checkpoint.lease import held_by_us
-with held_by_us(LocalFiles(Path("ck")), "a rewind", "cannot begin"):
+with held_by_us(LocalTree(Path("ck")), "a rewind", "cannot begin"):
     print("held", flush=True)
     sys.stdin.read()
 """

@@ -13,7 +13,7 @@ from typing import Any
 from pyspark.sql import functions as F
 
 from headwater import Console, Files, Job
-from headwater.checkpoint.local_files import LocalFiles
+from headwater.checkpoint.local_tree import LocalTree
 from headwater.jobs.loading import load_job
 from headwater.spark.ownership import Run
 from headwater.spark.progress import BatchProgress
@@ -32,8 +32,8 @@ class Recorded:
     progress: list[BatchProgress] = field(default_factory=list)
 
     @property
-    def files(self) -> LocalFiles:
-        return LocalFiles(self.checkpoint)
+    def files(self) -> LocalTree:
+        return LocalTree(self.checkpoint)
 
 
 def golden_steps(name: str) -> list[list[str]]:

@@ -14,7 +14,7 @@ import pytest
 from broker_support import Broker
 from cli.commands import running
 from headwater import Console, Files, Job, Kafka, Rate
-from headwater.checkpoint.local_files import LocalFiles
+from headwater.checkpoint.local_tree import LocalTree
 from headwater.core.errors import ChangeRefused, JobFailed, UsageProblem
 from headwater.spark import dead_letters
 from headwater.spark.dead_letters import MARK, DeadLetters
@@ -43,15 +43,15 @@ def positions() -> set[str]:
     return {f"{TOPIC}/{partition}/{offset}" for partition, offset in [*late, *bad]}
 
 
-def as_after_a_crash(checkpoint: Path, mark: int) -> LocalFiles:
+def as_after_a_crash(checkpoint: Path, mark: int) -> LocalTree:
     """The run did not get to say how far it had looked, and did not write down what it heard of the batches."""
-    files = LocalFiles(checkpoint)
+    files = LocalTree(checkpoint)
     files.write(MARK, json.dumps({"next_batch": mark}).encode())
     (checkpoint / "_headwater" / "progress.jsonl").unlink(missing_ok=True)
     return files
 
 
-def caught_up(spark: Any, job: Job, files: LocalFiles) -> None:
+def caught_up(spark: Any, job: Job, files: LocalTree) -> None:
     assert job.dead_letters is not None
     letters = DeadLetters(spark, job, files, dead_letter_sink(job.dead_letters))
     letters.start()
@@ -84,7 +84,7 @@ def test_to_a_folder_and_to_a_table(headwater_spark, job: Job, tmp_path: Path) -
     """A folder and a table have every record once, also when a run that died half-way is caught up."""
     chosen = replace(job, dead_letters=f"files:{tmp_path / 'box'}")
     drained(headwater_spark, chosen, tmp_path / "checkpoint")
-    files = LocalFiles(tmp_path / "checkpoint")
+    files = LocalTree(tmp_path / "checkpoint")
     saved = {file.name: file.read_text() for file in (tmp_path / "box").iterdir()}
     letters = [json.loads(line) for text in saved.values() for line in text.splitlines()]
     assert {f"{one['topic']}/{one['partition']}/{one['offset']}" for one in letters} == positions()
@@ -120,8 +120,8 @@ def test_a_clean_batch_is_not_read_again(headwater_spark, job: Job, tmp_path: Pa
     dropping = [one.batch_id for one in progress if one.dropped or one.malformed]
     assert looked_at == dropping
     assert 0 < len(dropping) < len(progress)
-    LocalFiles(tmp_path / "checkpoint").write(MARK, b'{"next_batch": 0}')
-    caught_up(headwater_spark, chosen, LocalFiles(tmp_path / "checkpoint"))
+    LocalTree(tmp_path / "checkpoint").write(MARK, b'{"next_batch": 0}')
+    caught_up(headwater_spark, chosen, LocalTree(tmp_path / "checkpoint"))
     assert looked_at == [*dropping, *dropping]
 
 
@@ -132,7 +132,7 @@ def heard(number: int, dropped: int) -> BatchProgress:
 def test_what_cannot_be_kept_stays_to_be_kept(headwater_spark, job: Job, tmp_path: Path, monkeypatch) -> None:
     """While a sink fails the mark stays before the batch, however many follow; the failure is told once, and at the end."""
     drained(headwater_spark, job, tmp_path / "checkpoint")
-    files = LocalFiles(tmp_path / "checkpoint")
+    files = LocalTree(tmp_path / "checkpoint")
     (tmp_path / "box").write_text("no folder")
     chosen = replace(job, dead_letters=f"files:{tmp_path / 'box'}")
     monkeypatch.setattr(dead_letters, "RETRY_EVERY_SECONDS", 0.01)
@@ -191,7 +191,7 @@ def test_a_circle_is_refused(broker: Broker, job: Job, tmp_path: Path) -> None:
 def test_a_table_of_something_else_and_a_source_without_positions(headwater_spark, job: Job, tmp_path: Path) -> None:
     """A table with other columns, and a source whose records cannot be found again, are refused at the start."""
     headwater_spark.createDataFrame([(1,)], "n INT").write.saveAsTable("not_letters")
-    files = LocalFiles(tmp_path)
+    files = LocalTree(tmp_path)
     with pytest.raises(UsageProblem, match="no table of dropped records"):
         DeadLetters(headwater_spark, job, files, dead_letter_sink("table:not_letters"))
     rates = Job("rates", lambda rows: rows, reads=Rate(), writes=Console())
@@ -212,7 +212,7 @@ def test_killed_between_the_batch_and_its_letters(headwater_spark, broker: Broke
 
     topics.send(broker, "letters-killed", lines(), partitions=2)
     (tmp_path / "box").mkdir()
-    origin = f"killed-{query_id_of(LocalFiles(tmp_path / 'checkpoint'))[:8]}"
+    origin = f"killed-{query_id_of(LocalTree(tmp_path / 'checkpoint'))[:8]}"
     drafts = [tmp_path / "box" / f".{origin}-batch-{number:09d}.json.headwater.tmp" for number in range(12)]
     for draft in drafts:
         os.mkfifo(draft)  # whoever opens one to write waits for a reader that never comes

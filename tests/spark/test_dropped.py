@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 
 from headwater import Console, Files, Job
 from headwater.checkpoint.history import History
-from headwater.checkpoint.local_files import LocalFiles
+from headwater.checkpoint.local_tree import LocalTree
 from headwater.core.errors import ChangeRefused
 from headwater.jobs.loading import load_job
 from headwater.spark.dropped import DroppedRecords
@@ -136,4 +136,4 @@ def test_records_of_many_lines_cannot_be_found(headwater_spark, tmp_path) -> Non
     source = Files(str(tmp_path), schema="n INT", decode={"multiLine": "true"})
     job = Job("multi", lambda rows: rows, reads=source, writes=Console())
     with pytest.raises(ChangeRefused, match="json files have no position"):
-        DroppedRecords(headwater_spark, job, History(LocalFiles(tmp_path)))
+        DroppedRecords(headwater_spark, job, History(LocalTree(tmp_path)))

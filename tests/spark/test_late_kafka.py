@@ -23,7 +23,7 @@ from pyspark.sql.streaming import StatefulProcessor
 from broker_support import Broker
 from headwater import Console, Job, Kafka
 from headwater.checkpoint.history import History
-from headwater.checkpoint.local_files import LocalFiles
+from headwater.checkpoint.local_tree import LocalTree
 from headwater.core.errors import ChangeRefused
 from headwater.spark.dropped import DroppedRecords
 from headwater.spark.progress import BatchProgress
@@ -230,7 +230,7 @@ def run(spark: Any, source: Kafka, case: Case, folder: Path) -> tuple[Job, Dropp
     job = Job("late", case.function, reads=source, writes=Console(), mode=case.mode, trigger="available-now")
     with temporary_settings(spark, {"spark.sql.streaming.noDataMicroBatches.enabled": "false"}):
         progress = drained(spark, job, folder / "checkpoint")
-    return job, DroppedRecords(spark, job, History(LocalFiles(folder / "checkpoint"))), progress
+    return job, DroppedRecords(spark, job, History(LocalTree(folder / "checkpoint"))), progress
 
 
 def parameter(case: Case) -> Any:
@@ -298,7 +298,7 @@ def test_records_that_are_lost_on_the_way(headwater_spark, source: Kafka, tmp_pa
 
     job = Job("late", in_pandas, reads=source, writes=Console(), mode="update")
     with pytest.raises(ChangeRefused, match="cannot be followed") as refused:
-        DroppedRecords(headwater_spark, job, History(LocalFiles(tmp_path)))
+        DroppedRecords(headwater_spark, job, History(LocalTree(tmp_path)))
     assert refused.value.evidence == {"they are lost in": "MapInPandas"}
 
 

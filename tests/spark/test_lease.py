@@ -14,14 +14,14 @@ import pytest
 
 from headwater.checkpoint import lease
 from headwater.checkpoint.lease import HEARTBEAT_MS, LOCK, RECORD, STALE_AFTER_MS, Lease, held_by_us
-from headwater.checkpoint.local_files import LocalFiles
-from headwater.checkpoint.memory_files import MemoryFiles
+from headwater.checkpoint.local_tree import LocalTree
+from headwater.checkpoint.memory_tree import MemoryTree
 from headwater.core.errors import CheckpointBusy
 from headwater.spark.lease import check_free, running_on
 
 
 def record(
-    files: MemoryFiles, *, pid: int = 1, host: str = "elsewhere", age_ms: int = 0, now: float | None = None
+    files: MemoryTree, *, pid: int = 1, host: str = "elsewhere", age_ms: int = 0, now: float | None = None
 ) -> None:
     then = int((now or time.time()) * 1000) - age_ms
     files.write(RECORD, Lease("another job", pid, host, then, then).to_bytes())
@@ -29,7 +29,7 @@ def record(
 
 def test_held_and_let_go() -> None:
     """While a job runs its record is there and others are refused; when it ends the record goes."""
-    files = MemoryFiles()
+    files = MemoryTree()
     with running_on(None, files, "first"):  # type: ignore[arg-type]
         assert json.loads(files.read(RECORD))["holder"] == "first"
         with pytest.raises(CheckpointBusy, match="first is running"):
@@ -40,7 +40,7 @@ def test_held_and_let_go() -> None:
 
 def test_others_are_believed_as_long_as_their_heart_beats() -> None:
     """A fresh record from another machine is respected, an old one is not."""
-    files = MemoryFiles()
+    files = MemoryTree()
     record(files)
     with pytest.raises(CheckpointBusy, match="another job is running"):
         check_free(files, "mine")
@@ -63,11 +63,11 @@ class Clock:
         self.slept += seconds
 
 
-def take_for_a_run(files: MemoryFiles) -> None:
+def take_for_a_run(files: MemoryTree) -> None:
     check_free(files, "mine")
 
 
-def take_for_a_change(files: MemoryFiles) -> None:
+def take_for_a_change(files: MemoryTree) -> None:
     with held_by_us(files, "me", "cannot rewind"):
         pass
 
@@ -75,12 +75,12 @@ def take_for_a_change(files: MemoryFiles) -> None:
 @pytest.mark.parametrize("take", [take_for_a_run, take_for_a_change])
 @pytest.mark.parametrize(("age_ms", "waits"), [(0, True), (HEARTBEAT_MS, True), (HEARTBEAT_MS + 3_000, False)])
 def test_a_dead_process_of_this_machine_is_not_in_the_way(
-    monkeypatch: pytest.MonkeyPatch, take: Callable[[MemoryFiles], None], age_ms: int, waits: bool
+    monkeypatch: pytest.MonkeyPatch, take: Callable[[MemoryTree], None], age_ms: int, waits: bool
 ) -> None:
     """After kill -9 a run or a change waits until the JVM is gone too, and not until the record has grown old."""
     with subprocess.Popen([sys.executable, "-c", ""]) as gone:
         gone.wait()
-    files, clock = MemoryFiles(), Clock()
+    files, clock = MemoryTree(), Clock()
     record(files, pid=gone.pid, host=Lease.of_this_process("me").host, age_ms=age_ms, now=clock.time())
     monkeypatch.setattr(lease, "time", clock)
     take(files)
@@ -90,7 +90,7 @@ def test_a_dead_process_of_this_machine_is_not_in_the_way(
 def test_a_lock_that_dies_with_its_holder(tmp_path: Path) -> None:
     """A change waits for the lock of a job that was just killed: its threads take a moment to end."""
     code = "import fcntl, sys; held = open(sys.argv[1], 'a+b'); fcntl.lockf(held, fcntl.LOCK_EX); print(flush=True); input()"
-    files = LocalFiles(tmp_path)
+    files = LocalTree(tmp_path)
     files.write(LOCK, b"")
     with subprocess.Popen([sys.executable, "-c", ""]) as gone:
         gone.wait()

@@ -14,8 +14,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from headwater import Files, Job, Memory
-from headwater.checkpoint.local_files import LocalFiles
-from headwater.checkpoint.progress_log import ProgressRecord, read_progress
+from headwater.checkpoint.local_tree import LocalTree
+from headwater.checkpoint.record import ProgressRecord, read_progress
 from headwater.core.errors import SetupProblem, UsageProblem
 from headwater.spark.metrics import JobMetrics, MetricsServer, parse_address
 from headwater.spark.recording import lag_rows, record_of_batch
@@ -116,7 +116,7 @@ def test_real_batches_are_recorded_and_counted(headwater_spark: SparkSession, tm
     source = Files(str(tmp_path / "in"), schema="word STRING")
     job = Job("words", per_word, reads=source, writes=Memory("words_counted"), mode="complete", trigger="available-now")
     batches = drain(job)  # type: ignore[operator]
-    checkpoint = LocalFiles(tmp_path / "checkpoint")
+    checkpoint = LocalTree(tmp_path / "checkpoint")
     metrics = JobMetrics("words", checkpoint)
     with MetricsServer(metrics, "0") as server:
         for batch in batches:

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 
 from broker_support import HEADWATER, free_port
 from headwater import Files, Job, Postgres
-from headwater.checkpoint.local_files import LocalFiles
+from headwater.checkpoint.local_tree import LocalTree
 from headwater.core.errors import JobRefused, ServiceUnreachable
 from headwater.spark.preflight import check_services
 from headwater.timemachine.change import Change
@@ -127,7 +127,7 @@ def test_a_rewound_batch_is_applied_again(postgres: PostgresServer, drain, shop:
     sink = Postgres(postgres.url, "fenced", "user")
     job = replace(job_into(postgres, shop, "fenced"), transform=latest, writes=sink)
     drain(job)
-    files = LocalFiles(tmp_path / "checkpoint")
+    files = LocalTree(tmp_path / "checkpoint")
 
     def amount_after_running_batch_0_again() -> int:
         files.remove("commits/0")

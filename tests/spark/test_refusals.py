@@ -15,7 +15,7 @@ from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 
 from headwater import Console, Files, Job, Kafka, Memory, Postgres, Table
 from headwater.checkpoint.layout import JOB_FILE, PENDING_FILE
-from headwater.checkpoint.local_files import LocalFiles
+from headwater.checkpoint.local_tree import LocalTree
 from headwater.core.errors import CheckpointBusy, CheckpointUnreadable, HeadwaterError, JobRefused
 from headwater.spark.lease import running_on
 from headwater.spark.ownership import Run, record_of
@@ -189,7 +189,7 @@ def refused_by_both(spark: SparkSession, run: Run) -> HeadwaterError:
 
 
 def remember(run: Run, *, offsets: bool = True) -> None:
-    files = LocalFiles(Path(run.checkpoint))
+    files = LocalTree(Path(run.checkpoint))
     files.write(JOB_FILE, record_of(run).to_bytes())
     if offsets:
         files.write("offsets/0", b"v1")
@@ -233,7 +233,7 @@ def test_a_memory_table_is_gone_after_a_restart(headwater_spark: SparkSession, r
 
 def test_an_interrupted_change(headwater_spark: SparkSession, run: Run) -> None:
     """A job does not start on a checkpoint that is half changed."""
-    LocalFiles(Path(run.checkpoint)).write(PENDING_FILE, b"{}")
+    LocalTree(Path(run.checkpoint)).write(PENDING_FILE, b"{}")
     refused = refused_by_both(headwater_spark, run)
     assert isinstance(refused, CheckpointUnreadable)
     assert "fsck" in (refused.remedy or "")
@@ -241,7 +241,7 @@ def test_an_interrupted_change(headwater_spark: SparkSession, run: Run) -> None:
 
 def test_a_checkpoint_in_use(headwater_spark: SparkSession, run: Run) -> None:
     """While one job holds the checkpoint, another is refused, and is told which process to stop."""
-    with running_on(headwater_spark, LocalFiles(Path(run.checkpoint)), "first"):
+    with running_on(headwater_spark, LocalTree(Path(run.checkpoint)), "first"):
         refused = refused_by_both(headwater_spark, run)
     assert isinstance(refused, CheckpointBusy)
     assert refused.exit_status == 14

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from headwater.checkpoint.local_files import LocalFiles
+from headwater.checkpoint.local_tree import LocalTree
 from headwater.jobs.loading import gallery_names, load_job
 from headwater.spark.nondeterminism import unsteady_parts
 from headwater.spark.prepared import prepare_job
@@ -61,7 +61,7 @@ def test_replay(headwater_spark, tmp_path: Path, name: str) -> None:
     record(headwater_spark, job, str(tmp_path / "checkpoint"), given)
     put(inbox, 900, steps[0])
     last = max(given)
-    again = replay(headwater_spark, job, LocalFiles(tmp_path / "checkpoint"), 1, last)
+    again = replay(headwater_spark, job, LocalTree(tmp_path / "checkpoint"), 1, last)
     assert {one.batch_id: texts(one.rows) for one in again} == {
         number: texts(rows) for number, rows in given.items() if number > 0
     }

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 import pytest
 
 from corpus_support import CorpusCheckpoint, StateAnswer, corpus_names
-from headwater.checkpoint.local_files import LocalFiles
+from headwater.checkpoint.local_tree import LocalTree
 from headwater.statefiles.reader import StateReader
 from headwater.statefiles.stores import StateTarget
 from headwater.views.state_json import json_texts
@@ -66,7 +66,7 @@ def _whole(column: pa.ChunkedArray) -> pa.Array:
 def test_rows_are_those_of_spark(name: str, corpus: Corpus) -> None:
     """At every batch, every store and variable has exactly the rows that Spark's `statestore` source gives."""
     held = corpus(name)
-    reader = StateReader(LocalFiles(held.path))
+    reader = StateReader(LocalTree(held.path))
     for asked in held.answers:
         if asked.error is None:
             target = target_of(reader, asked)
@@ -85,7 +85,7 @@ def _without_event_time(lines: list[str]) -> list[str]:
 def test_microseconds_are_kept(name: str, corpus: Corpus) -> None:
     """Times in the table have the microseconds that JSON leaves out."""
     held = corpus(name)
-    reader = StateReader(LocalFiles(held.path))
+    reader = StateReader(LocalTree(held.path))
     compared = 0
     for asked in held.answers:
         if asked.precise_text:
@@ -117,7 +117,7 @@ def _moments(value: Any) -> list[str]:
 def test_table_columns_are_those_of_spark(corpus: Corpus) -> None:
     """Columns are named and nested as Spark's reader has them."""
     held = corpus("custom-changelog")
-    reader = StateReader(LocalFiles(held.path))
+    reader = StateReader(LocalTree(held.path))
     for asked in held.answers_at(held.answers[-1].batch_id):
         assert asked.schema is not None
         table = reader.table(target_of(reader, asked), asked.batch_id)
@@ -127,7 +127,7 @@ def test_table_columns_are_those_of_spark(corpus: Corpus) -> None:
 def test_state_of_one_batch_is_not_that_of_another(corpus: Corpus) -> None:
     """Reading at a batch gives the state as it was then, and not the newest one."""
     held = corpus("aggregation-changelog")
-    reader = StateReader(LocalFiles(held.path))
+    reader = StateReader(LocalTree(held.path))
     (target,) = reader.targets(reader.latest())
     sizes = [reader.table(target, batch).num_rows for batch in reader.committed]
     assert len(set(sizes)) > 1

@@ -7,9 +7,9 @@ import random
 import pytest
 
 from corpus_support import as_memory_files
-from headwater.checkpoint.memory_files import MemoryFiles
+from headwater.checkpoint.memory_tree import MemoryTree
 from headwater.core.errors import CheckpointUnreadable
-from headwater.statefiles.single_reads import read_answers
+from headwater.statefiles.reader import read_answers
 from headwater.views.state_lines import state_lines
 
 NAMES = ["aggregation-hdfs", "custom-changelog", "custom-rocksdb", "avro-custom", "typed-values-changelog", "lzf-hdfs"]
@@ -26,7 +26,7 @@ def test_damage_is_refused_in_our_words(name: str) -> None:
         path = chance.choice(paths)
         damaged = {**contents, path: _damaged(contents[path], chance)}
         try:
-            for answer in read_answers(MemoryFiles(damaged)):
+            for answer in read_answers(MemoryTree(damaged)):
                 list(state_lines(answer))
         except CheckpointUnreadable as error:
             refused += 1

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from corpus_support import CorpusCheckpoint, corpus_names
-from headwater.checkpoint.local_files import LocalFiles
+from headwater.checkpoint.local_tree import LocalTree
 from headwater.statefiles.columns import decode_all_keys
 from headwater.statefiles.keyfilter import leaves
 from headwater.statefiles.reader import StateReader
 from headwater.statefiles.sqltypes import Struct
-from headwater.statefiles.unsafe_encode import encoded_row
+from headwater.statefiles.unsaferow import encoded_row
 from headwater.timemachine.key_history import keys_with
 
 Corpus = Callable[[str], CorpusCheckpoint]
@@ -34,7 +34,7 @@ def scalars(kind: Struct, key: Any, at: tuple[int, ...] = ()) -> dict[tuple[int,
 @pytest.mark.parametrize("name", COMMON)
 def test_keys_are_written_as_spark_wrote_them(name: str, corpus: Corpus) -> None:
     """Every stored key, decoded and written again, is the same bytes."""
-    reader = StateReader(LocalFiles(corpus(name).path))
+    reader = StateReader(LocalTree(corpus(name).path))
     batch = reader.latest()
     compared = 0
     for target in reader.targets(batch):
@@ -62,7 +62,7 @@ def test_keys_are_written_as_spark_wrote_them(name: str, corpus: Corpus) -> None
 def test_whole_key_is_found_in_every_store(corpus: Corpus) -> None:
     """Asked for by all its fields, each key of a state gives the row that the whole state has for it."""
     for name in ("aggregation-rocksdb", "aggregation-changelog", "aggregation-hdfs"):
-        reader = StateReader(LocalFiles(corpus(name).path))
+        reader = StateReader(LocalTree(corpus(name).path))
         batch = reader.latest()
         (target,) = reader.targets(batch)
         names = leaves(target.schema.key)
@@ -84,7 +84,7 @@ def _texts(key: dict[str, Any]) -> list[str]:
 
 def test_a_key_with_a_field_missing_has_no_bytes(corpus: Corpus) -> None:
     """Some of the fields are not enough to write a key, so all keys are looked through."""
-    reader = StateReader(LocalFiles(corpus("aggregation-rocksdb").path))
+    reader = StateReader(LocalTree(corpus("aggregation-rocksdb").path))
     batch = reader.latest()
     (target,) = reader.targets(batch)
     name = leaves(target.schema.key)[-1]

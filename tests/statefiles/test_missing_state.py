@@ -8,12 +8,11 @@ from pathlib import Path
 import pytest
 
 from corpus_support import CorpusCheckpoint, load
-from headwater.checkpoint.local_files import LocalFiles
-from headwater.checkpoint.memory_files import MemoryFiles
+from headwater.checkpoint.local_tree import LocalTree
+from headwater.checkpoint.memory_tree import MemoryTree
 from headwater.core.errors import CheckpointUnreadable, UsageProblem
-from headwater.statefiles.reader import StateReader
+from headwater.statefiles.reader import StateReader, read_answers, read_state, state_rows
 from headwater.statefiles.refusals import StateVersionMissing, ranges
-from headwater.statefiles.single_reads import read_answers, read_state, state_rows
 
 Corpus = Callable[[str], CorpusCheckpoint]
 
@@ -25,7 +24,7 @@ def test_a_missing_file_is_named_and_so_is_what_can_be_read(tmp_path: Path) -> N
         path.unlink()
     (held.path / "state/0/0/4.delta").unlink()
     with pytest.raises(StateVersionMissing) as refused:
-        read_state(LocalFiles(held.path), 6)
+        read_state(LocalTree(held.path), 6)
     assert refused.value.evidence["missing"] == "state/0/0/4.delta (or 4.snapshot)"
     assert refused.value.evidence["can be read"] == "0..2"
     assert refused.value.remedy == "choose another batch, such as --at 2"
@@ -34,7 +33,7 @@ def test_a_missing_file_is_named_and_so_is_what_can_be_read(tmp_path: Path) -> N
 def test_pruned_batches_are_told(corpus: Corpus) -> None:
     """Of a checkpoint whose old state Spark has removed, the batches that can be read are those that Spark can read."""
     held = corpus("kafka-pruned")
-    reader = StateReader(LocalFiles(held.path))
+    reader = StateReader(LocalTree(held.path))
     readable = reader.readable()
     assert readable == sorted({answer.batch_id for answer in held.answers if answer.error is None})
 
@@ -42,7 +41,7 @@ def test_pruned_batches_are_told(corpus: Corpus) -> None:
 def test_a_batch_that_was_never_committed(corpus: Corpus) -> None:
     """There is no state of a batch that is only planned, or unknown."""
     with pytest.raises(UsageProblem, match="batch 99"):
-        read_state(LocalFiles(corpus("aggregation-hdfs").path), 99)
+        read_state(LocalTree(corpus("aggregation-hdfs").path), 99)
 
 
 def test_a_damaged_delta_is_refused_by_name(tmp_path: Path) -> None:
@@ -53,13 +52,13 @@ def test_a_damaged_delta_is_refused_by_name(tmp_path: Path) -> None:
     data[len(data) // 2] ^= 1
     path.write_bytes(bytes(data))
     with pytest.raises(CheckpointUnreadable) as refused:
-        read_state(LocalFiles(held.path), int(path.stem) - 1)
+        read_state(LocalTree(held.path), int(path.stem) - 1)
     assert path.name in str(refused.value)
 
 
 def test_several_stores_need_a_choice(corpus: Corpus) -> None:
     """One table is asked of a query with several stores: the refusal lists them, ready to paste."""
-    files = LocalFiles(corpus("join-hdfs").path)
+    files = LocalTree(corpus("join-hdfs").path)
     with pytest.raises(UsageProblem) as refused:
         read_state(files)
     assert "--store left-keyToNumValues" in refused.value.evidence["there are"]
@@ -69,13 +68,13 @@ def test_several_stores_need_a_choice(corpus: Corpus) -> None:
 def test_nothing_fits_the_words(corpus: Corpus) -> None:
     """A name that is not there lists those that are."""
     with pytest.raises(UsageProblem) as refused:
-        read_state(LocalFiles(corpus("custom-changelog").path), var="nope")
+        read_state(LocalTree(corpus("custom-changelog").path), var="nope")
     assert "--var" in refused.value.evidence["there are"]
 
 
 def test_hidden_parts_by_name(corpus: Corpus) -> None:
     """Column families that Spark keeps for itself are shown when they are named, and only then."""
-    files = LocalFiles(corpus("custom-ttl").path)
+    files = LocalTree(corpus("custom-ttl").path)
     shown = {answer.var for answer in read_answers(files)}
     reader = StateReader(files)
     hidden = {target.var for target in reader.targets(reader.latest()) if target.kind == "hidden"}
@@ -87,7 +86,7 @@ def test_hidden_parts_by_name(corpus: Corpus) -> None:
 
 def test_rows_as_dictionaries(corpus: Corpus) -> None:
     """Plain rows have key, value and variable, with Python values."""
-    rows = state_rows(LocalFiles(corpus("custom-changelog").path))
+    rows = state_rows(LocalTree(corpus("custom-changelog").path))
     assert rows
     assert {tuple(row) for row in rows} == {("operator_id", "store", "var", "partition_id", "key", "value")}
     assert len({row["var"] for row in rows}) > 1
@@ -95,7 +94,7 @@ def test_rows_as_dictionaries(corpus: Corpus) -> None:
 
 def test_a_checkpoint_without_state() -> None:
     """A stateless query has nothing to show, and says so."""
-    files = MemoryFiles({"commits/0": b'v1\n{"nextBatchWatermarkMs":0}', "offsets/0": b"v1\n{}\n0"})
+    files = MemoryTree({"commits/0": b'v1\n{"nextBatchWatermarkMs":0}', "offsets/0": b"v1\n{}\n0"})
     with pytest.raises(UsageProblem, match="no state"):
         read_state(files)
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from headwater.core.errors import CheckpointUnreadable
 from headwater.statefiles import scan
-from headwater.statefiles.bytespace import ByteSpace
+from headwater.statefiles.buffers import ByteSpace
 from headwater.statefiles.latest import hash_keys, surviving, surviving_parts
 from headwater.statefiles.records import Records, one_after_another, parse_changelog, parse_plain, ranked
 from headwater.statefiles.refusals import FormatUnknown

@@ -10,7 +10,7 @@ import pytest
 from rocksdict import BlockBasedOptions, DBCompressionType, Options, Rdict
 
 from corpus_support import CorpusCheckpoint
-from headwater.checkpoint.local_files import LocalFiles
+from headwater.checkpoint.local_tree import LocalTree
 from headwater.core.errors import CheckpointUnreadable
 from headwater.statefiles.latest import surviving
 from headwater.statefiles.records import Records, together
@@ -64,7 +64,7 @@ def test_tables_hold_what_rocksdb_says(compression: DBCompressionType, tmp_path:
         [(b"one alone", b"")],
     ]
     expected = made(tmp_path, compression, writes)
-    parts = read_tables(LocalFiles(tmp_path), tables_in(tmp_path))
+    parts = read_tables(LocalTree(tmp_path), tables_in(tmp_path))
     assert len(parts) == 4
     assert content(surviving(together(parts))) == expected
 
@@ -74,7 +74,7 @@ def test_some_keys_need_few_blocks(tmp_path: Path) -> None:
     keys = [b"key-%06d" % number for number in range(20_000)]
     expected = made(tmp_path, DBCompressionType.lz4(), [[(key, key[::-1]) for key in keys]])
     wanted = sorted([keys[0], keys[777], keys[12_345], keys[-1], b"before all", b"zzz after all"])
-    (part,) = read_tables(LocalFiles(tmp_path), tables_in(tmp_path), wanted)
+    (part,) = read_tables(LocalTree(tmp_path), tables_in(tmp_path), wanted)
     found = content(part)
     assert {key: found.get(key) for key in wanted} == {key: expected.get(key) for key in wanted}
     assert len(part) < 3000
@@ -88,7 +88,7 @@ def test_a_damaged_block_is_refused(tmp_path: Path) -> None:
     data[100] ^= 4
     (tmp_path / name).write_bytes(bytes(data))
     with pytest.raises(CheckpointUnreadable, match="checksum"):
-        read_tables(LocalFiles(tmp_path), [name])
+        read_tables(LocalTree(tmp_path), [name])
 
 
 def test_no_table_at_all_is_refused(tmp_path: Path) -> None:
@@ -97,14 +97,14 @@ def test_no_table_at_all_is_refused(tmp_path: Path) -> None:
     (tmp_path / "2.sst").write_bytes(b"")
     for name in ("1.sst", "2.sst", "3.sst"):
         with pytest.raises(CheckpointUnreadable, match=name):
-            read_tables(LocalFiles(tmp_path), [name])
+            read_tables(LocalTree(tmp_path), [name])
 
 
 @pytest.mark.parametrize("name", ["aggregation-rocksdb", "custom-rocksdb", "join-format2"])
 def test_snapshots_of_spark_read_as_rocksdb_reads_them(name: str, corpus: Corpus) -> None:
     """Every snapshot in a checkpoint has the keys and values that RocksDB finds in it."""
     held = corpus(name)
-    files = LocalFiles(held.path)
+    files = LocalTree(held.path)
     snapshots = sorted(path.relative_to(held.path).as_posix() for path in held.path.rglob("*.zip"))
     assert snapshots
     for path in snapshots:
@@ -121,7 +121,7 @@ def test_snapshots_of_spark_read_as_rocksdb_reads_them(name: str, corpus: Corpus
 def test_unknown_tables_are_read_through_rocksdb(corpus: Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the tables are of an unknown kind, RocksDB is asked instead, and its folder is gone afterwards."""
     held = corpus("aggregation-rocksdb")
-    files = LocalFiles(held.path)
+    files = LocalTree(held.path)
     path = min(path.relative_to(held.path).as_posix() for path in held.path.rglob("*.zip"))
     expected = content(surviving(together(read_snapshot(files, path))))
 

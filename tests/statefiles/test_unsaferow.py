@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headwater.statefiles.bytespace import ByteSpace
+from headwater.statefiles.buffers import ByteSpace
 from headwater.statefiles.sqltypes import Array, Atomic, Map, Struct, TypeUnknown, distinct, parse_type
 from headwater.statefiles.unsaferow import decode_rows
 from statefiles.encoding import FLAG, INT, LONG, REAL, TEXT, struct_type, unsafe_row

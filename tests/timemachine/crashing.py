@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from headwater.checkpoint.files import Entry
-from headwater.checkpoint.memory_files import MemoryFiles
+from headwater.checkpoint.filetree import Entry
+from headwater.checkpoint.memory_tree import MemoryTree
 
 
 class Died(BaseException):
@@ -28,7 +28,7 @@ class Fate:
         self.passed += 1
 
 
-class Tree(MemoryFiles):
+class Tree(MemoryTree):
     """A tree in memory that says where it is, and hands out its contents as a copy."""
 
     def __init__(self, contents: dict[str, bytes], location: str = "memory:") -> None:

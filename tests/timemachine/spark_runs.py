@@ -12,10 +12,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from headwater.checkpoint.history import History
-from headwater.checkpoint.local_files import LocalFiles
+from headwater.checkpoint.local_tree import LocalTree
 from headwater.spark.session import temporary_settings as settings
 from headwater.spark.state_stores import unload_state_stores
-from headwater.statefiles.single_reads import state_rows
+from headwater.statefiles.reader import state_rows
 
 Rows = list[str]
 Query = Callable[[dict[str, DataFrame]], DataFrame]
@@ -81,8 +81,8 @@ class Stream:
         self.conf = {**EAGER, **(conf or {})}
 
     @property
-    def files(self) -> LocalFiles:
-        return LocalFiles(self.checkpoint)
+    def files(self) -> LocalTree:
+        return LocalTree(self.checkpoint)
 
     def run(self, files_per_batch: int = 1, **conf: str) -> dict[int, Rows]:
         """By batch, the rows that came out."""

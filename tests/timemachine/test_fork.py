@@ -7,7 +7,7 @@ import json
 import pytest
 
 from corpus_support import as_memory_files
-from headwater.checkpoint.memory_files import MemoryFiles
+from headwater.checkpoint.memory_tree import MemoryTree
 from headwater.checkpoint.operator_metadata import parse_operator_metadata
 from headwater.timemachine.fork import carry_out_fork, plan_fork
 
@@ -26,7 +26,7 @@ def test_schema_files_of_custom_state_are_the_forks_own(tmp_path, spoken: str, l
     for path, data in list(origin.contents.items()):
         if path.startswith("state/0/_metadata/v2/") and "/." not in path:
             origin.contents[path] = _moved(data, spoken)
-    into = MemoryFiles()
+    into = MemoryTree()
     into.location = location  # type: ignore[misc]
     carry_out_fork(plan_fork(origin, into, at=4), into)
     for path, data in into.contents.items():

@@ -14,7 +14,7 @@ from broker_support import headwater
 from headwater import Files, Job
 from headwater.checkpoint.checks import run_checks
 from headwater.checkpoint.checks.scene import Scene
-from headwater.checkpoint.local_files import LocalFiles
+from headwater.checkpoint.local_tree import LocalTree
 from headwater.spark.ownership import Run
 from headwater.spark.runner import run_job
 from headwater.spark.state_stores import unload_state_stores
@@ -31,7 +31,7 @@ def fork_and_go_on(twins, folder: Path) -> None:
     rows, states = original.run(), original.states()
     before = bytes_of(original.checkpoint)
 
-    into = LocalFiles(folder / "fork")
+    into = LocalTree(folder / "fork")
     carry_out_fork(plan_fork(original.files, into, at=TO), into)
     assert not [finding for finding in run_checks(Scene(into, 0)) if finding.severity == "error"]
     fork = Stream(original.spark, into.root, original.query, twins.inboxes, mode=original.mode, conf=original.conf)

@@ -14,7 +14,7 @@ import pytest
 
 from broker_support import HEADWATER, headwater
 from corpus_support import load
-from headwater.checkpoint.local_files import LocalFiles
+from headwater.checkpoint.local_tree import LocalTree
 from headwater.timemachine.journal import read_pending
 from timemachine.test_rewind_and_undo import bytes_of
 
@@ -50,7 +50,7 @@ def test_kill_9(tmp_path: Path) -> None:
             [HEADWATER, verb[0], path, *verb[1:]], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
         _kill_while_it_works(process, path, dice, usual)
-        pending = read_pending(LocalFiles(path))
+        pending = read_pending(LocalTree(path))
         if pending is None:
             assert contents(path) in (before, after), f"round {number}, seed {SEED}"
         else:

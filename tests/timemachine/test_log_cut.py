@@ -7,8 +7,8 @@ from collections.abc import Callable
 from hypothesis import given, reject
 from hypothesis import strategies as st
 
-from headwater.checkpoint.compactible_log import LogNames
-from headwater.timemachine.log_cut import (
+from headwater.checkpoint.file_logs import LogNames
+from headwater.timemachine.cuts import (
     cut_log,
     empty_log,
     ids_that_spark_reads,

@@ -13,18 +13,18 @@ from pyspark.sql import DataFrame, SparkSession
 
 from corpus_support import CorpusCheckpoint
 from headwater import Files, Job
-from headwater.checkpoint import files as trees
+from headwater.checkpoint import filetree as trees
 from headwater.checkpoint.checks import run_checks
 from headwater.checkpoint.checks.scene import Scene
 from headwater.checkpoint.history import History
-from headwater.checkpoint.local_files import LocalFiles
-from headwater.checkpoint.places import open_files
+from headwater.checkpoint.local_tree import LocalTree
+from headwater.checkpoint.locate import open_files
 from headwater.core.errors import ChangeRefused
 from headwater.spark.ownership import Run
 from headwater.spark.repartition import check_repartition, repartition
 from headwater.spark.runner import run_job
 from headwater.spark.state_stores import unload_state_stores
-from headwater.statefiles.single_reads import state_rows
+from headwater.statefiles.reader import state_rows
 from headwater.timemachine.undo import plan_undo
 from timemachine.spark_runs import EAGER, NO_EMPTY_BATCHES, STORES, Inbox, Stream, settings
 from timemachine.test_rewind_and_undo import bytes_of
@@ -75,7 +75,7 @@ def _go_on(twins, expected: list[list[str]]) -> None:
     assert list(twins.disturbed.run().values()) == expected
 
 
-def _check(files: LocalFiles, sink: trees.Files | None = None) -> None:
+def _check(files: LocalTree, sink: trees.Files | None = None) -> None:
     assert not [finding for finding in run_checks(Scene(files, 0, sink)) if finding.severity == "error"]
 
 
@@ -106,7 +106,7 @@ def test_a_stream_into_files_goes_on(headwater_spark: SparkSession, tmp_path: Pa
     inbox = Inbox(tmp_path / "in", "word STRING")
     reads = Files(str(inbox.folder), format="json", schema=inbox.schema, options={"maxFilesPerTrigger": "1"})
     job = Job("words", once, reads=reads, writes=Files(str(out), format="json"), mode="append", trigger="available-now")
-    files = LocalFiles(tmp_path / "checkpoint")
+    files = LocalTree(tmp_path / "checkpoint")
 
     def go_on(count: int) -> None:
         for _ in range(count):
@@ -144,5 +144,5 @@ def test_refusals(corpus: Callable[[str], CorpusCheckpoint], name: str, partitio
     """What Spark's facility cannot do is said before it is started."""
     path: Path = corpus(name).path
     with pytest.raises(ChangeRefused) as refused:
-        check_repartition(LocalFiles(path), partitions)
+        check_repartition(LocalTree(path), partitions)
     assert refused.value.code == code

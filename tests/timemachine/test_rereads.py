@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from headwater.checkpoint.files import Files
+from headwater.checkpoint.filetree import FileTree
 from headwater.checkpoint.history import History
-from headwater.checkpoint.local_files import LocalFiles
-from headwater.checkpoint.memory_files import MemoryFiles
-from headwater.timemachine.rereads import Reread, find_rereads
+from headwater.checkpoint.local_tree import LocalTree
+from headwater.checkpoint.memory_tree import MemoryTree
+from headwater.timemachine.effects import Reread, find_rereads
 
 
 def one_batch(path: str) -> dict[str, bytes]:
@@ -25,7 +25,7 @@ def one_batch(path: str) -> dict[str, bytes]:
     }
 
 
-def reread_of(files: Files) -> Reread:
+def reread_of(files: FileTree) -> Reread:
     (found,) = find_rereads(History(files), 0, lambda servers, topics: None)
     return found
 
@@ -48,9 +48,9 @@ def test_files_of_this_machine(
         file.parent.mkdir()
         file.touch()
     contents = one_batch(file.as_uri())
-    files: Files = MemoryFiles(contents)
+    files: FileTree = MemoryTree(contents)
     if not elsewhere:
-        files = LocalFiles(tmp_path / "checkpoint")
+        files = LocalTree(tmp_path / "checkpoint")
         for path, data in contents.items():
             files.write(path, data)
     found = reread_of(files)
@@ -60,6 +60,6 @@ def test_files_of_this_machine(
 
 def test_files_on_an_object_store_are_not_looked_for() -> None:
     """Nobody knows with which credentials."""
-    found = reread_of(MemoryFiles(one_batch("s3a://bucket/in/1.json")))
+    found = reread_of(MemoryTree(one_batch("s3a://bucket/in/1.json")))
     assert (found.files, found.still_there) == (1, None)
     assert "object store" in (found.why or "")

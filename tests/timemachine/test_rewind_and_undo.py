@@ -11,13 +11,13 @@ import pytest
 from corpus_support import load
 from headwater.checkpoint.checks import run_checks
 from headwater.checkpoint.checks.scene import Scene
-from headwater.checkpoint.file_source_log import FileSourceLog
+from headwater.checkpoint.file_logs import FileSourceLog
 from headwater.checkpoint.history import History
 from headwater.checkpoint.lease import held_by_us
-from headwater.checkpoint.local_files import LocalFiles
+from headwater.checkpoint.local_tree import LocalTree
 from headwater.core.errors import ChangeRefused, CheckpointBusy
-from headwater.timemachine.carry_out import abort, carry_out
 from headwater.timemachine.compact import empty_quarantine, measure
+from headwater.timemachine.executor import abort, carry_out
 from headwater.timemachine.preview import Preview
 from headwater.timemachine.repair import plan_repair
 from headwater.timemachine.rewind import plan_rewind
@@ -52,7 +52,7 @@ def test_a_rewound_checkpoint_ends_where_it_was_told_to(name: str) -> None:
 def test_undo_restores_every_byte(name: str, tmp_path: Path) -> None:
     """Several rewinds on a disk are undone in turn: every file is back with its bytes and its time."""
     path = load(name, tmp_path).path
-    files = LocalFiles(path)
+    files = LocalTree(path)
     trees = []
     for arguments in ({"to": 7}, {"to": 5, "replan": True}, {"to": None}):
         trees.append(bytes_of(path))
@@ -211,7 +211,7 @@ def test_the_last_batch_leaves_nothing_to_rewind() -> None:
 def test_a_plan_goes_stale(tmp_path: Path) -> None:
     """A plan is carried out only on the checkpoint that it was made for."""
     path = load("dedup-hdfs", tmp_path).path
-    plan = plan_rewind(LocalFiles(path), to=4)
+    plan = plan_rewind(LocalTree(path), to=4)
     shutil.copy(path / "offsets" / "9", path / "offsets" / "10")
     before = bytes_of(path)
     with pytest.raises(ChangeRefused) as refused:
@@ -223,9 +223,9 @@ def test_a_plan_goes_stale(tmp_path: Path) -> None:
 def test_a_held_lease_is_respected(tmp_path: Path) -> None:
     """Nothing moves while somebody works on the checkpoint, even in the same process."""
     path = load("dedup-hdfs", tmp_path).path
-    plan = plan_rewind(LocalFiles(path), to=4)
+    plan = plan_rewind(LocalTree(path), to=4)
     before = bytes_of(path)
-    with held_by_us(LocalFiles(path), "a neighbour", "cannot be"), pytest.raises(CheckpointBusy, match="a neighbour"):
+    with held_by_us(LocalTree(path), "a neighbour", "cannot be"), pytest.raises(CheckpointBusy, match="a neighbour"):
         plan.apply()
     assert bytes_of(path) == before
     plan.apply()
@@ -234,7 +234,7 @@ def test_a_held_lease_is_respected(tmp_path: Path) -> None:
 def test_compact_gives_the_room_back_and_forbids_undo(tmp_path: Path) -> None:
     """After compact the quarantine is empty, the checkpoint untouched, and the rewind cannot be undone any more."""
     path = load("session-hdfs", tmp_path).path
-    files = LocalFiles(path)
+    files = LocalTree(path)
     plan = plan_rewind(files, to=4)
     plan.apply()
     before = bytes_of(path)
@@ -275,7 +275,7 @@ def test_garbage_instead_of_a_position_is_refused() -> None:
 def test_an_undo_of_a_start_over_that_is_taken_back_leaves_no_folders(tmp_path: Path) -> None:
     """Spark starts from nothing only where not even empty folders of state are."""
     path = load("aggregation-rocksdb", tmp_path).path
-    files = LocalFiles(path)
+    files = LocalTree(path)
     plan_rewind(files, to=None).apply()
     assert not list((path / "state").iterdir())
 

@@ -6,8 +6,8 @@ import pytest
 
 from headwater.checkpoint.history import History
 from headwater.core.errors import ChangeRefused
+from headwater.timemachine.cuts import cut_sink
 from headwater.timemachine.rewind import plan_rewind
-from headwater.timemachine.sink_cut import cut_sink
 from timemachine.crashing import Aged, Tree
 from timemachine.trees import SINK, Contents, checkpoint, sink
 

@@ -18,9 +18,9 @@ from pyspark.sql import functions as F
 from broker_support import Broker, headwater
 from headwater import Files, Job, Kafka, Postgres, Rate, Table
 from headwater.checkpoint.history import History
-from headwater.checkpoint.job_record import read_job_record
-from headwater.checkpoint.local_files import LocalFiles
-from headwater.checkpoint.places import open_files
+from headwater.checkpoint.local_tree import LocalTree
+from headwater.checkpoint.locate import open_files
+from headwater.checkpoint.record import read_job_record
 from headwater.core.errors import JobFailed, JobRefused
 from headwater.spark import runner
 from headwater.spark.ownership import Run
@@ -99,7 +99,7 @@ def test_files_to_files(headwater_spark: SparkSession, run, inbox: Inbox, tmp_pa
     out = tmp_path / "out"
     job = Job("words", shout, reads=files_in(inbox), writes=Files(str(out), format="json"), trigger="available-now")
     checkpoint = run(job)
-    files, sink = LocalFiles(checkpoint), open_files(str(out))
+    files, sink = LocalTree(checkpoint), open_files(str(out))
     assert read_job_record(files).sink_folder == str(out)
     assert (checkpoint / "sources/0/5.compact").exists()
     assert (out / "_spark_metadata/5.compact").exists()
@@ -133,7 +133,7 @@ def test_undo_of_a_file_sink(headwater_spark: SparkSession, run, inbox: Inbox, t
     """After undo the sink shows the rows of the first run, and goes on from there."""
     out = tmp_path / "out"
     job = Job("words", shout, reads=files_in(inbox), writes=Files(str(out), format="json"), trigger="available-now")
-    files, sink = LocalFiles(run(job)), open_files(str(out))
+    files, sink = LocalTree(run(job)), open_files(str(out))
     plan_rewind(files, to=3, sink=sink).apply()
     run(replace(job, reads=files_in(inbox, files_per_batch=2)))
     plan_undo(files, sink=sink, drop_newer=True).apply()
@@ -149,7 +149,7 @@ def test_without_its_sink_a_rewind_would_lose_rows(
     """A file sink skips batches that it has seen: the test above can fail, and the plan warns."""
     out = tmp_path / "out"
     job = Job("words", shout, reads=files_in(inbox), writes=Files(str(out), format="json"), trigger="available-now")
-    files = LocalFiles(run(job))
+    files = LocalTree(run(job))
     plan = plan_rewind(files, to=3, replan=True, sink_uri="unknown:")
     assert "skips batches 4 to 7 silently" in plan.warnings[0]
     plan.apply()
@@ -172,7 +172,7 @@ def test_a_batch_that_spark_cannot_finish(
     job = Job("words", first_of_each, reads=reads, writes=writes, mode="append", trigger="available-now")
     with settings(headwater_spark, {format_two: "2"}):
         checkpoint = run(job)
-        files, last = LocalFiles(checkpoint), FEEDS - 1
+        files, last = LocalTree(checkpoint), FEEDS - 1
         for name in (f"commits/{last}", f"commits/.{last}.crc"):
             files.remove(name)
         with pytest.raises(JobRefused) as refused:
@@ -202,7 +202,7 @@ def test_table_to_table(headwater_spark: SparkSession, run, inbox: Inbox, tmp_pa
     table = Table("rewind_source", options={"maxFilesPerTrigger": "1"})
     job = Job("tables", shout, reads=table, writes=Table("rewind_target"), trigger="available-now")
     checkpoint = run(job)
-    files = LocalFiles(checkpoint)
+    files = LocalTree(checkpoint)
     folder = read_job_record(files).sink_folder
     assert folder is not None
     assert (Path(folder) / "_spark_metadata").exists()
@@ -231,7 +231,7 @@ def test_rate(headwater_spark: SparkSession, tmp_path: Path) -> None:
         run_job(headwater_spark, Run(job, "test", str(checkpoint)), stop=stop, on_batch=watch)
 
     run_until(3)
-    files, sink = LocalFiles(checkpoint), open_files(str(out))
+    files, sink = LocalTree(checkpoint), open_files(str(out))
     first = _rows_of_batch(out, 2)
     assert first
     plan_rewind(files, to=1, sink=sink).apply()
@@ -284,7 +284,7 @@ def test_kafka_to_kafka(headwater_spark: SparkSession, broker: Broker, run, tmp_
         mode="update",
         trigger="available-now",
     )
-    files = LocalFiles(run(job))
+    files = LocalTree(run(job))
     first = broker.consume("rewind_out", 12)
     plan = plan_rewind(files, to=3, ask_kafka=earliest_offsets)
     (reread,) = plan.rereads
@@ -310,7 +310,7 @@ def test_postgres(headwater_spark: SparkSession, postgres: PostgresServer, run, 
         "counts", count_words, reads=files_in(inbox), writes=Postgres(postgres.url, "rewound", "word"), mode="update",
         trigger="available-now",
     )  # fmt: skip
-    files = LocalFiles(run(job))
+    files = LocalTree(run(job))
     counts = [("again", 8), ("word 0", 3), ("word 1", 3), ("word 2", 2)]
     read = "SELECT word, n FROM rewound ORDER BY word"
     assert postgres.rows(read) == counts
@@ -328,8 +328,8 @@ def test_postgres(headwater_spark: SparkSession, postgres: PostgresServer, run, 
     assert postgres.rows(read) == [("again", 9), ("word 0", 3), ("word 1", 3), ("word 2", 3)]
 
 
-def _dying_executor(files: LocalFiles) -> Executor:
-    class Dying(LocalFiles):
+def _dying_executor(files: LocalTree) -> Executor:
+    class Dying(LocalTree):
         def move(self, source: str, target: str) -> None:
             raise KeyboardInterrupt
 

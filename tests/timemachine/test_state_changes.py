@@ -8,11 +8,10 @@ from typing import Any
 import pytest
 
 from corpus_support import CorpusCheckpoint, as_memory_files
-from headwater.checkpoint.local_files import LocalFiles
-from headwater.checkpoint.memory_files import MemoryFiles
+from headwater.checkpoint.local_tree import LocalTree
+from headwater.checkpoint.memory_tree import MemoryTree
 from headwater.core.errors import UsageProblem
-from headwater.statefiles.answer import StateAnswer
-from headwater.statefiles.reader import StateReader
+from headwater.statefiles.reader import StateAnswer, StateReader
 from headwater.statefiles.sqltypes import Atomic
 from headwater.statefiles.stores import StateTarget
 from headwater.timemachine.bisect import first_by_changes, halve
@@ -47,7 +46,7 @@ def by_key(answer: StateAnswer) -> Rows:
 @pytest.mark.parametrize("name", STORES + CUSTOM)
 def test_diff_is_the_difference_of_whole_states(name: str, corpus: Corpus) -> None:
     """Whatever files it reads, a difference is what comparing two whole states gives, forwards and backwards."""
-    reader = StateReader(LocalFiles(corpus(name).path))
+    reader = StateReader(LocalTree(corpus(name).path))
     batches = reader.committed
     pairs = [(batches[1], batches[2]), (batches[0], batches[-1]), (batches[-1], batches[2])]
     for a, b in pairs:
@@ -77,7 +76,7 @@ def test_diff_is_the_difference_of_whole_states(name: str, corpus: Corpus) -> No
 @pytest.mark.parametrize("name", ["aggregation-changelog", "custom-changelog"])
 def test_diff_of_answers_agrees(name: str, corpus: Corpus) -> None:
     """The difference of two states from another reader has the same keys as ours."""
-    reader = StateReader(LocalFiles(corpus(name).path))
+    reader = StateReader(LocalTree(corpus(name).path))
     a, b = reader.committed[1], reader.committed[-1]
     for target in shown(reader):
         ours = diff(reader, target, a, b)
@@ -86,7 +85,7 @@ def test_diff_of_answers_agrees(name: str, corpus: Corpus) -> None:
         assert sorted(ours.change.to_pylist()) == sorted(theirs.change.to_pylist())
 
 
-class CountedFiles(MemoryFiles):
+class CountedFiles(MemoryTree):
     """Files that remember what was read."""
 
     def __init__(self, contents: dict[str, bytes]) -> None:
@@ -118,7 +117,7 @@ def test_history_reads_each_file_once(name: str) -> None:
 @pytest.mark.parametrize("name", [*STORES[:4], *CUSTOM])
 def test_history_is_that_of_whole_states(name: str, corpus: Corpus) -> None:
     """A key's history has, for every batch, the rows that the whole state has for it."""
-    reader = StateReader(LocalFiles(corpus(name).path))
+    reader = StateReader(LocalTree(corpus(name).path))
     compared = 0
     for target in shown(reader):
         states = {batch: reader.answer(target, batch) for batch in reader.committed}
@@ -150,7 +149,7 @@ def _parts(value: Rows | None) -> list[Rows]:
 
 def test_history_by_a_field_inside_another(corpus: Corpus) -> None:
     """A window's start names the window, and a value that is no time is refused."""
-    reader = StateReader(LocalFiles(corpus("aggregation-changelog").path))
+    reader = StateReader(LocalTree(corpus("aggregation-changelog").path))
     (target,) = shown(reader)
     start = reader.answer(target, reader.latest()).rows()[0]["key"]["window"]["start"]  # type: ignore[index]
     found = key_history(reader, target, {"window.start": start.isoformat()})
@@ -161,7 +160,7 @@ def test_history_by_a_field_inside_another(corpus: Corpus) -> None:
 
 def test_history_of_a_field_that_no_key_has(corpus: Corpus) -> None:
     """The key's fields are listed for whoever names another."""
-    reader = StateReader(LocalFiles(corpus("aggregation-changelog").path))
+    reader = StateReader(LocalTree(corpus("aggregation-changelog").path))
     with pytest.raises(UsageProblem) as refused:
         fitting(shown(reader), {"nope": "1"})
     assert "window.start" in refused.value.evidence["key fields"]
@@ -172,7 +171,7 @@ def test_history_of_a_field_that_no_key_has(corpus: Corpus) -> None:
 )
 def test_bisect_finds_the_first_batch(name: str, corpus: Corpus) -> None:
     """For every row that is ever there, the batch found is the first whose whole state has it."""
-    reader = StateReader(LocalFiles(corpus(name).path))
+    reader = StateReader(LocalTree(corpus(name).path))
     batches = list(reader.committed)
     target = shown(reader)[-1]
     states = {batch: set(map(repr, reader.answer(target, batch).rows())) for batch in batches}
@@ -199,7 +198,7 @@ def test_halving_a_condition_that_does_not_stay() -> None:
 
 def test_diff_as_one_table(corpus: Corpus) -> None:
     """Python callers get a difference as an Arrow table."""
-    files = LocalFiles(corpus("aggregation-changelog").path)
+    files = LocalTree(corpus("aggregation-changelog").path)
     table = diff_tables(files, 0, 3)
     assert table.column_names == ["change", "key", "before", "after", "partition_id"]
     assert set(table["change"].to_pylist()) <= {"added", "removed", "changed"}

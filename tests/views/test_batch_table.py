@@ -6,9 +6,9 @@ import pytest
 
 from corpus_support import as_memory_files
 from headwater.checkpoint.history import History
-from headwater.checkpoint.memory_files import MemoryFiles
+from headwater.checkpoint.memory_tree import MemoryTree
 from headwater.checkpoint.source_offsets import source_range
-from headwater.views.batch_table import COLUMNS, reading, row, shape_of
+from headwater.views.batches import COLUMNS, reading, row, shape_of
 
 ROWS = [row(batch) for batch in History(as_memory_files("join-hdfs")).batches()]
 
@@ -45,5 +45,5 @@ def test_reading(start: str | None, end: str, text: str) -> None:
 
 def test_batch_without_any_offsets() -> None:
     """A batch of which only the commit is left still has a row."""
-    (cells,) = [row(batch) for batch in History(MemoryFiles({"commits/3": b"v1\n{}"})).batches()]
+    (cells,) = [row(batch) for batch in History(MemoryTree({"commits/3": b"v1\n{}"})).batches()]
     assert cells[:3] == ("3", "committed", "-")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from headwater.checkpoint.history import Batch
-from headwater.checkpoint.progress_log import ProgressRecord
+from headwater.checkpoint.record import ProgressRecord
 from headwater.core.ids import BatchId
 from headwater.timemachine.change import Change
 from headwater.timemachine.journal import Entry

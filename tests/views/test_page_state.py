@@ -7,16 +7,15 @@ from collections.abc import Callable
 import pytest
 
 from corpus_support import CorpusCheckpoint, corpus_names
-from headwater.checkpoint.local_files import LocalFiles
+from headwater.checkpoint.local_tree import LocalTree
 from headwater.statefiles.reader import StateReader
-from headwater.views.page_key import key_lines
-from headwater.views.page_state import StateView
+from headwater.views.page_state import StateView, key_lines
 
 Corpus = Callable[[str], CorpusCheckpoint]
 
 
 def view_of(checkpoint: CorpusCheckpoint, batch: int, before: int | None = None) -> StateView:
-    reader = StateReader(LocalFiles(checkpoint.path))
+    reader = StateReader(LocalTree(checkpoint.path))
     target = next(target for target in reader.targets(batch) if target.kind != "hidden")
     view = StateView(reader, target, batch, before)
     view.compare()
@@ -37,7 +36,7 @@ def test_pages_hold_every_row_once(corpus: Corpus, name: str) -> None:
 def test_search_narrows_and_sorting_orders(corpus: Corpus) -> None:
     """Search looks into every column whatever the case; a column sorts both ways."""
     checkpoint = corpus("aggregation-changelog")
-    view = view_of(checkpoint, StateReader(LocalFiles(checkpoint.path)).latest())
+    view = view_of(checkpoint, StateReader(LocalTree(checkpoint.path)).latest())
     first = view.page(size=1).rows[0]
     text = next(
         cell["now"] for name, cell in first.items() if name.startswith("c") and name != "change" and cell["now"]
@@ -54,7 +53,7 @@ def test_search_narrows_and_sorting_orders(corpus: Corpus) -> None:
 def test_unknown_column_is_no_harm(corpus: Corpus) -> None:
     """A sort by something that the browser made up is left out."""
     checkpoint = corpus("aggregation-changelog")
-    view = view_of(checkpoint, StateReader(LocalFiles(checkpoint.path)).latest())
+    view = view_of(checkpoint, StateReader(LocalTree(checkpoint.path)).latest())
     for made_up in ("c999", "'; drop", "", "cx"):
         assert view.page(order_by=made_up).matching == view.total
 
@@ -63,7 +62,7 @@ def test_unknown_column_is_no_harm(corpus: Corpus) -> None:
 def test_marks_agree_with_the_two_states(corpus: Corpus, name: str) -> None:
     """A key is marked added, changed or not at all by what it was in the batch before; removed ones are listed."""
     checkpoint = corpus(name)
-    reader = StateReader(LocalFiles(checkpoint.path))
+    reader = StateReader(LocalTree(checkpoint.path))
     readable = reader.readable(0)
     before, batch = readable[-2], readable[-1]
     older, newer = view_of(checkpoint, before), view_of(checkpoint, batch, before)
@@ -90,7 +89,7 @@ def test_marks_agree_with_the_two_states(corpus: Corpus, name: str) -> None:
 def test_history_of_a_key_ends_with_its_value(corpus: Corpus) -> None:
     """The last step of a key's history is what the state shows for it."""
     checkpoint = corpus("aggregation-changelog")
-    reader = StateReader(LocalFiles(checkpoint.path))
+    reader = StateReader(LocalTree(checkpoint.path))
     batch = reader.readable(0)[-1]
     view = view_of(checkpoint, batch)
     row = view.page(size=1).rows[0]

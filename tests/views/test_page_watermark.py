@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headwater.views.page_points import Point
-from headwater.views.page_watermark import watermark_story
+from headwater.views.page_summary import watermark_story
 
 T0 = 1_700_000_000_000
 MINUTE = 60_000

@@ -9,8 +9,7 @@ import pyarrow as pa
 import pytest
 
 from headwater.statefiles.sqltypes import Array, Atomic, Interval, Map, SqlType, Struct, arrow_type, parse_type
-from headwater.views.state_json import json_texts
-from headwater.views.state_words import calendar_interval, clock_time, interval
+from headwater.views.state_json import calendar_interval, clock_time, interval, json_texts
 
 
 def texts(kind: SqlType, values: list[object]) -> list[str]:

@@ -10,9 +10,9 @@ import pytest
 from playwright.sync_api import Browser, expect
 
 from corpus_support import CorpusCheckpoint, load
-from headwater.checkpoint.local_files import LocalFiles
+from headwater.checkpoint.local_tree import LocalTree
 from headwater.checkpoint.locate import open_checkpoint
-from headwater.checkpoint.progress_log import ProgressRecord, ProgressWriter
+from headwater.checkpoint.record import ProgressRecord, ProgressWriter
 from headwater.timemachine.rewind import plan_rewind
 from headwater.web.watch import Watched
 from s3_support import BUCKET, S3
@@ -58,8 +58,8 @@ def test_progress_is_seen_without_a_new_batch(tmp_path: Path) -> None:
     """Spark reports a batch after its commit; the report alone is news."""
     add_batch(tmp_path, 0)
     found = watched(tmp_path)
-    ProgressWriter(LocalFiles(tmp_path)).add(ProgressRecord(batch_id=0, at_ms=60_000, dropped=3))
-    ProgressWriter(LocalFiles(tmp_path)).add(ProgressRecord(batch_id=9, at_ms=60_000, dropped=3))
+    ProgressWriter(LocalTree(tmp_path)).add(ProgressRecord(batch_id=0, at_ms=60_000, dropped=3))
+    ProgressWriter(LocalTree(tmp_path)).add(ProgressRecord(batch_id=9, at_ms=60_000, dropped=3))
     found.look()
     assert list(found.snapshot.progress) == [0]
     assert found.snapshot.progress[0].dropped == 3
@@ -95,7 +95,7 @@ def test_rewind_is_seen(tmp_path: Path) -> None:
     path = load("aggregation-changelog", tmp_path).path
     found = watched(path)
     to = [batch.batch_id for batch in found.snapshot.batches if batch.can_rewind_to][-3]
-    plan_rewind(LocalFiles(path), to=to).apply()
+    plan_rewind(LocalTree(path), to=to).apply()
     found.look()
     assert found.snapshot.committed[-1] == to
     assert [entry.change.verb for entry in found.snapshot.journal] == ["rewind"]

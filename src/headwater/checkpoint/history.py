@@ -1,20 +1,24 @@
-"""A checkpoint's logs as batches: what each read, when, with which watermark, and whether one can go back to it."""
+"""A checkpoint's logs as batches: what each read, when, with which watermark, which files it owns, and whether the stream
+can be rewound to it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from headwater.checkpoint.file_source_log import FileSourceLog
-from headwater.checkpoint.files import Files
+from headwater.checkpoint.file_logs import FileSinkLog, FileSourceLog
+from headwater.checkpoint.filetree import FileTree
 from headwater.checkpoint.layout import SOURCES
+from headwater.checkpoint.log_entries import OffsetEntry
 from headwater.checkpoint.logs import CheckpointLogs
-from headwater.checkpoint.offset_log import OffsetEntry
-from headwater.checkpoint.rewindable import missing_logs, missing_state, state_obstacle
+from headwater.checkpoint.operator_metadata import version_1_path, version_2_folder
+from headwater.checkpoint.record import read_progress
 from headwater.checkpoint.source_offsets import SourceRange, log_offset, offset_value, source_range
+from headwater.checkpoint.state_folder import Recipe, missing_logs, missing_state, state_obstacle
 from headwater.core.errors import CheckpointUnreadable
-from headwater.core.ids import BatchId, StateVersion, version_written_by
+from headwater.core.ids import BatchId, StateVersion, StoreKey, version_written_by
 
 Status = Literal["committed", "planned"]
 
@@ -67,7 +71,7 @@ class Batch:
 class History:
     """The batches of one checkpoint, read as far as they are asked for. A new one sees new batches."""
 
-    def __init__(self, files: Files) -> None:
+    def __init__(self, files: FileTree) -> None:
         self.files = files
         self.logs = CheckpointLogs(files)
         self._source_logs: dict[str, FileSourceLog] = {}
@@ -186,3 +190,104 @@ class History:
         if name not in self._source_logs:
             self._source_logs[name] = FileSourceLog(self.files, f"{SOURCES}/{name}")
         return self._source_logs[name]
+
+
+@dataclass(frozen=True)
+class StoreState:
+    """A store as a batch left it. ``recipe`` is None when that version cannot be rebuilt any more."""
+
+    key: StoreKey
+    operator: str | None
+    version: StateVersion
+    recipe: Recipe | None
+
+
+@dataclass(frozen=True)
+class BatchFiles:
+    paths: tuple[str, ...]
+    inputs: dict[str, tuple[str, ...]]
+    stores: tuple[StoreState, ...]
+
+
+def files_of(history: History, batch: Batch) -> BatchFiles:
+    """Look up what belongs to a batch; what is lost or cannot be read is left out."""
+    stores = tuple(_stores(history, batch))
+    paths = [*_log_paths(history, batch), *_state_paths(stores)]
+    return BatchFiles(tuple(dict.fromkeys(paths)), _inputs(history, batch), stores)
+
+
+def _stores(history: History, batch: Batch) -> Iterator[StoreState]:
+    if batch.status == "planned":
+        return
+    entry = history.logs.offsets.get(batch.batch_id)
+    version = version_written_by(batch.batch_id)
+    tree = history.logs.state
+    names = {number: history.logs.operator(number, batch.batch_id) for number in tree.operators}
+    for key in tree.expected(entry.shuffle_partitions if entry else None):
+        about = names[key.operator_id]
+        yield StoreState(key, about.operator_name if about else None, version, tree.store(key).recipe(version))
+
+
+def _log_paths(history: History, batch: Batch) -> Iterator[str]:
+    logs = history.logs
+    for log in (logs.offsets, logs.commits):
+        if batch.batch_id in log.entries:
+            yield log.path(batch.batch_id)
+    for source in batch.sources:
+        end = log_offset(source.end) if source.kind in ("files", "table") else None
+        name = None if end is None else history.source_log(source.name).names.holder_of(end)
+        if name is not None:
+            yield f"{SOURCES}/{source.name}/{name}"
+    for operator in logs.state.operators:
+        if str(batch.batch_id) in logs.state.names.get(version_2_folder(operator), ()):
+            yield f"{version_2_folder(operator)}/{batch.batch_id}"
+        elif "metadata" in logs.state.names.get(version_1_path(operator).removesuffix("/metadata"), ()):
+            yield version_1_path(operator)
+
+
+def _state_paths(stores: tuple[StoreState, ...]) -> Iterator[str]:
+    for store in stores:
+        if store.recipe is not None:
+            names = (*((store.recipe.snapshot,) if store.recipe.snapshot else ()), *store.recipe.changes)
+            yield from (f"{store.key.folder}/{name}" for name in names)
+
+
+def _inputs(history: History, batch: Batch) -> dict[str, tuple[str, ...]]:
+    found = {}
+    for source in batch.sources:
+        end = log_offset(source.end) if source.files is not None else None
+        if end is None:
+            continue
+        start = log_offset(source.start) if source.start is not None else -1
+        try:
+            entries = history.source_log(source.name).entries_between(-1 if start is None else start, end)
+        except CheckpointUnreadable:
+            entries = None
+        if entries is not None:
+            found[source.name] = tuple(entry.path for entry in entries)
+    return found
+
+
+def stuck_batch(logs: CheckpointLogs, sink: FileTree | None) -> int | None:
+    """The batch that is in the sink's log and in no commit, where that is more than Spark can bear."""
+    if sink is None or not logs.is_format_two:
+        return None
+    newest, done = FileSinkLog(sink).names.latest, logs.commits.ids[-1]
+    planned = logs.offsets.ids[-1] if logs.offsets.ids else done
+    return newest if newest is not None and done < newest <= planned else None
+
+
+def clean_batches(history: History, batch_ids: Iterable[int]) -> set[int]:
+    """Those of the batches with a report, of this very run of theirs, that counts neither late nor malformed records.
+
+    A batch number that was rewound and planned anew has an older report; it was over before the new plan was made.
+    """
+    reports = read_progress(history.files)
+    found = set()
+    for number in batch_ids:
+        report, planned = reports.get(number), history.logs.offsets.get(number)
+        if report is None or planned is None or not planned.timestamp_ms:
+            continue
+        if report.ran_at(planned.timestamp_ms) and not report.dropped and not report.malformed:
+            found.add(number)
+    return found

@@ -18,8 +18,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from headwater.checkpoint.files import Files
-from headwater.checkpoint.local_files import LocalFiles, make_folder
+from headwater.checkpoint.filetree import FileTree
+from headwater.checkpoint.local_tree import LocalTree, make_folder
 from headwater.core.errors import CheckpointBusy
 from headwater.core.times import iso_from_ms
 
@@ -50,17 +50,17 @@ class Lease:
         return json.dumps(asdict(self)).encode()
 
 
-def live_lease(files: Files) -> Lease | None:
+def live_lease(files: FileTree) -> Lease | None:
     """The lease that is held now, by whomever; None when the checkpoint is free as far as we can know."""
     record = _read_record(files)
-    if isinstance(files, LocalFiles):
+    if isinstance(files, LocalTree):
         return (record or Lease("another process", 0, "this machine", 0, 0)) if _is_locked(files) else None
     if record is None or time.time() * 1000 - record.heartbeat_ms > STALE_AFTER_MS:
         return None
     return record
 
 
-def refuse_if_held(files: Files, wish: str) -> None:
+def refuse_if_held(files: FileTree, wish: str) -> None:
     """Raise ``CheckpointBusy`` when somebody works on the checkpoint; ``wish`` is what was going to be done.
 
     A holder that was just killed gets a moment to go away.
@@ -93,13 +93,13 @@ def _is_alive(lease: Lease) -> bool:
     return True
 
 
-def _lease_of_the_living(files: Files) -> Lease | None:
+def _lease_of_the_living(files: FileTree) -> Lease | None:
     """The JVM of a holder that was just killed notices within a second or so, and then lets go of its lock.
 
     A record on an object store stays behind: there the holder's death, where it can be seen from here, has to do, and
     a while after which its JVM is gone too.
     """
-    locked = isinstance(files, LocalFiles)
+    locked = isinstance(files, LocalTree)
     lease = live_lease(files)
     if lease is None or _is_alive(lease):
         return lease
@@ -119,10 +119,10 @@ def _grace_after_death(lease: Lease) -> float:
 
 
 @contextmanager
-def held_by_us(files: Files, holder: str, wish: str) -> Iterator[None]:
+def held_by_us(files: FileTree, holder: str, wish: str) -> Iterator[None]:
     """Hold the lease in this process while a change is made."""
     refuse_if_held(files, wish)
-    if not isinstance(files, LocalFiles):
+    if not isinstance(files, LocalTree):
         with kept_alive(files, Lease.of_this_process(holder)):
             yield
         return
@@ -139,7 +139,7 @@ def held_by_us(files: Files, holder: str, wish: str) -> Iterator[None]:
 
 
 @contextmanager
-def kept_alive(files: Files, lease: Lease) -> Iterator[None]:
+def kept_alive(files: FileTree, lease: Lease) -> Iterator[None]:
     """A record with a heartbeat while the block runs: the lease where files cannot be locked."""
     ended = threading.Event()
     files.write(RECORD, lease.to_bytes())
@@ -166,7 +166,7 @@ _looking = threading.Lock()
 
 
 @contextmanager
-def _alone_in_this_process(files: LocalFiles, wish: str) -> Iterator[None]:
+def _alone_in_this_process(files: LocalTree, wish: str) -> Iterator[None]:
     path = files.path_of(LOCK).resolve()
     with _looking:
         refuse_if_held(files, wish)
@@ -177,14 +177,14 @@ def _alone_in_this_process(files: LocalFiles, wish: str) -> Iterator[None]:
         _held_here.discard(path)
 
 
-def _read_record(files: Files) -> Lease | None:
+def _read_record(files: FileTree) -> Lease | None:
     try:
         return Lease(**json.loads(files.read(RECORD)))
     except (FileNotFoundError, NotADirectoryError, ValueError, TypeError):
         return None
 
 
-def _is_locked(files: LocalFiles) -> bool:
+def _is_locked(files: LocalTree) -> bool:
     if files.path_of(LOCK).resolve() in _held_here:
         return True
     try:

@@ -1,20 +1,38 @@
-"""From what a user calls a checkpoint (a path, a URL, or a job's name) to its files."""
+"""From the name of a place (a path, a URL, or a job's name) to its tree of files."""
 
 from __future__ import annotations
 
 from difflib import get_close_matches
+from pathlib import Path
 
-from headwater.checkpoint.files import Files
+from headwater.checkpoint.filetree import FileTree
 from headwater.checkpoint.layout import is_checkpoint
-from headwater.checkpoint.local_files import LocalFiles
-from headwater.checkpoint.object_store import ObjectStoreFiles
-from headwater.checkpoint.places import open_files
+from headwater.checkpoint.local_tree import LocalTree
+from headwater.checkpoint.object_tree import ObjectTree
 from headwater.core.errors import CheckpointUnreadable, HeadwaterError, ServiceUnreachable
+
+
+def open_files(location: str) -> FileTree:
+    """The tree at a path or URL. Spark's ``s3a`` and ``s3n`` are the object store's ``s3``."""
+    scheme, separator, rest = location.partition("://")
+    if not separator:
+        return LocalTree(Path(location.removeprefix("file:")))
+    if scheme == "file":
+        return LocalTree(Path(rest))
+    return ObjectTree(location)
+
+
+def subtree(files: FileTree, folder: str) -> FileTree:
+    """A folder of a tree as a tree of its own."""
+    if isinstance(files, LocalTree):
+        return LocalTree(files.path_of(folder))
+    return open_files(f"{files.location.rstrip('/')}/{folder}")
+
 
 CHECKPOINTS = ".headwater/checkpoints"
 
 
-def open_checkpoint(called: str) -> Files:
+def open_checkpoint(called: str) -> FileTree:
     """The files of a checkpoint that is there; ``CheckpointUnreadable`` with what was found instead otherwise."""
     for location in candidates(called):
         files = _opened(location)
@@ -39,7 +57,7 @@ def known_names() -> list[str]:
         return []
 
 
-def _opened(location: str) -> Files:
+def _opened(location: str) -> FileTree:
     try:
         return open_files(location)
     except HeadwaterError:
@@ -57,11 +75,11 @@ def _opened(location: str) -> Files:
         ) from None
 
 
-def _names(files: Files, folder: str) -> list[str]:
+def _names(files: FileTree, folder: str) -> list[str]:
     try:
         return [entry.name for entry in files.entries(folder)]
     except PermissionError as error:
-        if isinstance(files, LocalFiles):
+        if isinstance(files, LocalTree):
             raise CheckpointUnreadable(
                 "no-permission", f"{files.location} may not be read", evidence={"reason": error.strerror}
             ) from None
@@ -70,12 +88,12 @@ def _names(files: Files, folder: str) -> list[str]:
         raise unreachable(files, error) from None
     except Exception as error:
         # Each store has exceptions of its own kind; none of them is a mistake of ours.
-        if isinstance(files, ObjectStoreFiles):
+        if isinstance(files, ObjectTree):
             raise unreachable(files, error) from None
         raise
 
 
-def unreachable(files: Files, error: Exception | str) -> ServiceUnreachable:
+def unreachable(files: FileTree, error: Exception | str) -> ServiceUnreachable:
     reason = str(error).splitlines()[0] if str(error) else type(error).__name__
     return ServiceUnreachable(
         "store-unreachable",

@@ -7,21 +7,26 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Generic, TypeVar
 
-from headwater.checkpoint.commit_log import CommitEntry, parse_commit
-from headwater.checkpoint.files import Entry, Files
-from headwater.checkpoint.job_record import JobRecord, read_job_record
+from headwater.checkpoint.filetree import Entry, FileTree
 from headwater.checkpoint.layout import COMMITS, METADATA, OFFSETS, SOURCES, STATE, batch_id, log_id
+from headwater.checkpoint.log_entries import (
+    CommitEntry,
+    OffsetEntry,
+    QueryMetadata,
+    parse_commit,
+    parse_offsets,
+    parse_query_metadata,
+)
 from headwater.checkpoint.logtext import broken, entries_of, read_bytes, tree_of
-from headwater.checkpoint.offset_log import OffsetEntry, parse_offsets
 from headwater.checkpoint.operator_metadata import (
     OperatorMetadata,
     metadata_path,
     parse_operator_metadata,
     version_2_folder,
 )
-from headwater.checkpoint.query_metadata import QueryMetadata, parse_query_metadata
+from headwater.checkpoint.record import JobRecord, read_job_record
 from headwater.checkpoint.source_offsets import NO_HINT, SourceHint, hint_from_source_log, kind_by_shape
-from headwater.checkpoint.state_tree import StateTree
+from headwater.checkpoint.state_folder import StateTree
 from headwater.core.errors import CheckpointUnreadable
 from headwater.core.ids import StateVersion, StoreKey, batch_that_wrote
 
@@ -39,7 +44,7 @@ class Outcome(Generic[Parsed]):
 class BatchLog(Generic[Parsed]):
     """``offsets/`` or ``commits/``: one file for each batch."""
 
-    def __init__(self, files: Files, folder: str, parse: Callable[[bytes, str], Parsed]) -> None:
+    def __init__(self, files: FileTree, folder: str, parse: Callable[[bytes, str], Parsed]) -> None:
         self._files = files
         self._parse = parse
         self._outcomes: dict[int, Outcome[Parsed]] = {}
@@ -95,7 +100,7 @@ class BatchLog(Generic[Parsed]):
 class CheckpointLogs:
     """Everything that a checkpoint says about itself in text, and the names of its state files."""
 
-    def __init__(self, files: Files) -> None:
+    def __init__(self, files: FileTree) -> None:
         self.files = files
         self.offsets: BatchLog[OffsetEntry] = BatchLog(files, OFFSETS, parse_offsets)
         self.commits: BatchLog[CommitEntry] = BatchLog(files, COMMITS, parse_commit)

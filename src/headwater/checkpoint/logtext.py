@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from headwater.checkpoint.files import Entry, Files
+from headwater.checkpoint.filetree import Entry, FileTree
 from headwater.core.errors import CheckpointUnreadable
 
 _VERSION = re.compile(r"v([0-9]{1,9})")
@@ -63,7 +63,7 @@ class LogText:
         return version
 
 
-def read_bytes(files: Files, path: str) -> bytes:
+def read_bytes(files: FileTree, path: str) -> bytes:
     """A file's bytes; one that is missing or may not be read is a refusal and not an ``OSError``."""
     try:
         return files.read(path)
@@ -73,7 +73,7 @@ def read_bytes(files: Files, path: str) -> bytes:
         raise broken("unreadable-file", path, f"cannot be read: {error.strerror or error}") from None
 
 
-def entries_of(files: Files, folder: str) -> list[Entry]:
+def entries_of(files: FileTree, folder: str) -> list[Entry]:
     """A folder's entries; one that may not be looked into is a refusal."""
     try:
         return files.entries(folder)
@@ -81,7 +81,7 @@ def entries_of(files: Files, folder: str) -> list[Entry]:
         raise broken("unreadable-file", folder or ".", f"cannot be listed: {error.strerror or error}") from None
 
 
-def tree_of(files: Files, folder: str) -> dict[str, list[str]]:
+def tree_of(files: FileTree, folder: str) -> dict[str, list[str]]:
     """The names in every folder below one; what may not be looked into is a refusal."""
     try:
         return files.tree(folder)

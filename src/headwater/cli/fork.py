@@ -32,9 +32,8 @@ def fork(
     """
     from headwater.checkpoint import revisions
     from headwater.checkpoint.history import History
-    from headwater.checkpoint.job_record import FILES, folder_of
-    from headwater.checkpoint.locate import open_checkpoint
-    from headwater.checkpoint.places import open_files
+    from headwater.checkpoint.locate import open_checkpoint, open_files
+    from headwater.checkpoint.record import FILES, folder_of
     from headwater.core.errors import UsageProblem
     from headwater.timemachine.executor import refuse_if_pending
     from headwater.timemachine.fork import carry_out_fork, plan_fork

@@ -12,7 +12,7 @@ from headwater.cli.names import CheckpointName
 from headwater.cli.output import json_line, note, say
 
 if TYPE_CHECKING:
-    from headwater.checkpoint.files import Files
+    from headwater.checkpoint.filetree import FileTree
     from headwater.core.finding import Finding
 
 
@@ -52,7 +52,7 @@ def fsck(
         raise typer.Exit(1)
 
 
-def _findings(files: Files, sink: Files | None) -> list[Finding]:
+def _findings(files: FileTree, sink: FileTree | None) -> list[Finding]:
     from headwater.checkpoint.checks import run_checks
     from headwater.checkpoint.checks.scene import Scene
 
@@ -69,7 +69,7 @@ def _tell(found: list[Finding], *, as_json: bool) -> None:
         note(_summary(found))
 
 
-def _repaired(files: Files, found: list[Finding], *, yes: bool, as_json: bool) -> bool:
+def _repaired(files: FileTree, found: list[Finding], *, yes: bool, as_json: bool) -> bool:
     """Whether anything was changed. An interrupted change is ended first: what it moves may look like damage."""
     changed = False
     if any(finding.code == "interrupted-operation" for finding in found):
@@ -80,9 +80,9 @@ def _repaired(files: Files, found: list[Finding], *, yes: bool, as_json: bool) -
     return _set_aside(files, found, yes=yes, as_json=as_json) or changed
 
 
-def _ended(files: Files, *, yes: bool) -> bool:
+def _ended(files: FileTree, *, yes: bool) -> bool:
     from headwater.cli.changing import StepProgress, confirmed
-    from headwater.timemachine.carry_out import end_interrupted
+    from headwater.timemachine.executor import end_interrupted
     from headwater.timemachine.journal import read_pending
 
     pending = read_pending(files)
@@ -95,7 +95,7 @@ def _ended(files: Files, *, yes: bool) -> bool:
     return True
 
 
-def _set_aside(files: Files, found: list[Finding], *, yes: bool, as_json: bool) -> bool:
+def _set_aside(files: FileTree, found: list[Finding], *, yes: bool, as_json: bool) -> bool:
     from headwater.cli.changing import StepProgress, confirmed
     from headwater.timemachine.repair import plan_repair
 
@@ -114,8 +114,8 @@ def _set_aside(files: Files, found: list[Finding], *, yes: bool, as_json: bool) 
     return True
 
 
-def _sink(files: Files, given: str | None) -> Files | None:
-    from headwater.checkpoint.job_record import FILES, sink_of
+def _sink(files: FileTree, given: str | None) -> FileTree | None:
+    from headwater.checkpoint.record import FILES, sink_of
     from headwater.core.errors import UsageProblem
     from headwater.core.secrets import redact
 

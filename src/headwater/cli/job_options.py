@@ -12,7 +12,7 @@ import typer
 from headwater.core.errors import UsageProblem
 
 if TYPE_CHECKING:
-    from headwater.checkpoint.files import Files
+    from headwater.checkpoint.filetree import FileTree
     from headwater.jobs.job import Job
 
 SourceUri = Annotated[
@@ -83,9 +83,9 @@ def log_file(job: Job) -> Path:
     return Path(".headwater/logs") / f"{job.name}.log"
 
 
-def recorded_job(files: Files, reference: str | None, source: str | None, settings: Sequence[str] | None) -> Job:
+def recorded_job(files: FileTree, reference: str | None, source: str | None, settings: Sequence[str] | None) -> Job:
     """The job of a checkpoint, reading what its own run read: as named, or as ``headwater run`` wrote it down."""
-    from headwater.checkpoint.job_record import read_job_record
+    from headwater.checkpoint.record import read_job_record
 
     recorded = read_job_record(files)
     name = reference or recorded.reference
@@ -102,12 +102,12 @@ def recorded_job(files: Files, reference: str | None, source: str | None, settin
     return chosen_job(name, source=source or recorded.source, mode=recorded.mode, settings=[*known, *(settings or [])])
 
 
-def _refuse_code_of_checkpoint(files: Files, recorded: str) -> None:
+def _refuse_code_of_checkpoint(files: FileTree, recorded: str) -> None:
     """A checkpoint that somebody sent must not bring the code along that looking at it would run."""
-    from headwater.checkpoint.local_files import LocalFiles
+    from headwater.checkpoint.local_tree import LocalTree
 
     file = Path(recorded.partition(":")[0]).resolve()
-    if isinstance(files, LocalFiles) and file.is_relative_to(files.root.resolve()):
+    if isinstance(files, LocalTree) and file.is_relative_to(files.root.resolve()):
         raise UsageProblem(
             "job-in-checkpoint",
             "this checkpoint names a file of its own as its job, and that file would be run",

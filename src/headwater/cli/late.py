@@ -84,7 +84,7 @@ def late(
 def _wanted(history: History, batch: str | None, *, as_recorded: bool) -> list[int]:
     """Committed batches whose range is known; without those of which the run itself said that nothing was dropped."""
     from headwater.checkpoint import revisions
-    from headwater.checkpoint.clean_batches import clean_batches
+    from headwater.checkpoint.history import clean_batches
 
     if batch:
         return [revisions.resolve(batch, history.batch_ids, history.committed_at_ms)]

@@ -14,9 +14,9 @@ from headwater.cli.names import CheckpointName
 from headwater.cli.output import json_line, note, say
 
 if TYPE_CHECKING:
-    from headwater.checkpoint.files import Files
+    from headwater.checkpoint.filetree import FileTree
     from headwater.checkpoint.history import Batch
-    from headwater.views.batch_table import Shape
+    from headwater.views.batches import Shape
 
 POLL_SECONDS = 1.0
 
@@ -54,7 +54,7 @@ def log(
         _go_on(files, printer, {(batch.batch_id, batch.status) for batch in batches}, since_ms)
 
 
-def _go_on(files: Files, printer: _Printer, seen: set[tuple[int, str]], since_ms: int | None) -> None:
+def _go_on(files: FileTree, printer: _Printer, seen: set[tuple[int, str]], since_ms: int | None) -> None:
     """A batch is shown when it is first met, and once more when it is committed."""
     from headwater.checkpoint.history import History
 
@@ -86,7 +86,7 @@ class _Printer:
             self._table(batches)
 
     def _table(self, batches: list[Batch]) -> None:
-        from headwater.views.batch_table import COLUMNS, row, shape_of
+        from headwater.views.batches import COLUMNS, row, shape_of
 
         rows = [row(batch) for batch in batches]
         if self.shape is None:

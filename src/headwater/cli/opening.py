@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 from headwater.cli.output import note
 
 if TYPE_CHECKING:
-    from headwater.checkpoint.files import Files
+    from headwater.checkpoint.filetree import FileTree
 
 
-def open_to_read(checkpoint: str) -> Files:
+def open_to_read(checkpoint: str) -> FileTree:
     """The checkpoint, as the user named it."""
     from headwater.checkpoint.locate import open_checkpoint
 
@@ -19,7 +19,7 @@ def open_to_read(checkpoint: str) -> Files:
     return files
 
 
-def tell_of_interruption(files: Files) -> None:
+def tell_of_interruption(files: FileTree) -> None:
     """Name a change that was cut short: what is read may be half of it."""
     from headwater.checkpoint.layout import PENDING_FILE
 

@@ -13,7 +13,7 @@ from headwater.cli.output import json_line, note, say
 from headwater.core.errors import UsageProblem
 
 if TYPE_CHECKING:
-    from headwater.checkpoint.files import Files
+    from headwater.checkpoint.filetree import FileTree
     from headwater.timemachine.rewind import RewindPlan
 
 
@@ -73,7 +73,7 @@ def rewind(
         json_line({"done": entry.change.change_id})
 
 
-def _last_kept(files: Files, to: str | None, redo: int | None, to_time: str | None) -> int | None:
+def _last_kept(files: FileTree, to: str | None, redo: int | None, to_time: str | None) -> int | None:
     from headwater.checkpoint import revisions
     from headwater.checkpoint.history import History
 
@@ -92,8 +92,8 @@ def _last_kept(files: Files, to: str | None, redo: int | None, to_time: str | No
     return int(to) if to.isdigit() else revisions.resolve(to, history.batch_ids, history.committed_at_ms)
 
 
-def _plan(files: Files, to: int | None, *, replan: bool, sink: str | None, source: str | None) -> RewindPlan:
-    from headwater.checkpoint.job_record import sink_of
+def _plan(files: FileTree, to: int | None, *, replan: bool, sink: str | None, source: str | None) -> RewindPlan:
+    from headwater.checkpoint.record import sink_of
     from headwater.timemachine.kafka_offsets import earliest_offsets
     from headwater.timemachine.rewind import plan_rewind
 
@@ -118,12 +118,12 @@ def _show(plan: RewindPlan, *, as_json: bool) -> None:
         say(line)
 
 
-def _finish(files: Files, *, abort: bool) -> None:
-    from headwater.timemachine import carry_out
+def _finish(files: FileTree, *, abort: bool) -> None:
+    from headwater.timemachine import executor
 
     if abort:
-        change = carry_out.abort(files)
+        change = executor.abort(files)
         note(f"taken back: the checkpoint is as it was before the {change.verb}")
     else:
-        entry = carry_out.resume(files, progress=StepProgress())
+        entry = executor.resume(files, progress=StepProgress())
         note(f"done: {entry.change.about}")

@@ -23,7 +23,7 @@ def show(
       headwater show browser-stats-stateful HEAD~1
     """
     from headwater.api import Checkpoint
-    from headwater.checkpoint.batch_files import files_of
+    from headwater.checkpoint.history import files_of
     from headwater.cli.opening import tell_of_interruption
 
     opened = Checkpoint(checkpoint)
@@ -36,7 +36,7 @@ def show(
 
         json_line(batch_in_full(found, files))
         return
-    from headwater.views.batch_page import lines
+    from headwater.views.batches import batch_lines
 
-    for line in lines(found, files):
+    for line in batch_lines(found, files):
         say(line)

@@ -16,7 +16,7 @@ from headwater.core.errors import UsageProblem
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from headwater.statefiles.answer import StateAnswer
+    from headwater.statefiles.reader import StateAnswer
 
 SHOWN_ROWS = 50
 NULL = "null"
@@ -177,7 +177,7 @@ def _write_text(lines: object, out: Path | None, *, more: bool = False) -> None:
 
 
 def _write_file(rows: pa.Table, form: Format, out: Path | None) -> None:
-    from headwater.views.state_files import csv_text, write_parquet
+    from headwater.views.state_table import csv_text, write_parquet
 
     if form == Format.parquet:
         assert out is not None

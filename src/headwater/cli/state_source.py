@@ -9,7 +9,7 @@ from headwater.core.errors import UsageProblem
 
 if TYPE_CHECKING:
     from headwater.core.ids import BatchId
-    from headwater.statefiles.answer import StateAnswer
+    from headwater.statefiles.reader import StateAnswer
     from headwater.statefiles.stores import StateTarget
     from headwater.timemachine.bisect import Bisected
     from headwater.timemachine.diff import StateDiff

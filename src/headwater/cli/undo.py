@@ -27,8 +27,7 @@ def undo(
     Example:
       headwater undo visits-windows-counter
     """
-    from headwater.checkpoint.locate import open_checkpoint
-    from headwater.checkpoint.places import open_files
+    from headwater.checkpoint.locate import open_checkpoint, open_files
     from headwater.timemachine.executor import refuse_if_pending
     from headwater.timemachine.undo import find_undo, plan_undo
     from headwater.views.plans import undo_lines

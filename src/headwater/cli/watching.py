@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from headwater.cli.output import note
 
 if TYPE_CHECKING:
-    from headwater.checkpoint.files import Files
+    from headwater.checkpoint.filetree import FileTree
     from headwater.spark.progress import BatchProgress
 
 Hear = Callable[["BatchProgress"], None]
@@ -33,8 +33,8 @@ def watched(job: str, checkpoint: str, *, page: bool, metrics: str | None) -> It
         yield lambda batch: counted.add(record_of_batch(batch))
 
 
-def _files(checkpoint: str) -> Files:
-    from headwater.checkpoint.places import open_files
+def _files(checkpoint: str) -> FileTree:
+    from headwater.checkpoint.locate import open_files
 
     return open_files(checkpoint)
 

@@ -15,9 +15,8 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from headwater.checkpoint.clean_batches import clean_batches
-from headwater.checkpoint.files import Files
-from headwater.checkpoint.history import History
+from headwater.checkpoint.filetree import FileTree
+from headwater.checkpoint.history import History, clean_batches
 from headwater.checkpoint.layout import OURS
 from headwater.core.errors import ChangeRefused, CheckpointUnreadable, HeadwaterError, JobFailed
 from headwater.jobs.job import Job
@@ -34,7 +33,7 @@ LOST_FOR_GOOD = {"no-batch", "source-log-gone", "several-sources", "cannot-follo
 
 @contextmanager
 def following(
-    spark: SparkSession, job: Job, files: Files, tell: Callable[[str], None] = lambda _: None
+    spark: SparkSession, job: Job, files: FileTree, tell: Callable[[str], None] = lambda _: None
 ) -> Iterator[Callable[[BatchProgress], None]]:
     """While the block runs, what it yields is to be told of every batch.
 
@@ -60,7 +59,7 @@ class DeadLetters:
         self,
         spark: SparkSession,
         job: Job,
-        files: Files,
+        files: FileTree,
         sink: LetterSink,
         tell: Callable[[str], None] = lambda _: None,
     ) -> None:

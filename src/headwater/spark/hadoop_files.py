@@ -8,7 +8,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
-from headwater.checkpoint.files import Entry, walk
+from headwater.checkpoint.filetree import Entry, walk
 from headwater.checkpoint.locate import unreachable
 from headwater.spark.failures import root_cause
 

@@ -8,20 +8,20 @@ from contextlib import contextmanager, suppress
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
-from headwater.checkpoint.files import Files
+from headwater.checkpoint.filetree import FileTree
 from headwater.checkpoint.lease import LOCK, RECORD, Lease, kept_alive, refuse_if_held
-from headwater.checkpoint.local_files import LocalFiles
+from headwater.checkpoint.local_tree import LocalTree
 from headwater.core.errors import CheckpointBusy
 
 GONE = (Py4JError, OSError)
 
 
 @contextmanager
-def running_on(spark: SparkSession, files: Files, job: str) -> Iterator[None]:
+def running_on(spark: SparkSession, files: FileTree, job: str) -> Iterator[None]:
     """Hold the lease while the block runs."""
     check_free(files, job)
     lease = Lease.of_this_process(job)
-    if not isinstance(files, LocalFiles):
+    if not isinstance(files, LocalTree):
         with kept_alive(files, lease):
             yield
         return
@@ -40,7 +40,7 @@ def running_on(spark: SparkSession, files: Files, job: str) -> Iterator[None]:
             handle.close()
 
 
-def check_free(files: Files, job: str) -> None:
+def check_free(files: FileTree, job: str) -> None:
     """Refuse when somebody works on the checkpoint; the JVM of a predecessor that was just killed may still be at it."""
     refuse_if_held(files, _wish(job))
 

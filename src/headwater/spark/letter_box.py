@@ -14,10 +14,10 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from headwater.checkpoint.files import Files as CheckpointFiles
+from headwater.checkpoint.filetree import FileTree
 from headwater.checkpoint.layout import METADATA
-from headwater.checkpoint.places import open_files
-from headwater.checkpoint.query_metadata import parse_query_metadata
+from headwater.checkpoint.locate import open_files
+from headwater.checkpoint.log_entries import parse_query_metadata
 from headwater.core.errors import CheckpointUnreadable, UsageProblem
 from headwater.jobs.endpoints import Console, Files, Kafka, Sink, Table
 from headwater.jobs.job import Job
@@ -85,7 +85,7 @@ def _place(files: Files) -> str:
     return files.path if "://" in files.path else str(Path(files.path.removeprefix("file:")).resolve())
 
 
-def query_id_of(files: CheckpointFiles) -> str:
+def query_id_of(files: FileTree) -> str:
     """The id that Spark gave the query of a checkpoint; empty where there is none to be read."""
     try:
         return parse_query_metadata(files.read(METADATA)).query_id

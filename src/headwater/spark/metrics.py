@@ -11,9 +11,9 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, star
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from headwater.checkpoint.files import Files
+from headwater.checkpoint.filetree import FileTree
 from headwater.checkpoint.history import History
-from headwater.checkpoint.progress_log import ProgressRecord
+from headwater.checkpoint.record import ProgressRecord
 from headwater.core.errors import HeadwaterError, SetupProblem, UsageProblem
 from headwater.views.page_summary import reach
 
@@ -26,7 +26,7 @@ NOTHING_YET = ProgressRecord(batch_id=-1, at_ms=0)
 class JobMetrics:
     """The metrics of one job, each with its name as a label; ``add`` is called after every batch."""
 
-    def __init__(self, job: str, checkpoint: Files | None = None) -> None:
+    def __init__(self, job: str, checkpoint: FileTree | None = None) -> None:
         self.registry = CollectorRegistry()
         self._job = job
         self._batches = self._counter("headwater_batches", "Micro-batches that this run has finished.")
@@ -81,7 +81,7 @@ class JobMetrics:
 class _Latest(Collector):
     """What is left out while it is not known, and what is worked out when somebody asks."""
 
-    def __init__(self, job: str, checkpoint: Files | None, metrics: JobMetrics) -> None:
+    def __init__(self, job: str, checkpoint: FileTree | None, metrics: JobMetrics) -> None:
         self._job = job
         self._checkpoint = checkpoint
         self._metrics = metrics

@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from headwater.checkpoint.files import Files
-from headwater.checkpoint.job_record import JobRecord, read_job_record
+from headwater.checkpoint.filetree import FileTree
 from headwater.checkpoint.layout import OFFSETS, PENDING_FILE
+from headwater.checkpoint.record import JobRecord, read_job_record
 from headwater.core.errors import CheckpointUnreadable, JobRefused
-from headwater.jobs.endpoints import Files as FilesEndpoint
-from headwater.jobs.endpoints import Sink, Source
+from headwater.jobs.endpoints import Files, Sink, Source
 from headwater.jobs.job import Job
 from headwater.jobs.rules import check_restart
 from headwater.jobs.uris import uri_of
@@ -25,7 +24,7 @@ class Run:
     checkpoint: str
 
 
-def check_ownership(files: Files, run: Run) -> None:
+def check_ownership(files: FileTree, run: Run) -> None:
     """Refuse to run a job on a checkpoint that it cannot go on from."""
     if files.exists(PENDING_FILE):
         raise CheckpointUnreadable(
@@ -76,6 +75,6 @@ def _identity(source: str) -> tuple[str, str]:
 def _full(endpoint: Source | Sink) -> str:
     """Folders are recorded with their whole path: a reader may stand elsewhere."""
     uri = uri_of(endpoint)
-    if isinstance(endpoint, FilesEndpoint) and "://" not in endpoint.path:
+    if isinstance(endpoint, Files) and "://" not in endpoint.path:
         return uri.replace(endpoint.path, str(Path(endpoint.path).absolute()), 1)
     return uri

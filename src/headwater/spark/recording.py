@@ -6,7 +6,7 @@ import json
 import math
 from typing import Any
 
-from headwater.checkpoint.progress_log import ProgressRecord
+from headwater.checkpoint.record import ProgressRecord
 from headwater.core.times import ms_from_iso
 from headwater.spark.progress import EPOCH_START, BatchProgress
 

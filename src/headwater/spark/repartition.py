@@ -6,25 +6,23 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from headwater.checkpoint.files import Files
+from headwater.checkpoint.filetree import FileTree
 from headwater.checkpoint.history import History
-from headwater.checkpoint.job_record import sink_of
 from headwater.checkpoint.lease import held_by_us
-from headwater.checkpoint.local_files import LocalFiles
-from headwater.checkpoint.places import subtree
+from headwater.checkpoint.local_tree import LocalTree
+from headwater.checkpoint.locate import subtree
+from headwater.checkpoint.record import sink_of
 from headwater.core.errors import ChangeRefused
 from headwater.spark.failures import condition_of, root_cause
 from headwater.spark.state_format import in_its_format
-from headwater.timemachine.adopt import plan_adoption
-from headwater.timemachine.carry_out import carry_out
 from headwater.timemachine.change import SCRATCH
-from headwater.timemachine.executor import refuse_if_pending
-from headwater.timemachine.fork import carry_out_fork, plan_fork
+from headwater.timemachine.cuts import has_sink_log
+from headwater.timemachine.executor import carry_out, refuse_if_pending
+from headwater.timemachine.fork import carry_out_fork, plan_adoption, plan_fork
 from headwater.timemachine.journal import Entry
-from headwater.timemachine.sink_cut import has_sink_log
 
 
-def check_repartition(files: Files, partitions: int) -> int:
+def check_repartition(files: FileTree, partitions: int) -> int:
     """The number of partitions now; refused where Spark's facility could not do it."""
     refuse_if_pending(files)
     history = History(files)
@@ -55,7 +53,7 @@ def check_repartition(files: Files, partitions: int) -> int:
     return now
 
 
-def repartition(spark: SparkSession, files: Files, partitions: int) -> Entry:
+def repartition(spark: SparkSession, files: FileTree, partitions: int) -> Entry:
     """Work on a scratch fork inside the checkpoint, then take the result over in one change."""
     before = check_repartition(files, partitions)
     last, sink = History(files).last_committed, sink_of(files)
@@ -75,7 +73,7 @@ def repartition(spark: SparkSession, files: Files, partitions: int) -> Entry:
         files.remove_folder(scratch)
 
 
-def _repartition_in_place(spark: SparkSession, checkpoint: Files, partitions: int) -> None:
+def _repartition_in_place(spark: SparkSession, checkpoint: FileTree, partitions: int) -> None:
     assert spark.streams.active is not None  # the state store's coordinator starts with the first look at it
     try:
         spark._streamingCheckpointManager.repartition(_as_spark_names_it(checkpoint), partitions)
@@ -87,8 +85,8 @@ def _repartition_in_place(spark: SparkSession, checkpoint: Files, partitions: in
         ) from error
 
 
-def _as_spark_names_it(files: Files) -> str:
-    if isinstance(files, LocalFiles):
+def _as_spark_names_it(files: FileTree) -> str:
+    if isinstance(files, LocalTree):
         return str(files.root.absolute())
     scheme, _, place = files.location.partition("://")
     return f"{'s3a' if scheme == 's3' else scheme}://{place}"

@@ -10,8 +10,8 @@ from pathlib import Path
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
-from headwater.checkpoint.files import Files
-from headwater.checkpoint.local_files import LocalFiles
+from headwater.checkpoint.filetree import FileTree
+from headwater.checkpoint.local_tree import LocalTree
 from headwater.checkpoint.logs import CheckpointLogs
 from headwater.core.errors import ChangeRefused, HeadwaterError
 from headwater.jobs.endpoints import Console, Kafka, Socket, Source
@@ -21,8 +21,7 @@ from headwater.spark.failures import condition_of, explained, failure, root_caus
 from headwater.spark.prepared import PreparedJob, prepare_job
 from headwater.spark.session import temporary_settings
 from headwater.spark.state_format import SETTING
-from headwater.timemachine.rebased import empty_stage
-from headwater.timemachine.recorded import Stage, forked_stage, recorded_batches
+from headwater.timemachine.recorded import Stage, empty_stage, forked_stage, recorded_batches
 
 OTHER_STATE = (
     "SCHEMA_NOT_COMPATIBLE",
@@ -47,7 +46,7 @@ class ReplayedBatch:
 def replay(
     spark: SparkSession,
     job: Job,
-    files: Files,
+    files: FileTree,
     first: int,
     last: int,
     *,
@@ -94,7 +93,7 @@ def _run(
         yield ReplayedBatch(batch, caught[batch - stage.rebased_by])
 
 
-def _run_planned_batch(prepared: PreparedJob, scratch: LocalFiles) -> dict[int, Rows]:
+def _run_planned_batch(prepared: PreparedJob, scratch: LocalTree) -> dict[int, Rows]:
     """``Trigger.Once`` on a checkpoint with one planned batch runs exactly that batch."""
     caught: dict[int, Rows] = {}
     job = prepared.job

@@ -13,13 +13,12 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
-from headwater.checkpoint.files import Files
-from headwater.checkpoint.job_record import read_job_record
+from headwater.checkpoint.filetree import FileTree
+from headwater.checkpoint.history import stuck_batch
 from headwater.checkpoint.layout import JOB_FILE
-from headwater.checkpoint.local_files import LocalFiles
+from headwater.checkpoint.local_tree import LocalTree
 from headwater.checkpoint.logs import CheckpointLogs
-from headwater.checkpoint.progress_log import ProgressWriter
-from headwater.checkpoint.stuck_batch import stuck_batch
+from headwater.checkpoint.record import ProgressWriter, read_job_record
 from headwater.core.errors import JobFailed, JobRefused, ServiceUnreachable
 from headwater.jobs.endpoints import Postgres, Socket, Table
 from headwater.jobs.job import Job
@@ -42,7 +41,7 @@ POLL_SECONDS = 0.2
 def check_checkpoint(run: Run) -> None:
     """What can be refused about a checkpoint on this machine without Spark. ``run_job`` asks again, under its lease."""
     if "://" not in run.checkpoint:
-        files = LocalFiles(Path(run.checkpoint))
+        files = LocalTree(Path(run.checkpoint))
         check_free(files, run.job.name)
         check_ownership(files, run)
 
@@ -105,13 +104,13 @@ def stop_after_batch(query: StreamingQuery) -> None:
             query.stop()
 
 
-def _files_at(spark: SparkSession, checkpoint: str) -> Files:
+def _files_at(spark: SparkSession, checkpoint: str) -> FileTree:
     if "://" not in checkpoint:
-        return LocalFiles(Path(checkpoint))
+        return LocalTree(Path(checkpoint))
     return HadoopFiles(spark, checkpoint)
 
 
-def _refuse_stuck_batch(spark: SparkSession, files: Files, run: Run) -> None:
+def _refuse_stuck_batch(spark: SparkSession, files: FileTree, run: Run) -> None:
     folder = record_of(run).sink_folder or read_job_record(files).table_folder
     batch = stuck_batch(CheckpointLogs(files), _files_at(spark, folder.removeprefix("file:")) if folder else None)
     if batch is None:
@@ -128,7 +127,7 @@ def _refuse_stuck_batch(spark: SparkSession, files: Files, run: Run) -> None:
     )
 
 
-def _recording(files: Files, *listeners: Callable[[BatchProgress], None]) -> Callable[[BatchProgress], None]:
+def _recording(files: FileTree, *listeners: Callable[[BatchProgress], None]) -> Callable[[BatchProgress], None]:
     """Each batch is written down beside the checkpoint's logs before anybody is told of it."""
     writer = ProgressWriter(files)
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from pyspark.sql import SparkSession
 
-from headwater.checkpoint.files import Files
+from headwater.checkpoint.filetree import FileTree
 from headwater.checkpoint.logs import CheckpointLogs
 from headwater.spark.session import temporary_settings
 
@@ -15,7 +15,7 @@ SETTING = "spark.sql.streaming.stateStore.checkpointFormatVersion"
 
 
 @contextmanager
-def in_its_format(spark: SparkSession, files: Files) -> Iterator[None]:
+def in_its_format(spark: SparkSession, files: FileTree) -> Iterator[None]:
     """Have what the session starts or reads in this block use the format of a checkpoint that is there already."""
     with temporary_settings(spark, {SETTING: "2"} if CheckpointLogs(files).is_format_two else {}):
         yield

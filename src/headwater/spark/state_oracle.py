@@ -13,11 +13,11 @@ from typing import Any
 
 import pyarrow as pa
 
+from headwater.checkpoint.locate import open_files
 from headwater.checkpoint.logs import CheckpointLogs
-from headwater.checkpoint.places import open_files
 from headwater.core.errors import CheckpointUnreadable, UsageProblem
 from headwater.jars.java import require_java
-from headwater.statefiles.answer import StateAnswer
+from headwater.statefiles.reader import StateAnswer
 from headwater.statefiles.sqltypes import Struct, parse_type
 
 _JOIN = "symmetricHashJoin"

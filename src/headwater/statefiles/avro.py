@@ -11,8 +11,8 @@ from collections.abc import Mapping
 import numpy as np
 import pyarrow as pa
 
-from headwater.statefiles import arrowbuild
-from headwater.statefiles.bytespace import ByteSpace, Ints, Mask
+from headwater.statefiles import buffers
+from headwater.statefiles.buffers import ByteSpace, Ints, Mask
 from headwater.statefiles.sqltypes import Array, Atomic, Decimal, Map, SqlType, Struct, arrow_type
 from headwater.statefiles.sst import varints
 from headwater.statefiles.unsaferow import struct_of, wide_decimal
@@ -55,7 +55,7 @@ def evolved(
         ]
         parts.append(held)
         order.append(chosen)
-    back = arrowbuild.numbers(np.argsort(np.concatenate(order)))
+    back = buffers.numbers(np.argsort(np.concatenate(order)))
     return [pa.concat_arrays([part[number] for part in parts]).take(back) for number in range(len(kind.fields))]
 
 
@@ -105,15 +105,15 @@ class _Cursor:
     def value(self, kind: SqlType) -> pa.Array:
         match kind:
             case Atomic("boolean"):
-                return arrowbuild.fixed(pa.bool_(), self._step(1, "u1") != 0, self.active)
+                return buffers.fixed(pa.bool_(), self._step(1, "u1") != 0, self.active)
             case Atomic(name) if name in _WHOLE_NUMBERS:
-                return arrowbuild.fixed(arrow_type(kind), self.number().astype(_WHOLE_NUMBERS[name]), self.active)
+                return buffers.fixed(arrow_type(kind), self.number().astype(_WHOLE_NUMBERS[name]), self.active)
             case Atomic(name) if name in _FLOATS:
                 form = _FLOATS[name]
-                return arrowbuild.fixed(arrow_type(kind), self._step(np.dtype(form).itemsize, form), self.active)
+                return buffers.fixed(arrow_type(kind), self._step(np.dtype(form).itemsize, form), self.active)
             case Atomic("string") | Atomic("binary"):
                 start, length = self._bytes()
-                return arrowbuild.binary(arrow_type(kind), self.space, start, length, self.active)
+                return buffers.binary(arrow_type(kind), self.space, start, length, self.active)
             case Decimal():
                 return self._decimal(kind)
             case Struct(fields):
@@ -193,7 +193,7 @@ def _assembled(
     valid: Mask | None,
 ) -> pa.Array:
     owner = np.concatenate(owners) if owners else np.zeros(0, np.int64)
-    order = arrowbuild.numbers(np.argsort(owner, kind="stable"))
+    order = buffers.numbers(np.argsort(owner, kind="stable"))
     columns = [
         (pa.concat_arrays(held) if held else pa.nulls(0, arrow_type(part))).take(order)
         for held, part in zip(pieces, parts, strict=True)
@@ -203,4 +203,4 @@ def _assembled(
     arrow = arrow_type(kind)
     if isinstance(kind, Map):
         columns = [pa.StructArray.from_arrays(columns, fields=[arrow.key_field, arrow.item_field])]
-    return arrowbuild.nested(arrow, count, offsets, columns, valid)
+    return buffers.nested(arrow, count, offsets, columns, valid)

@@ -10,7 +10,7 @@ import struct
 
 import numpy as np
 
-from headwater.statefiles.bytespace import PADDING, ByteSpace
+from headwater.statefiles.buffers import PADDING, ByteSpace
 from headwater.statefiles.refusals import broken_state, unknown_format
 
 _LZ4_MAGIC = b"LZ4Block"

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from headwater.statefiles.arrowbuild import numbers
-from headwater.statefiles.keys import decode_keys
-from headwater.statefiles.lists import list_elements
+from headwater.statefiles.buffers import numbers
+from headwater.statefiles.latest import list_elements
 from headwater.statefiles.records import Records
-from headwater.statefiles.rowcodec import AvroRows, RowCodec, UnsafeRows
+from headwater.statefiles.rowcodec import AvroRows, RowCodec, UnsafeRows, decode_keys
 from headwater.statefiles.schemafile import KeyEncoding
 from headwater.statefiles.sqltypes import Array, Atomic, Field, SqlType, Struct
 from headwater.statefiles.stores import StateTarget

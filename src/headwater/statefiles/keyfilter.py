@@ -13,13 +13,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater.core.errors import UsageProblem
-from headwater.statefiles import arrowbuild
-from headwater.statefiles.bytespace import ByteSpace, Ints, Mask
+from headwater.statefiles import buffers
+from headwater.statefiles.buffers import ByteSpace, Ints, Mask
 from headwater.statefiles.latest import hash_keys
 from headwater.statefiles.records import DELETE_RANGE, Records
 from headwater.statefiles.sqltypes import Atomic, SqlType, Struct, arrow_type
-from headwater.statefiles.unsafe_encode import encoded_row
-from headwater.statefiles.unsaferow import bitset_bytes
+from headwater.statefiles.unsaferow import bitset_bytes, encoded_row
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -171,11 +170,11 @@ def _at(keys: pa.StructArray, path: tuple[int, ...]) -> pa.Array:
 
 def _equal(column: pa.Array, field: FieldValue) -> Mask:
     if field.value is None:
-        return arrowbuild.as_mask(column.is_null())
+        return buffers.as_mask(column.is_null())
     same = pc.and_kleene(pc.equal(column, field.value), column.is_valid())
     if _may_be_null(field):
         same = pc.or_(same, column.is_null())
-    return arrowbuild.as_mask(same)
+    return buffers.as_mask(same)
 
 
 def _may_be_null(field: FieldValue) -> bool:
@@ -225,4 +224,4 @@ def _value(kind: SqlType, text: str) -> pa.Scalar:
     arrow = arrow_type(kind)
     if pa.types.is_timestamp(arrow) and arrow.tz is not None and not text.endswith("Z") and "+" not in text:
         text = f"{text}Z"
-    return arrowbuild.text(text).cast(arrow)
+    return buffers.text(text).cast(arrow)

@@ -1,4 +1,4 @@
-"""A checkpoint's state as of a batch, as Arrow tables. No Spark, and no row by row."""
+"""State that was read: a table, what it is the state of, and the types that the checkpoint has for its columns."""
 
 from __future__ import annotations
 
@@ -9,20 +9,92 @@ from functools import cached_property
 import numpy as np
 import pyarrow as pa
 
-from headwater.checkpoint.files import Files
+from headwater.checkpoint.filetree import FileTree
 from headwater.checkpoint.logs import CheckpointLogs
-from headwater.checkpoint.state_versions import Recipe
+from headwater.checkpoint.state_folder import Recipe
 from headwater.core.errors import UsageProblem
 from headwater.core.ids import BatchId, StoreKey, version_written_by
-from headwater.statefiles.answer import StateAnswer
 from headwater.statefiles.columns import column_types, lists_as_values, present
 from headwater.statefiles.keyfilter import KeyFilter
-from headwater.statefiles.lineage import recipe_for
-from headwater.statefiles.lists import whole_lists
-from headwater.statefiles.partition import TargetStore
+from headwater.statefiles.latest import whole_lists
+from headwater.statefiles.partition import TargetStore, recipe_for
 from headwater.statefiles.records import Records, one_after_another
 from headwater.statefiles.refusals import unknown_format, version_missing
-from headwater.statefiles.stores import StateTarget, targets
+from headwater.statefiles.sqltypes import Field, Struct, distinct
+from headwater.statefiles.stores import StateTarget, chosen, targets, the_one
+
+PARTITION = "partition_id"
+
+
+@dataclass(frozen=True)
+class StateAnswer:
+    """The rows of one store or variable. Columns are those of Spark's reader: ``key``, its values, ``partition_id``."""
+
+    operator_id: int
+    store: str
+    var: str | None
+    types: Struct
+    table: pa.Table
+
+    @property
+    def value_type(self) -> Struct:
+        """What ``value`` is: Spark's own column of that name, or its other columns together."""
+        others = [field for field in self.types.fields if field.name not in ("key", PARTITION)]
+        if len(others) == 1 and others[0].name == "value" and isinstance(others[0].type, Struct):
+            return others[0].type
+        return Struct(tuple(others))
+
+    @property
+    def key_type(self) -> Struct:
+        key = self.types.fields[0].type
+        return key if isinstance(key, Struct) else Struct((Field("key", key),))
+
+    def keyed(self) -> pa.Table:
+        """The rows as three columns: ``key``, ``value`` and ``partition_id``."""
+        if self.table.column_names == ["key", "value", PARTITION]:
+            return self.table
+        names = [name for name in self.table.column_names if name not in ("key", PARTITION)]
+        chunks = [
+            pa.StructArray.from_arrays([batch.column(name) for name in names], names)
+            for batch in self.table.to_batches()
+        ]
+        kind = pa.struct([self.table.schema.field(name) for name in names])
+        value = pa.chunked_array(chunks, kind)
+        return pa.table({"key": self.table["key"], "value": value, PARTITION: self.table[PARTITION]})
+
+    def flat(self) -> pa.Table:
+        """The fields of key and value as columns of their own, each with a name of its own, for SQL and files."""
+        columns, names = [], []
+        for name, column in zip(self.table.column_names, self.table.columns, strict=True):
+            if pa.types.is_struct(column.type) and name != PARTITION:
+                whole = column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
+                columns += whole.flatten()
+                names += [field.name for field in column.type]
+            else:
+                columns.append(column)
+                names.append(name)
+        return pa.table(columns, names=distinct(names))
+
+    def with_table(self, table: pa.Table) -> StateAnswer:
+        return replace(self, table=table)
+
+    def rows(self) -> list[dict[str, object]]:
+        """Plain dictionaries with Python values; a name that repeats within a struct has a suffix."""
+        keyed = self.keyed()
+        return [
+            {
+                "operator_id": self.operator_id,
+                "store": self.store,
+                "var": self.var,
+                PARTITION: partition,
+                "key": key,
+                "value": value,
+            }
+            for key, value, partition in zip(
+                *(keyed[name].to_pylist() for name in ("key", "value", PARTITION)), strict=True
+            )
+        ]
+
 
 _CONF = "spark.sql.streaming.stateStore."
 # Smaller parts are decoded together, larger ones without being copied.
@@ -42,7 +114,7 @@ class StoreSettings:
 class StateReader:
     """Reads one checkpoint's state. Listings and logs are read once: make a new one to see newer batches."""
 
-    def __init__(self, files: Files) -> None:
+    def __init__(self, files: FileTree) -> None:
         self.files = files
         self.logs = CheckpointLogs(files)
         self.families: dict[str, Mapping[str, int]] = {}
@@ -172,3 +244,48 @@ class StateReader:
 
 def is_hdfs_backed(names: list[str]) -> bool:
     return any(name.endswith((".delta", ".snapshot")) for name in names)
+
+
+def read_state(
+    checkpoint_files: FileTree,
+    at: int | None = None,
+    *,
+    operator: int | None = None,
+    store: str | None = None,
+    var: str | None = None,
+) -> pa.Table:
+    """One store's or variable's rows as of a batch (the last committed one), as Spark's ``statestore`` source has them."""
+    reader = StateReader(checkpoint_files)
+    batch = reader.latest() if at is None else at
+    target = the_one(chosen(reader.targets(batch), operator=operator, store=store, var=var))
+    return reader.table(target, batch)
+
+
+def read_answers(
+    checkpoint_files: FileTree,
+    at: int | None = None,
+    *,
+    operator: int | None = None,
+    store: str | None = None,
+    var: str | None = None,
+) -> list[StateAnswer]:
+    """Every store and variable that the words fit; hidden column families only by their names."""
+    reader = StateReader(checkpoint_files)
+    batch = reader.latest() if at is None else at
+    return [
+        reader.answer(target, batch)
+        for target in chosen(reader.targets(batch), operator=operator, store=store, var=var)
+    ]
+
+
+def state_rows(
+    checkpoint_files: FileTree,
+    at: int | None = None,
+    *,
+    operator: int | None = None,
+    store: str | None = None,
+    var: str | None = None,
+) -> list[dict[str, object]]:
+    """The same as plain dictionaries: ``operator_id, store, var, partition_id, key, value``."""
+    answers = read_answers(checkpoint_files, at, operator=operator, store=store, var=var)
+    return [row for answer in answers for row in answer.rows()]

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from headwater.statefiles.bytespace import ByteSpace, Ints, Mask, joined
+from headwater.statefiles.buffers import ByteSpace, Ints, Mask, joined
 from headwater.statefiles.refusals import broken_state, unknown_format
 from headwater.statefiles.scan import record_starts
 

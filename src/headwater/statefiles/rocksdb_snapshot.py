@@ -12,10 +12,10 @@ from pathlib import Path
 
 import numpy as np
 
-from headwater.checkpoint.files import Files
+from headwater.checkpoint.filetree import FileTree
 from headwater.checkpoint.layout import SST_FOLDER
-from headwater.checkpoint.local_files import LocalFiles
-from headwater.statefiles.bytespace import ByteSpace
+from headwater.checkpoint.local_tree import LocalTree
+from headwater.statefiles.buffers import ByteSpace
 from headwater.statefiles.records import PUT, Records
 from headwater.statefiles.refusals import FormatUnknown, broken_state, unknown_format
 
@@ -37,7 +37,7 @@ class Snapshot:
         return f"{self.folder}/{SST_FOLDER}/{self.tables[local_name]}"
 
 
-def open_snapshot(files: Files, path: str) -> tuple[Snapshot, zipfile.ZipFile]:
+def open_snapshot(files: FileTree, path: str) -> tuple[Snapshot, zipfile.ZipFile]:
     try:
         packed = zipfile.ZipFile(io.BytesIO(files.read(path)))
         if packed.getinfo(_METADATA).file_size > _MOST_METADATA_BYTES:
@@ -57,17 +57,17 @@ def open_snapshot(files: Files, path: str) -> tuple[Snapshot, zipfile.ZipFile]:
     return Snapshot(path, path.rpartition("/")[0], tables, families), packed
 
 
-def snapshot_families(files: Files, path: str) -> Mapping[str, int]:
+def snapshot_families(files: FileTree, path: str) -> Mapping[str, int]:
     return open_snapshot(files, path)[0].families
 
 
-def snapshot_tables(files: Files, path: str) -> frozenset[str]:
+def snapshot_tables(files: FileTree, path: str) -> frozenset[str]:
     """The paths of a snapshot's table files. They are never written again, and snapshots share them."""
     snapshot, _ = open_snapshot(files, path)
     return frozenset(snapshot.table_path(name) for name in snapshot.tables)
 
 
-def read_snapshot(files: Files, path: str) -> list[Records]:
+def read_snapshot(files: FileTree, path: str) -> list[Records]:
     """Every operation in a snapshot's tables, table by table."""
     snapshot, packed = open_snapshot(files, path)
     if not snapshot.tables:
@@ -80,7 +80,7 @@ def read_snapshot(files: Files, path: str) -> list[Records]:
         return [read_through_rocksdb(files, snapshot, packed)]
 
 
-def read_through_rocksdb(files: Files, snapshot: Snapshot, packed: zipfile.ZipFile) -> Records:
+def read_through_rocksdb(files: FileTree, snapshot: Snapshot, packed: zipfile.ZipFile) -> Records:
     """The same through RocksDB itself, in a temporary folder, for tables of a shape that is not known here."""
     import tempfile  # noqa: PLC0415  seldom needed
 
@@ -101,19 +101,19 @@ def read_through_rocksdb(files: Files, snapshot: Snapshot, packed: zipfile.ZipFi
     return _packed_up([key for key, _ in pairs], [value for _, value in pairs])
 
 
-def _lay_out(files: Files, snapshot: Snapshot, packed: zipfile.ZipFile, folder: Path) -> None:
+def _lay_out(files: FileTree, snapshot: Snapshot, packed: zipfile.ZipFile, folder: Path) -> None:
     for name in packed.namelist():
         if name.startswith(_NEEDED_IN_FOLDER):
             (folder / Path(name).name).write_bytes(packed.read(name))
     for local_name in snapshot.tables:
         source, target = snapshot.table_path(local_name), folder / Path(local_name).name
-        if isinstance(files, LocalFiles) and files.exists(source):
+        if isinstance(files, LocalTree) and files.exists(source):
             target.symlink_to(files.path_of(source).resolve())
         else:
             target.write_bytes(read_table(files, snapshot.path, source))
 
 
-def read_table(files: Files, snapshot_path: str, path: str) -> bytes:
+def read_table(files: FileTree, snapshot_path: str, path: str) -> bytes:
     try:
         return files.read(path)
     except FileNotFoundError:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from headwater.statefiles.bytespace import ByteSpace, Ints, Mask
+from headwater.statefiles.buffers import ByteSpace, Ints, Mask
 from headwater.statefiles.refusals import broken_state
 
 if TYPE_CHECKING:

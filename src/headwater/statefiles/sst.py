@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from headwater.checkpoint.files import Files
-from headwater.statefiles.bytespace import PADDING, ByteSpace, Ints, expand
+from headwater.checkpoint.filetree import FileTree
+from headwater.statefiles.buffers import PADDING, ByteSpace, Ints, expand
 from headwater.statefiles.records import DELETE, MERGE, PUT, Records, no_records
 from headwater.statefiles.refusals import broken_state, unknown_format
 
@@ -44,7 +44,7 @@ class _Handle:
     size: int
 
 
-def read_tables(files: Files, paths: Sequence[str], only: Sequence[bytes] | None = None) -> list[Records]:
+def read_tables(files: FileTree, paths: Sequence[str], only: Sequence[bytes] | None = None) -> list[Records]:
     """Every operation in some tables of one database, table by table, ranked over all by sequence number.
 
     With ``only``, sorted keys, just the blocks in which those can be; other keys of these blocks come along.
@@ -52,7 +52,7 @@ def read_tables(files: Files, paths: Sequence[str], only: Sequence[bytes] | None
     return [_read_table(_bytes(files, path), path, only) for path in paths]
 
 
-def _bytes(files: Files, path: str) -> bytes:
+def _bytes(files: FileTree, path: str) -> bytes:
     try:
         return files.read(path)
     except FileNotFoundError:

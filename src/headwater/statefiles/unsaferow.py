@@ -6,11 +6,14 @@ variable size, to which a field points with ``offset << 32 | size`` from the row
 
 from __future__ import annotations
 
+import struct
+from collections.abc import Mapping
+
 import numpy as np
 import pyarrow as pa
 
-from headwater.statefiles import arrowbuild
-from headwater.statefiles.bytespace import ByteSpace, Ints, Mask, expand
+from headwater.statefiles import buffers
+from headwater.statefiles.buffers import ByteSpace, Ints, Mask, expand
 from headwater.statefiles.sqltypes import Array, Atomic, Decimal, Interval, Map, SqlType, Struct, arrow_type
 
 # Atomic types that stand in a field as they are, and how many bytes of an array each takes.
@@ -38,7 +41,7 @@ def decode_rows(kind: Struct, space: ByteSpace, starts: Ints) -> pa.StructArray:
 
 
 def struct_of(kind: Struct, columns: list[pa.Array], count: int, valid: Mask | None) -> pa.StructArray:
-    return arrowbuild.nested(arrow_type(kind), count, None, columns, valid)
+    return buffers.nested(arrow_type(kind), count, None, columns, valid)
 
 
 def decode_fields(kind: Struct, space: ByteSpace, starts: Ints, valid: Mask | None) -> list[pa.Array]:
@@ -72,10 +75,10 @@ def _column(kind: SqlType, space: ByteSpace, at: Ints, base: Ints, valid: Mask |
             return pa.nulls(len(at))
         case Atomic(name) if name in _FIXED:
             values = space.gather(_FIXED[name], at)
-            return arrowbuild.fixed(arrow_type(kind), values != 0 if name == "boolean" else values, valid)
+            return buffers.fixed(arrow_type(kind), values != 0 if name == "boolean" else values, valid)
         case Decimal(precision) if precision <= _INLINE_DECIMAL_DIGITS:
             low = space.gather("<i8", at)
-            return arrowbuild.words(arrow_type(kind), len(at), np.stack([low, low >> 63], axis=1), valid)
+            return buffers.words(arrow_type(kind), len(at), np.stack([low, low >> 63], axis=1), valid)
         case Interval(months):
             return _interval(kind, space, at, months=months, valid=valid)
         case _:
@@ -96,7 +99,7 @@ def _pointed(space: ByteSpace, at: Ints, base: Ints, valid: Mask | None) -> tupl
 def _variable(kind: SqlType, space: ByteSpace, start: Ints, size: Ints, valid: Mask | None) -> pa.Array:
     match kind:
         case Atomic("string") | Atomic("binary"):
-            return arrowbuild.binary(arrow_type(kind), space, start, size, valid)
+            return buffers.binary(arrow_type(kind), space, start, size, valid)
         case Atomic("variant"):
             return _variants(space, start, size, valid)
         case Atomic("interval"):
@@ -107,7 +110,7 @@ def _variable(kind: SqlType, space: ByteSpace, start: Ints, size: Ints, valid: M
             return struct_of(kind, decode_fields(kind, space, start, valid), len(start), valid)
         case Array(element):
             offsets, values = _elements(element, space, start, valid)
-            return arrowbuild.nested(arrow_type(kind), len(start), offsets, [values], valid)
+            return buffers.nested(arrow_type(kind), len(start), offsets, [values], valid)
         case Map(key, value):
             return _map(kind, key, value, space, start, valid)
         case _:
@@ -116,10 +119,10 @@ def _variable(kind: SqlType, space: ByteSpace, start: Ints, size: Ints, valid: M
 
 def _interval(kind: Interval, space: ByteSpace, at: Ints, *, months: bool, valid: Mask | None) -> pa.Array:
     if not months:
-        return arrowbuild.fixed(arrow_type(kind), space.gather("<i8", at), valid)
+        return buffers.fixed(arrow_type(kind), space.gather("<i8", at), valid)
     pairs = np.zeros((len(at), 2), "<i8")
     pairs[:, 0] = space.gather("<i4", at).astype("<i8") & 0xFFFFFFFF
-    return arrowbuild.words(arrow_type(kind), len(at), pairs, valid)
+    return buffers.words(arrow_type(kind), len(at), pairs, valid)
 
 
 def _variants(space: ByteSpace, start: Ints, size: Ints, valid: Mask | None) -> pa.Array:
@@ -130,7 +133,7 @@ def _variants(space: ByteSpace, start: Ints, size: Ints, valid: Mask | None) -> 
         json_of_variant(space.text(at, length)) if present else None
         for at, length, present in zip(start.tolist(), size.tolist(), held.tolist(), strict=True)
     ]
-    return arrowbuild.texts(texts)
+    return buffers.texts(texts)
 
 
 def _calendar_interval(space: ByteSpace, start: Ints, valid: Mask | None) -> pa.Array:
@@ -140,7 +143,7 @@ def _calendar_interval(space: ByteSpace, start: Ints, valid: Mask | None) -> pa.
     if len(micros) and int(np.abs(micros).max()) > _LARGEST_MICROS:
         raise ValueError("an interval of more than 292 years of microseconds")
     pairs = np.stack([space.gather("<i8", start), micros * _NANOS], axis=1)
-    return arrowbuild.words(pa.month_day_nano_interval(), len(start), pairs, valid)
+    return buffers.words(pa.month_day_nano_interval(), len(start), pairs, valid)
 
 
 def wide_decimal(kind: Decimal, space: ByteSpace, start: Ints, size: Ints, valid: Mask | None) -> pa.Array:
@@ -152,7 +155,7 @@ def wide_decimal(kind: Decimal, space: ByteSpace, start: Ints, size: Ints, valid
     for byte in range(16):
         inside = size > byte
         values[:, byte] = np.where(inside, space.data[np.where(inside, start + size - 1 - byte, 0)], filler)
-    return arrowbuild.words(arrow_type(kind), len(start), values, valid)
+    return buffers.words(arrow_type(kind), len(start), values, valid)
 
 
 def _elements(kind: SqlType, space: ByteSpace, start: Ints, valid: Mask | None) -> tuple[Ints, pa.Array]:
@@ -194,4 +197,54 @@ def _map(kind: Map, key: SqlType, value: SqlType, space: ByteSpace, start: Ints,
     _, values = _elements(value, space, values_at, valid)
     map_type = arrow_type(kind)
     entries = pa.StructArray.from_arrays([keys, values], fields=[map_type.key_field, map_type.item_field])
-    return arrowbuild.nested(map_type, len(start), offsets, [entries], valid)
+    return buffers.nested(map_type, len(start), offsets, [entries], valid)
+
+
+Path = tuple[int, ...]
+# How a value that stands in its field itself is written, and as which Arrow type its number is had.
+_INLINE: dict[str, tuple[str, pa.DataType]] = {
+    "boolean": ("<?7x", pa.bool_()),
+    "byte": ("<b7x", pa.int8()),
+    "short": ("<h6x", pa.int16()),
+    "integer": ("<i4x", pa.int32()),
+    "date": ("<i4x", pa.int32()),
+    "long": ("<q", pa.int64()),
+    "timestamp": ("<q", pa.int64()),
+    "timestamp_ntz": ("<q", pa.int64()),
+}
+
+
+def encoded_row(kind: Struct, values: Mapping[Path, pa.Scalar | None], at: Path = ()) -> bytes | None:
+    """The row whose fields, by their places, have these values.
+
+    None where a field is not given, is null, or is of a type that can be written in more than one way.
+    """
+    fixed_bytes = bitset_bytes(len(kind.fields))
+    variable_at = fixed_bytes + 8 * len(kind.fields)
+    fixed, variable = bytes(fixed_bytes), b""
+    for number, field in enumerate(kind.fields):
+        match field.type:
+            case Atomic(name) if name in _INLINE:
+                slot = _inline(name, values.get((*at, number)))
+                if slot is None:
+                    return None
+                fixed += slot
+            case _:
+                part = _encoded_variable(field.type, values, (*at, number))
+                if part is None:
+                    return None
+                fixed += struct.pack("<II", len(part), variable_at + len(variable))
+                variable += part + bytes(-len(part) % 8)
+    return fixed + variable
+
+
+def _inline(name: str, value: pa.Scalar | None) -> bytes | None:
+    form, arrow = _INLINE[name]
+    return None if value is None else struct.pack(form, value.cast(arrow).as_py())
+
+
+def _encoded_variable(kind: SqlType, values: Mapping[Path, pa.Scalar | None], at: Path) -> bytes | None:
+    if isinstance(kind, Struct):
+        return encoded_row(kind, values, at)
+    value = values.get(at) if kind == Atomic("string") else None
+    return None if value is None else value.as_py().encode()

@@ -8,10 +8,9 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
-from headwater.checkpoint.commit_log import parse_commit
 from headwater.checkpoint.layout import log_id
-from headwater.checkpoint.local_files import LocalFiles
-from headwater.checkpoint.offset_log import parse_offsets
+from headwater.checkpoint.local_tree import LocalTree
+from headwater.checkpoint.log_entries import parse_commit, parse_offsets
 from headwater.jobs.endpoints import Decoding, Rate, Table
 from headwater.jobs.job import Job
 from headwater.jobs.rules import check_job
@@ -21,8 +20,7 @@ from headwater.spark.failures import root_cause
 from headwater.spark.prepared import prepare_job
 from headwater.spark.runner import ask_to_end
 from headwater.spark.session import temporary_settings
-from headwater.testing.faults import Crash
-from headwater.testing.records import Inbox
+from headwater.testing.records import Crash, Inbox
 from headwater.testing.transcript import BatchRun
 
 RATE_SCHEMA = "timestamp TIMESTAMP, value BIGINT"
@@ -94,17 +92,17 @@ class Driver:
         if not commits:
             return None
         path = f"commits/{commits[-1]}"
-        return parse_commit(LocalFiles(self.checkpoint).read(path), path).next_watermark_ms
+        return parse_commit(LocalTree(self.checkpoint).read(path), path).next_watermark_ms
 
     def late_watermark_ms(self, batch_id: int) -> int:
         """The watermark by which a batch drops late rows: the one that the batch before it worked with."""
         if batch_id == 0:
             return 0
         path = f"offsets/{batch_id - 1}"
-        return parse_offsets(LocalFiles(self.checkpoint).read(path), path).watermark_ms or 0
+        return parse_offsets(LocalTree(self.checkpoint).read(path), path).watermark_ms or 0
 
     def _ids(self, folder: str) -> list[int]:
-        found = (log_id(entry.name) for entry in LocalFiles(self.checkpoint).entries(folder))
+        found = (log_id(entry.name) for entry in LocalTree(self.checkpoint).entries(folder))
         return sorted(number for number in found if number is not None)
 
     def _on_batch(self, batch: DataFrame, batch_id: int) -> None:

@@ -1,4 +1,4 @@
-"""What a test feeds, as the raw lines that a source would hold."""
+"""Faults as data: they stand among the records that a test feeds."""
 
 from __future__ import annotations
 
@@ -8,10 +8,20 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from datetime import date, datetime
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
 from headwater.jobs.endpoints import Decoding
+
+
+class Crash(Enum):
+    """When the job dies while it works on what is being fed."""
+
+    BEFORE_BATCH = "after the batch was planned, before it ran"
+    AFTER_OUTPUT = "after the output was written, before the batch was committed"
+    AFTER_COMMIT = "after the batch was committed"
+
 
 Fed = Mapping[str, Any] | str | Path
 

@@ -9,16 +9,15 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from headwater.checkpoint.local_files import LocalFiles
+from headwater.checkpoint.local_tree import LocalTree
 from headwater.core.times import iso_from_ms, ms_from_iso
 from headwater.jobs.job import Job
 from headwater.spark.decoding import decode_lines
 from headwater.spark.lateness import TAG, find_rule, late_records
 from headwater.spark.state_stores import unload_state_stores
-from headwater.statefiles.single_reads import state_rows
+from headwater.statefiles.reader import state_rows
 from headwater.testing.driver import Driver, UnexpectedEnd
-from headwater.testing.faults import Crash
-from headwater.testing.records import Fed, as_lines
+from headwater.testing.records import Crash, Fed, as_lines
 from headwater.testing.transcript import Row, StepRecord, as_text, difference, story
 from headwater.timemachine.rewind import plan_rewind
 
@@ -146,7 +145,7 @@ class Scenario:
         __tracebackhide__ = True
         self._driver.stop()
         unload_state_stores(self._spark)
-        plan_rewind(LocalFiles(self._driver.checkpoint), to=to, replan=replan).apply()
+        plan_rewind(LocalTree(self._driver.checkpoint), to=to, replan=replan).apply()
         kept = "the start" if to is None else f"batch {to}"
         return self._run(StepRecord(f"rewind to {kept}"), None)
 
@@ -158,7 +157,7 @@ class Scenario:
     @property
     def state(self) -> list[dict[str, Any]]:
         """What is stored now: through the job's ``state_view`` if it has one, else the raw rows."""
-        rows = state_rows(LocalFiles(self._driver.checkpoint))
+        rows = state_rows(LocalTree(self._driver.checkpoint))
         return rows if self.job.state_view is None else self.job.state_view(rows)
 
     def close(self) -> None:

@@ -11,11 +11,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from headwater.statefiles.answer import StateAnswer
 from headwater.statefiles.columns import column_types
 from headwater.statefiles.latest import surviving
 from headwater.statefiles.partition import TargetStore
-from headwater.statefiles.reader import StateReader
+from headwater.statefiles.reader import StateAnswer, StateReader
 from headwater.statefiles.records import Records, one_after_another
 from headwater.statefiles.stores import StateTarget
 from headwater.timemachine.diff import written_since

@@ -6,6 +6,8 @@ Nothing is ever deleted. A file leaves its place only for the quarantine, and ev
 from __future__ import annotations
 
 import base64
+import hashlib
+import json
 import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -13,7 +15,8 @@ from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any, Literal, TypeAlias
 
-from headwater.checkpoint.layout import OURS
+from headwater.checkpoint.filetree import FileTree
+from headwater.checkpoint.layout import COMMITS, OFFSETS, OURS, SINK_LOG, SOURCES, STATE
 
 Root: TypeAlias = Literal["checkpoint", "sink"]
 SCRATCH = f"{OURS}/scratch"
@@ -136,3 +139,18 @@ def _step(held: Mapping[str, Any]) -> Step:
             return Put(held["root"], held["path"], base64.b64decode(held["data"]))
         case other:
             raise ValueError(f"a change cannot {other!r}")
+
+
+def fingerprint(checkpoint: FileTree, sink: FileTree | None) -> str:
+    """Changes with every batch, every state file and every log entry; costs a listing, no reading."""
+    logs = {
+        folder: [(entry.name, entry.size, entry.modified_ms) for entry in checkpoint.entries(folder)]
+        for folder in (OFFSETS, COMMITS)
+    }
+    trees = {
+        folder: {place: sorted(names) for place, names in sorted(checkpoint.tree(folder).items())}
+        for folder in (STATE, SOURCES)
+    }
+    seen = [(entry.name, entry.size) for entry in sink.entries(SINK_LOG)] if sink else []
+    text = json.dumps([logs, trees, seen], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from headwater.checkpoint.files import Files, walk
+from headwater.checkpoint.filetree import FileTree, walk
 from headwater.checkpoint.layout import OURS
 from headwater.checkpoint.lease import held_by_us
-from headwater.checkpoint.places import open_files
+from headwater.checkpoint.locate import open_files
 from headwater.timemachine.change import quarantine_of
 from headwater.timemachine.executor import refuse_if_pending
 from headwater.timemachine.journal import read_entries
@@ -24,18 +24,18 @@ class Quarantine:
     bytes: int
 
 
-def measure(root: Files) -> Quarantine:
+def measure(root: FileTree) -> Quarantine:
     sizes = [entry.size for path, entry in walk(root, QUARANTINE) if not path.endswith(".emptied")]
     return Quarantine(len(sizes), sum(sizes))
 
 
-def sinks_of(files: Files) -> list[Files]:
+def sinks_of(files: FileTree) -> list[FileTree]:
     """Every sink folder in which a change of this checkpoint has set files aside."""
     found = dict.fromkeys(entry.change.sink for entry in read_entries(files))
     return [open_files(location) for location in found if location]
 
 
-def empty_quarantine(files: Files, sinks: Iterable[Files] = ()) -> None:
+def empty_quarantine(files: FileTree, sinks: Iterable[FileTree] = ()) -> None:
     """The marker is written first: a change whose quarantine is half gone must never be undone."""
     with held_by_us(files, "headwater compact", "cannot compact"):
         refuse_if_pending(files)

@@ -12,14 +12,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headwater.checkpoint.files import Files
+from headwater.checkpoint.filetree import FileTree
 from headwater.core.ids import StoreKey
-from headwater.statefiles.answer import StateAnswer
-from headwater.statefiles.arrowbuild import as_numbers, binary, numbers, texts
+from headwater.statefiles.buffers import as_numbers, binary, numbers, texts
 from headwater.statefiles.keyfilter import KeyFilter, TheseKeys
 from headwater.statefiles.latest import hash_keys, same_keys, same_values
 from headwater.statefiles.partition import TargetStore
-from headwater.statefiles.reader import StateReader
+from headwater.statefiles.reader import StateAnswer, StateReader
 from headwater.statefiles.records import Records, one_after_another
 from headwater.statefiles.stores import StateTarget, chosen, the_one
 
@@ -68,7 +67,7 @@ def diff(reader: StateReader, target: StateTarget, a: int, b: int) -> StateDiff:
 
 
 def diff_tables(
-    files: Files, a: int, b: int, *, operator: int | None = None, store: str | None = None, var: str | None = None
+    files: FileTree, a: int, b: int, *, operator: int | None = None, store: str | None = None, var: str | None = None
 ) -> pa.Table:
     """The same as one table, for callers who want no more."""
     reader = StateReader(files)

@@ -16,11 +16,12 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from headwater.checkpoint.files import Files
-from headwater.checkpoint.layout import METADATA, PENDING_FILE, hadoop_crc_of
+from headwater.checkpoint.filetree import FileTree
+from headwater.checkpoint.layout import METADATA, OURS, PENDING_FILE, SINK_LOG, hadoop_crc_of
+from headwater.checkpoint.lease import held_by_us
+from headwater.checkpoint.locate import open_files
 from headwater.core.errors import ChangeRefused, CheckpointUnreadable
-from headwater.timemachine.change import Change, Move, Put, Root, Step
-from headwater.timemachine.fingerprint import fingerprint
+from headwater.timemachine.change import Change, Move, Put, Root, Step, fingerprint
 from headwater.timemachine.journal import Entry, Pending, entry_of, read_pending, write_entry
 
 METADATA_CRC = hadoop_crc_of(METADATA)
@@ -35,11 +36,11 @@ def no_progress(done: int, of: int) -> None:
 class Executor:
     """Carries changes out on the trees that they name. The caller holds the lease."""
 
-    roots: Mapping[Root, Files]
+    roots: Mapping[Root, FileTree]
     progress: Progress = no_progress
 
     @property
-    def checkpoint(self) -> Files:
+    def checkpoint(self) -> FileTree:
         return self.roots["checkpoint"]
 
     def apply(self, change: Change) -> Entry:
@@ -177,7 +178,7 @@ def _folders(steps: Iterable[Step]) -> dict[Root, set[str]]:
     return found
 
 
-def refuse_if_pending(files: Files) -> None:
+def refuse_if_pending(files: FileTree) -> None:
     """Every changing verb, and ``run``, asks this first."""
     pending = read_pending(files)
     if pending is None:
@@ -201,7 +202,7 @@ def notice(change: Change) -> bytes:
     ).encode()
 
 
-def _move(files: Files, source: str, target: str) -> None:
+def _move(files: FileTree, source: str, target: str) -> None:
     try:
         files.move(source, target)
     except FileNotFoundError:
@@ -215,7 +216,7 @@ def _move(files: Files, source: str, target: str) -> None:
         ) from None
 
 
-def _held(files: Files, path: str) -> str | None:
+def _held(files: FileTree, path: str) -> str | None:
     try:
         return _text(files.read(path))
     except (FileNotFoundError, NotADirectoryError):
@@ -228,3 +229,53 @@ def _text(data: bytes) -> str:
 
 def _now_ms() -> int:
     return int(time.time() * 1000)
+
+
+def carry_out(
+    change: Change, files: FileTree, sink: FileTree | None = None, *, progress: Progress = no_progress
+) -> Entry:
+    """Do a change under the lease. Nothing has moved when this raises ``CheckpointBusy`` or ``ChangeRefused``."""
+    with held_by_us(files, f"headwater {change.verb}", f"cannot {change.verb}"):
+        return executor_for(files, sink, progress=progress).apply(change)
+
+
+def resume(files: FileTree, *, progress: Progress = no_progress) -> Entry:
+    """Finish a change that was cut short."""
+    with held_by_us(files, "headwater rewind --resume", "cannot finish the interrupted change"):
+        return executor_for(files, _sink_of_pending(files), progress=progress).resume()
+
+
+def abort(files: FileTree) -> Change:
+    """Take back a change that was cut short; ``already-done`` when only ``undo`` can still do that."""
+    with held_by_us(files, "headwater rewind --abort", "cannot take back the interrupted change"):
+        return executor_for(files, _sink_of_pending(files)).abort()
+
+
+def end_interrupted(files: FileTree, *, progress: Progress = no_progress) -> Change:
+    """Finish a change that was cut short, or forget it when nothing was done and a query has gone on since."""
+    try:
+        return resume(files, progress=progress).change
+    except ChangeRefused as refusal:
+        if refusal.code != "plan-stale":
+            raise
+        return abort(files)
+
+
+def executor_for(files: FileTree, sink: FileTree | None, *, progress: Progress = no_progress) -> Executor:
+    """``sink`` may be named by the checkpoint alone: only a folder with a log of Spark's, or with what we set aside, is one."""
+    roots: dict[Root, FileTree] = {"checkpoint": files}
+    if sink is not None:
+        if not (sink.entries(SINK_LOG) or sink.entries(OURS)):
+            raise ChangeRefused(
+                "not-a-sink",
+                "the checkpoint names a folder as its sink that is none",
+                evidence={"folder": sink.location, "lacks": SINK_LOG},
+                remedy="do not trust this checkpoint, unless you moved its sink: then move it back",
+            )
+        roots["sink"] = sink
+    return Executor(roots, progress)
+
+
+def _sink_of_pending(files: FileTree) -> FileTree | None:
+    pending = read_pending(files)
+    return open_files(pending.change.sink) if pending and pending.change.sink else None

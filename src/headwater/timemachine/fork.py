@@ -10,18 +10,26 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from headwater.checkpoint.compactible_log import LogNames
-from headwater.checkpoint.file_sink_log import log_with as sink_log_with
-from headwater.checkpoint.files import Files
+from headwater.checkpoint.file_logs import LogNames, sink_log_with
+from headwater.checkpoint.filetree import FileTree
 from headwater.checkpoint.history import History
-from headwater.checkpoint.job_record import sink_of
-from headwater.checkpoint.layout import METADATA, OURS, SINK_LOG, SOURCES, STATE, covered_by_hadoop_crc, join
-from headwater.checkpoint.local_files import LocalFiles
+from headwater.checkpoint.layout import (
+    METADATA,
+    OURS,
+    SINK_LOG,
+    SOURCES,
+    STATE,
+    covered_by_hadoop_crc,
+    hadoop_crc_of,
+    join,
+)
+from headwater.checkpoint.local_tree import LocalTree
 from headwater.checkpoint.operator_metadata import parse_operator_metadata
+from headwater.checkpoint.record import sink_of
 from headwater.core.errors import ChangeRefused
 from headwater.core.ids import BatchId
-from headwater.timemachine.cuts import cut_batch_logs, cut_sources, cut_state
-from headwater.timemachine.log_cut import empty_log
+from headwater.timemachine.change import Change, Move, Put, Step, fingerprint, new_change_id, set_aside
+from headwater.timemachine.cuts import cut_batch_logs, cut_sources, cut_state, empty_log, entry_without_files
 
 ORIGIN_FILE = f"{OURS}/forked_from.json"
 UNFINISHED = b"headwater: this fork is not finished; remove it and fork again\n"
@@ -31,7 +39,7 @@ UNFINISHED = b"headwater: this fork is not finished; remove it and fork again\n"
 class ForkPlan:
     """Paths to take over as they are, and files that are written anew. ``at`` None: an empty stream."""
 
-    origin: Files = field(repr=False)
+    origin: FileTree = field(repr=False)
     at: int | None
     shared: tuple[str, ...]
     written: dict[str, bytes] = field(repr=False)
@@ -49,7 +57,7 @@ class ForkPlan:
 
 
 def plan_fork(
-    files: Files, into: Files, *, at: int | None, keep_next: bool = False, new_sink: bool = False
+    files: FileTree, into: FileTree, *, at: int | None, keep_next: bool = False, new_sink: bool = False
 ) -> ForkPlan:
     """``keep_next`` takes the recorded offsets of the next batch along, so that it runs with them (a replay does that).
 
@@ -78,7 +86,7 @@ def plan_fork(
     return ForkPlan(files, at, tuple(shared), written, sink_log, tuple(warnings))
 
 
-def carry_out_fork(plan: ForkPlan, into: Files, sink: Files | None = None) -> None:
+def carry_out_fork(plan: ForkPlan, into: FileTree, sink: FileTree | None = None) -> None:
     """Write the fork. Until its last file is there, ``metadata`` holds a notice that Spark refuses to start on."""
     if into.entries(""):
         raise ChangeRefused(
@@ -106,7 +114,7 @@ def carry_out_fork(plan: ForkPlan, into: Files, sink: Files | None = None) -> No
     into.write(METADATA, plan.written[METADATA])
 
 
-def _paths(files: Files) -> Iterator[str]:
+def _paths(files: FileTree) -> Iterator[str]:
     """All that Spark put into the checkpoint, but for its identity. What is ours stays with the original."""
     for entry in files.entries(""):
         if not entry.is_folder or entry.name == OURS:
@@ -115,9 +123,9 @@ def _paths(files: Files) -> Iterator[str]:
             yield from (join(folder, name) for name in names)
 
 
-def _share(origin: Files, into: Files, path: str) -> None:
+def _share(origin: FileTree, into: FileTree, path: str) -> None:
     """Spark replaces files and never writes into them, so two checkpoints may share them: a link costs nothing."""
-    if isinstance(origin, LocalFiles) and isinstance(into, LocalFiles):
+    if isinstance(origin, LocalTree) and isinstance(into, LocalTree):
         target = into.path_of(path)
         target.parent.mkdir(parents=True, exist_ok=True)
         try:
@@ -128,7 +136,7 @@ def _share(origin: Files, into: Files, path: str) -> None:
     into.write(path, origin.read(path))
 
 
-def _operator_metadata_for(files: Files, into: Files, paths: list[str]) -> dict[str, bytes]:
+def _operator_metadata_for(files: FileTree, into: FileTree, paths: list[str]) -> dict[str, bytes]:
     """Custom state names its schema files by absolute paths, which have to lead into the fork."""
     found: dict[str, bytes] = {}
     for path in paths:
@@ -146,16 +154,16 @@ def _operator_metadata_for(files: Files, into: Files, paths: list[str]) -> dict[
     return found
 
 
-def _uri(files: Files, path: str, *, like: str) -> str:
+def _uri(files: FileTree, path: str, *, like: str) -> str:
     """A path as Spark names it: what is ``s3://`` to others may be ``s3a://`` to it."""
-    if isinstance(files, LocalFiles):
+    if isinstance(files, LocalTree):
         return f"file:{files.path_of(path).absolute()}"
     scheme, _, place = files.location.partition("://")
     spoken = like.partition("://")[0] if like.partition("://")[0].startswith(scheme) else scheme
     return f"{spoken}://{place.rstrip('/')}/{path}"
 
 
-def _empty_sink_log(next_batch: int, original: Files | None) -> dict[str, bytes]:
+def _empty_sink_log(next_batch: int, original: FileTree | None) -> dict[str, bytes]:
     """Empty files for the batches before, compacted where the original's log is: Spark looks for them there."""
     names = [entry.name for entry in original.entries(SINK_LOG)] if original else []
     return empty_log(LogNames.of(names), next_batch - 1, sink_log_with(()))
@@ -179,3 +187,76 @@ def _refuse_unreachable(history: History, at: int) -> None:
         evidence={"why": why or "", "checkpoint": history.files.location},
         remedy=f"headwater fork {history.files.location} INTO --at {reachable[-1]}" if reachable else None,
     )
+
+
+def plan_adoption(
+    files: FileTree, scratch: str, scratch_files: FileTree, sink: FileTree | None, *, verb: str, about: str
+) -> Change:
+    """``scratch`` is the fork's folder within the checkpoint. What it has and the checkpoint has not moves over.
+
+    The log of a file sink gets an entry for each batch that is new, or Spark stumbles when it compacts that log.
+    """
+    history, result = History(files), History(scratch_files)
+    last = history.last_committed
+    added = [number for number in result.batch_ids if last is None or number > last]
+    if not added:
+        raise ChangeRefused("nothing-done", f"Spark's {verb} left no new batch behind", remedy="try again with --debug")
+    change_id = new_change_id(verb)
+    logged = [entry for number in added for entry in (entry_without_files(sink, number) if sink else {}).items()]
+    return Change(
+        change_id,
+        verb,
+        about,
+        (
+            *_steps(files, scratch, scratch_files, change_id),
+            *(Put("sink", f"{SINK_LOG}/{name}", data) for name, data in logged),
+        ),
+        fingerprint(files, sink),
+        sink.location if sink else None,
+        to=last,
+        details={"added": added, "replan": True},
+    )
+
+
+def _steps(files: FileTree, scratch: str, scratch_files: FileTree, change_id: str) -> Iterator[Step]:
+    old = set(_adopted_paths(files))
+    paths = _adopted_paths(scratch_files)
+    rehomed = {path: data for path in paths if (data := _rehomed(files, scratch_files, path)) is not None}
+    # The checksums beside a rewritten file are those of the scratch's.
+    stale = {hadoop_crc_of(path) for path, data in rehomed.items() if data != scratch_files.read(path)}
+    for path in paths:
+        data = rehomed.get(path)
+        if path in stale:
+            continue
+        if path in old:
+            if data is None or data == files.read(path):
+                continue
+            yield set_aside(change_id, "checkpoint", path)
+        if data is None:
+            yield Move("checkpoint", f"{scratch}/{path}", path)
+        else:
+            yield Put("checkpoint", path, data)
+
+
+def _rehomed(files: FileTree, scratch_files: FileTree, path: str) -> bytes | None:
+    """Operator metadata names schema files by absolute paths; None for a file that is taken as it is."""
+    parts = path.split("/")
+    if len(parts) < 4 or parts[0] != STATE or parts[2] != "_metadata" or parts[-1].startswith("."):
+        return None
+    text = scratch_files.read(path).decode("utf-8")
+    return text.replace(_place(scratch_files), _place(files)).encode("utf-8")
+
+
+def _place(files: FileTree) -> str:
+    """Without the scheme: Spark's need not be ours."""
+    return (
+        str(files.root.absolute()) if isinstance(files, LocalTree) else files.location.partition("://")[2].rstrip("/")
+    )
+
+
+def _adopted_paths(files: FileTree) -> list[str]:
+    found = []
+    for entry in files.entries(""):
+        if entry.is_folder and entry.name != OURS:
+            found += [join(folder, name) for folder, names in files.tree(entry.name).items() for name in names]
+    return sorted(path for path in found if path != METADATA)

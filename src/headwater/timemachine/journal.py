@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from headwater.checkpoint.files import Files
+from headwater.checkpoint.filetree import FileTree
 from headwater.checkpoint.layout import OURS, PENDING_FILE
 from headwater.checkpoint.logtext import json_object, read_bytes
 from headwater.core.errors import CheckpointUnreadable
@@ -53,7 +53,7 @@ class Pending:
         return json.dumps(held).encode()
 
 
-def read_pending(files: Files) -> Pending | None:
+def read_pending(files: FileTree) -> Pending | None:
     """The change that was cut short, or None."""
     try:
         data = files.read(PENDING_FILE)
@@ -69,25 +69,25 @@ def read_pending(files: Files) -> Pending | None:
     )
 
 
-def write_entry(files: Files, change: Change, done_at_ms: int) -> Entry:
+def write_entry(files: FileTree, change: Change, done_at_ms: int) -> Entry:
     entry = Entry(max(_numbers(files), default=0) + 1, done_at_ms, change)
     files.write(_path(entry.number), _entry_bytes(entry))
     return entry
 
 
-def entry_of(files: Files, change: Change) -> Entry | None:
+def entry_of(files: FileTree, change: Change) -> Entry | None:
     """The entry of a change that is still pending, if it got that far: it is the newest one then."""
     newest = max(_numbers(files), default=None)
     entry = _read_entry(files, newest) if newest is not None else None
     return entry if entry and entry.change.change_id == change.change_id else None
 
 
-def read_entries(files: Files) -> list[Entry]:
+def read_entries(files: FileTree) -> list[Entry]:
     """All changes, oldest first."""
     return [_read_entry(files, number) for number in _numbers(files)]
 
 
-def _numbers(files: Files) -> list[int]:
+def _numbers(files: FileTree) -> list[int]:
     stems = (entry.name.removesuffix(".json") for entry in files.entries(FOLDER) if entry.name.endswith(".json"))
     return sorted(int(stem) for stem in stems if stem.isdigit())
 
@@ -96,12 +96,12 @@ def _path(number: int) -> str:
     return f"{FOLDER}/{number:06d}.json"
 
 
-def _read_entry(files: Files, number: int) -> Entry:
+def _read_entry(files: FileTree, number: int) -> Entry:
     held = _object(read_bytes(files, _path(number)), _path(number))
     return Entry(held["number"], held["done_at_ms"], Change.from_dict(held["change"]))
 
 
-def last_to_undo(files: Files) -> Entry | None:
+def last_to_undo(files: FileTree) -> Entry | None:
     """The newest change that has not been taken back; None when there is none, or its quarantine was emptied."""
     entries = read_entries(files)
     undone = {entry.change.undoes for entry in entries if entry.change.undoes}
@@ -109,7 +109,7 @@ def last_to_undo(files: Files) -> Entry | None:
     return candidates[-1] if candidates else None
 
 
-def is_emptied(files: Files, change: Change) -> bool:
+def is_emptied(files: FileTree, change: Change) -> bool:
     """Whether ``compact`` has removed what the change had set aside."""
     return files.exists(f"{quarantine_of(change.change_id)}.emptied")
 

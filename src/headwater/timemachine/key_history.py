@@ -14,13 +14,12 @@ import pyarrow as pa
 
 from headwater.core.errors import UsageProblem
 from headwater.core.ids import BatchId, StoreKey
-from headwater.statefiles.answer import StateAnswer
-from headwater.statefiles.arrowbuild import numbers
+from headwater.statefiles.buffers import numbers
 from headwater.statefiles.columns import decode_all_keys
 from headwater.statefiles.keyfilter import FieldValue, KeysWith, field_values, leaves
 from headwater.statefiles.latest import surviving
 from headwater.statefiles.partition import TargetStore
-from headwater.statefiles.reader import StateReader, StoreSettings
+from headwater.statefiles.reader import StateAnswer, StateReader, StoreSettings
 from headwater.statefiles.records import Records, one_after_another
 from headwater.statefiles.sqltypes import Struct
 from headwater.statefiles.stores import StateTarget

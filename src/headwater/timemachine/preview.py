@@ -6,15 +6,15 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import NoReturn
 
-from headwater.checkpoint.files import Entry, Files
+from headwater.checkpoint.filetree import Entry, FileTree
 from headwater.checkpoint.layout import join, parent_and_name
 from headwater.timemachine.change import Move, Root, Step
 
 
 class Preview:
-    """``Files`` with some steps done in thought."""
+    """``FileTree`` with some steps done in thought."""
 
-    def __init__(self, files: Files, steps: Iterable[Step], root: Root = "checkpoint") -> None:
+    def __init__(self, files: FileTree, steps: Iterable[Step], root: Root = "checkpoint") -> None:
         self._files = files
         self._listed: dict[str, dict[str, Entry]] = {}
         self._now: dict[str, str | bytes | None] = {}

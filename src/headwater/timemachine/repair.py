@@ -6,13 +6,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from headwater.checkpoint.files import Files
+from headwater.checkpoint.filetree import FileTree
 from headwater.checkpoint.layout import hadoop_crc_of
 from headwater.core.finding import Finding
-from headwater.timemachine.carry_out import carry_out
-from headwater.timemachine.change import Change, new_change_id, set_aside
-from headwater.timemachine.executor import Progress, no_progress
-from headwater.timemachine.fingerprint import fingerprint
+from headwater.timemachine.change import Change, fingerprint, new_change_id, set_aside
+from headwater.timemachine.executor import Progress, carry_out, no_progress
 from headwater.timemachine.journal import Entry
 
 LEFTOVERS = frozenset({"stale-crc", "stale-checksum", "temporary-file"})
@@ -22,7 +20,7 @@ LEFTOVERS = frozenset({"stale-crc", "stale-checksum", "temporary-file"})
 class RepairPlan:
     """What a person reads before leftovers are set aside; ``undo`` puts them back."""
 
-    files: Files = field(repr=False, compare=False)
+    files: FileTree = field(repr=False, compare=False)
     change: Change
     set_aside: tuple[str, ...]
 
@@ -33,7 +31,7 @@ class RepairPlan:
         return {"repair": self.change.change_id, "set_aside": list(self.set_aside)}
 
 
-def plan_repair(files: Files, findings: Iterable[Finding]) -> RepairPlan | None:
+def plan_repair(files: FileTree, findings: Iterable[Finding]) -> RepairPlan | None:
     """The plan for the leftovers among the findings, None when there are none."""
     leftovers = [finding.path for finding in findings if finding.repairable and finding.code in LEFTOVERS]
     if not leftovers:

@@ -6,30 +6,25 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from headwater.checkpoint.files import Files
+from headwater.checkpoint.filetree import FileTree
 from headwater.checkpoint.history import History
 from headwater.checkpoint.layout import SINK_LOG, SOURCES, join
 from headwater.core.errors import ChangeRefused
 from headwater.core.ids import BatchId
-from headwater.timemachine.carry_out import carry_out
-from headwater.timemachine.change import Change, Move, Put, Root, Step, new_change_id, set_aside
-from headwater.timemachine.cuts import cut_batch_logs, cut_sources, cut_state
-from headwater.timemachine.executor import Progress, no_progress, refuse_if_pending
-from headwater.timemachine.fingerprint import fingerprint
+from headwater.timemachine.change import Change, Move, Put, Root, Step, fingerprint, new_change_id, set_aside
+from headwater.timemachine.cuts import LogCut, cut_batch_logs, cut_sink, cut_sources, cut_state, has_sink_log, with_crc
+from headwater.timemachine.effects import EarliestOffsets, Reread, find_rereads, sink_effects
+from headwater.timemachine.executor import Progress, carry_out, no_progress, refuse_if_pending
 from headwater.timemachine.journal import Entry
-from headwater.timemachine.log_cut import LogCut, with_crc
-from headwater.timemachine.rereads import EarliestOffsets, Reread, find_rereads
 from headwater.timemachine.signs_of_life import signs_of_life
-from headwater.timemachine.sink_cut import cut_sink, has_sink_log
-from headwater.timemachine.sink_effects import sink_effects
 
 
 @dataclass(frozen=True)
 class RewindPlan:
     """What a person reads before anything moves; ``change`` is what would be done."""
 
-    files: Files = field(repr=False, compare=False)
-    sink_files: Files | None = field(repr=False, compare=False)
+    files: FileTree = field(repr=False, compare=False)
+    sink_files: FileTree | None = field(repr=False, compare=False)
     to: int | None
     next_batch: int
     undone: tuple[int, ...]
@@ -72,11 +67,11 @@ class RewindPlan:
 
 
 def plan_rewind(
-    files: Files,
+    files: FileTree,
     *,
     to: int | None,
     replan: bool = False,
-    sink: Files | None = None,
+    sink: FileTree | None = None,
     sink_uri: str | None = None,
     source_uri: str | None = None,
     ask_kafka: EarliestOffsets = lambda servers, topics: None,  # noqa: ARG005
@@ -135,7 +130,9 @@ def plan_rewind(
     )
 
 
-def cut_steps(history: History, sink: Files | None, next_batch: int, change_id: str, *, replan: bool) -> Iterator[Step]:
+def cut_steps(
+    history: History, sink: FileTree | None, next_batch: int, change_id: str, *, replan: bool
+) -> Iterator[Step]:
     """Newest things first, so that an interrupted change reads like a shorter one."""
     files = history.files
     if sink is not None:
@@ -151,7 +148,7 @@ def cut_steps(history: History, sink: Files | None, next_batch: int, change_id: 
         yield from _log_steps(files, "checkpoint", f"{SOURCES}/{name}", log_cut, change_id)
 
 
-def _log_steps(files: Files, root: Root, folder: str, cut: LogCut, change_id: str) -> Iterator[Step]:
+def _log_steps(files: FileTree, root: Root, folder: str, cut: LogCut, change_id: str) -> Iterator[Step]:
     present = {entry.name for entry in files.entries(folder)}
     # A checksum that was left behind would not fit the file that is written.
     stale = [crc for name in cut.written if (crc := f".{name}.crc") in present and name not in cut.aside]

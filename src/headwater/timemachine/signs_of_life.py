@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 
-from headwater.checkpoint.files import Files
+from headwater.checkpoint.filetree import FileTree
 from headwater.checkpoint.history import History
 from headwater.checkpoint.layout import COMMITS, OFFSETS, is_temporary
-from headwater.checkpoint.progress_log import read_progress
+from headwater.checkpoint.record import read_progress
 
 FRESH_SECONDS = 60
 CLOCK_SLACK_MS = 2_000
@@ -42,6 +42,6 @@ def _ended_under_our_lease(history: History) -> bool:
     return told.ran_at(written_ms, CLOCK_SLACK_MS)
 
 
-def _newest_ms(files: Files) -> int | None:
+def _newest_ms(files: FileTree) -> int | None:
     stamps = [entry.modified_ms for folder in (OFFSETS, COMMITS) for entry in files.entries(folder)]
     return max((stamp for stamp in stamps if stamp is not None), default=None)

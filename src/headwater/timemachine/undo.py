@@ -1,30 +1,118 @@
-"""Plan to take back the last change: what it set aside goes home, what came since makes room."""
+"""Whether a checkpoint is whole once old files are back: Spark may have cleaned away what they lean on meanwhile."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from headwater.checkpoint.files import Files
+from headwater.checkpoint.checks.rocksdb_snapshots import snapshot_parts
+from headwater.checkpoint.file_logs import LogNames
+from headwater.checkpoint.filetree import FileTree
 from headwater.checkpoint.history import History
-from headwater.checkpoint.layout import parent_and_name
-from headwater.core.errors import ChangeRefused
-from headwater.timemachine.carry_out import carry_out
-from headwater.timemachine.change import Change, Move, Root, Step, new_change_id, quarantine_of, set_aside
-from headwater.timemachine.executor import Progress, no_progress, refuse_if_pending
-from headwater.timemachine.fingerprint import fingerprint
+from headwater.checkpoint.layout import SINK_LOG, SOURCES, join, parent_and_name
+from headwater.checkpoint.logtext import read_bytes
+from headwater.core.errors import ChangeRefused, CheckpointUnreadable
+from headwater.core.ids import BatchId, version_written_by
+from headwater.timemachine.change import (
+    Change,
+    Move,
+    Put,
+    Root,
+    Step,
+    fingerprint,
+    new_change_id,
+    quarantine_of,
+    set_aside,
+)
+from headwater.timemachine.cuts import DEFAULT_INTERVAL, ids_that_spark_reads, interval_of
+from headwater.timemachine.executor import Progress, carry_out, no_progress, refuse_if_pending
 from headwater.timemachine.journal import Entry, is_emptied, last_to_undo
-from headwater.timemachine.restorable import refuse_if_not_whole, whole_again
+from headwater.timemachine.preview import Preview
 from headwater.timemachine.rewind import cut_steps
+
+
+def whole_again(roots: Mapping[Root, FileTree], steps: Sequence[Step], cut: Iterable[Step]) -> Iterator[Put]:
+    """The files of a cut that are needed to make the logs whole, where the way home alone does not."""
+    puts = [step for step in cut if isinstance(step, Put)]
+    previews = {root: Preview(files, steps, root) for root, files in roots.items()}
+    for root, folder in dict.fromkeys((step.root, parent_and_name(step.path)[0]) for step in puts):
+        names = _log_names(previews[root], folder)
+        if names.latest is None or names.missing_for(names.latest):
+            wanted = [step for step in puts if (step.root, parent_and_name(step.path)[0]) == (root, folder)]
+            yield from (step for step in wanted if not previews[root].exists(step.path))
+
+
+def refuse_if_not_whole(roots: Mapping[Root, FileTree], steps: Sequence[Step], done: Change) -> None:
+    """Raise ``ChangeRefused`` when Spark could not go on from the result."""
+    lacking = next(_lacking(roots, steps), None)
+    if lacking is not None:
+        raise ChangeRefused(
+            "cannot-restore",
+            f"the {done.verb} can no longer be undone: Spark has since removed files that the old ones need",
+            evidence={"lacking": lacking, "checkpoint": roots["checkpoint"].location},
+        )
+
+
+def _lacking(roots: Mapping[Root, FileTree], steps: Sequence[Step]) -> Iterator[str]:
+    preview = Preview(roots["checkpoint"], steps)
+    history = History(preview)
+    last = history.last_committed
+    if last is not None:
+        why_not = history.batch(last).why_not
+        if why_not:
+            yield why_not
+            return
+        yield from _lacking_snapshot_files(history, last)
+    for folder in preview.entries(SOURCES):
+        yield from _lacking_log_files(preview, f"{SOURCES}/{folder.name}")
+    if "sink" in roots:
+        yield from _lacking_log_files(Preview(roots["sink"], steps, "sink"), SINK_LOG)
+
+
+def _lacking_snapshot_files(history: History, last: BatchId) -> Iterator[str]:
+    entry = history.logs.offsets.get(last)
+    tree = history.logs.state
+    for key in tree.expected(entry.shuffle_partitions if entry else None):
+        recipe = tree.store(key).recipe(version_written_by(last))
+        if recipe is None or recipe.snapshot is None or not recipe.snapshot.endswith(".zip"):
+            continue
+        path = f"{key.folder}/{recipe.snapshot}"
+        try:
+            parts = snapshot_parts(read_bytes(history.files, path), path)
+        except CheckpointUnreadable as error:
+            yield error.problem
+            continue
+        yield from (
+            f"{key.folder}/{part.path} of {path}"
+            for part in parts
+            if not history.files.exists(f"{key.folder}/{part.path}")
+        )
+
+
+def _lacking_log_files(files: FileTree, folder: str) -> Iterator[str]:
+    names = _log_names(files, folder)
+    if names.latest is None:
+        return
+    if not names.compact_ids:
+        yield from (join(folder, str(number)) for number in names.missing_for(names.latest))
+        return
+    for setting in {DEFAULT_INTERVAL, interval_of(names.compact_ids)}:
+        for number in ids_that_spark_reads(names.compact_ids, names.latest, setting):
+            if number not in names.by_id:
+                yield join(folder, str(number))
+
+
+def _log_names(files: FileTree, folder: str) -> LogNames:
+    return LogNames.of(entry.name for entry in files.entries(folder) if not entry.is_folder)
 
 
 @dataclass(frozen=True)
 class UndoPlan:
     """What a person reads before the last change is taken back."""
 
-    files: Files = field(repr=False, compare=False)
-    sink_files: Files | None = field(repr=False, compare=False)
+    files: FileTree = field(repr=False, compare=False)
+    sink_files: FileTree | None = field(repr=False, compare=False)
     undoes: Entry
     dropped: tuple[int, ...]
     change: Change
@@ -57,7 +145,7 @@ class UndoPlan:
         }
 
 
-def find_undo(files: Files) -> Entry:
+def find_undo(files: FileTree) -> Entry:
     """The change that ``undo`` would take back."""
     entry = last_to_undo(files)
     if entry is None:
@@ -76,7 +164,7 @@ def find_undo(files: Files) -> Entry:
     return entry
 
 
-def plan_undo(files: Files, *, sink: Files | None = None, drop_newer: bool = False) -> UndoPlan:
+def plan_undo(files: FileTree, *, sink: FileTree | None = None, drop_newer: bool = False) -> UndoPlan:
     """Put back exactly what the last change set aside; ``sink`` is the root that the change named, if it named one.
 
     Batches committed since stand in the way: refused, unless ``drop_newer`` gives them up (they are set aside too).
@@ -96,7 +184,7 @@ def plan_undo(files: Files, *, sink: Files | None = None, drop_newer: bool = Fal
             remedy=f"headwater undo {files.location} --drop-newer",
         )
     change_id = new_change_id("undo")
-    roots: dict[Root, Files] = {"checkpoint": files} if sink is None else {"checkpoint": files, "sink": sink}
+    roots: dict[Root, FileTree] = {"checkpoint": files} if sink is None else {"checkpoint": files, "sink": sink}
     replan = bool(done.details.get("replan"))
     cut = () if next_batch is None else tuple(cut_steps(history, sink, next_batch, change_id, replan=replan))
     steps = tuple(_steps(roots, done, cut, change_id))
@@ -121,7 +209,7 @@ def _newer_batches(history: History, done: Change, next_batch: int) -> tuple[int
     return tuple(number for number in history.logs.commits.ids if number >= next_batch and number not in own)
 
 
-def _steps(roots: dict[Root, Files], done: Change, cut: Iterable[Step], change_id: str) -> Iterator[Step]:
+def _steps(roots: dict[Root, FileTree], done: Change, cut: Iterable[Step], change_id: str) -> Iterator[Step]:
     """First everything that has to make room, then the way home, then what Spark has cleaned away meanwhile."""
     place = f"{quarantine_of(done.change_id)}/"
     homes = [
@@ -147,7 +235,7 @@ def _steps(roots: dict[Root, Files], done: Change, cut: Iterable[Step], change_i
     yield from whole_again(roots, [*away, *homes], cut)
 
 
-def _refuse_if_quarantine_lacks(roots: dict[Root, Files], steps: Iterable[Step], done: Change) -> None:
+def _refuse_if_quarantine_lacks(roots: dict[Root, FileTree], steps: Iterable[Step], done: Change) -> None:
     """Before anything moves: what is to go home has to be where it was put."""
     place = f"{quarantine_of(done.change_id)}/"
     homes = [(step.root, step.source) for step in steps if isinstance(step, Move) and step.source.startswith(place)]
@@ -162,7 +250,7 @@ def _refuse_if_quarantine_lacks(roots: dict[Root, Files], steps: Iterable[Step],
         )
 
 
-def _present(roots: dict[Root, Files], paths: Iterable[tuple[Root, str]]) -> Iterator[tuple[Root, str]]:
+def _present(roots: dict[Root, FileTree], paths: Iterable[tuple[Root, str]]) -> Iterator[tuple[Root, str]]:
     listed: dict[tuple[Root, str], set[str]] = {}
     for root, path in paths:
         folder, name = parent_and_name(path)

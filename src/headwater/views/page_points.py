@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from headwater.checkpoint.history import Batch
-from headwater.checkpoint.progress_log import ProgressRecord
+from headwater.checkpoint.record import ProgressRecord
 from headwater.timemachine.journal import Entry
 
 MOST_POINTS = 240

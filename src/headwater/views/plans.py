@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from headwater.checkpoint.layout import SINK_LOG
-from headwater.timemachine.rereads import Reread
+from headwater.timemachine.effects import Reread
 from headwater.timemachine.rewind import RewindPlan
 from headwater.timemachine.undo import UndoPlan
 from headwater.views.words import count

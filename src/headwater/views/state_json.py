@@ -1,26 +1,96 @@
-"""State as JSON text, a column at a time, in the words of Spark's ``to_json``: times in milliseconds with ``Z``.
-
-Fields have the names of the checkpoint's own schema, even where a name repeats; nulls are written.
-"""
+"""Intervals and times of day as Spark writes them."""
 
 from __future__ import annotations
 
 import base64
 import json
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headwater.statefiles import arrowbuild
+from headwater.statefiles import buffers
 from headwater.statefiles.sqltypes import Array, Atomic, Decimal, Interval, Map, SqlType, Struct
-from headwater.views.state_words import calendar_interval, clock_time, interval
+
+_NANOS = 1_000_000_000
+_MICROS = 1_000_000
+_DAY_TIME_UNITS = ("day", "hour", "minute", "second")
+
+
+def clock_time(nanos: int) -> str:
+    """``10:08:16.239``: as many decimals as there are."""
+    seconds, fraction = divmod(nanos, _NANOS)
+    shown = f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}"
+    return shown + (f".{fraction:09d}".rstrip("0") if fraction else "")
+
+
+def interval(value: Any, kind: Interval) -> str:
+    """``INTERVAL '16-3' YEAR TO MONTH``; ``value`` is Arrow's, for either kind."""
+    shown = _months(value.months, kind.units) if kind.months else _day_time(value, kind.units)
+    return f"INTERVAL '{shown}' {kind.units.upper()}"
+
+
+def _months(months: int, units: str) -> str:
+    sign, rest = ("-", -months) if months < 0 else ("", months)
+    match units:
+        case "year":
+            return f"{sign}{rest // 12}"
+        case "month":
+            return f"{sign}{rest}"
+        case _:
+            return f"{sign}{rest // 12}-{rest % 12}"
+
+
+def _day_time(value: timedelta, units: str) -> str:
+    micros = value // timedelta(microseconds=1)
+    sign, rest = ("-", -micros) if micros < 0 else ("", micros)
+    first, _, last = units.partition(" to ")
+    begin, end = _DAY_TIME_UNITS.index(first), _DAY_TIME_UNITS.index(last or first)
+    sizes = (86_400 * _MICROS, 3_600 * _MICROS, 60 * _MICROS, _MICROS)
+    shown = ""
+    for number in range(begin, end + 1):
+        count, rest = divmod(rest, sizes[number])
+        width = 2 if number > begin else 1
+        shown += ("" if number == begin else " " if number == 1 else ":") + f"{count:0{width}d}"
+    if end == len(sizes) - 1 and rest:
+        shown += f".{rest:06d}".rstrip("0")
+    return sign + shown
+
+
+def calendar_interval(value: Any) -> str:
+    """``16 years 1 months 17 days 4 hours 5 minutes 6.5 seconds``: parts that are zero are left out."""
+    parts = _named(value.months, (("years", 12), ("months", 1)))
+    parts += [f"{value.days} days"] if value.days else []
+    micros = value.nanoseconds // 1000
+    sign, rest = (-1, -micros) if micros < 0 else (1, micros)
+    hours, rest = divmod(rest, 3_600 * _MICROS)
+    minutes, rest = divmod(rest, 60 * _MICROS)
+    parts += [f"{sign * hours} hours"] if hours else []
+    parts += [f"{sign * minutes} minutes"] if minutes else []
+    if rest:
+        whole, fraction = divmod(rest, _MICROS)
+        parts.append(
+            ("-" if sign < 0 else "") + f"{whole}" + (f".{fraction:06d}".rstrip("0") if fraction else "") + " seconds"
+        )
+    return " ".join(parts) or "0 seconds"
+
+
+def _named(total: int, units: tuple[tuple[str, int], ...]) -> list[str]:
+    sign, rest = (-1, -total) if total < 0 else (1, total)
+    found = []
+    for name, size in units:
+        count, rest = divmod(rest, size)
+        if count:
+            found.append(f"{sign * count} {name}")
+    return found
+
 
 _NEEDS_ESCAPE = r'["\\\x00-\x1f]'
 _WHOLE = r"^-?[0-9]+$"
-_NULL, _NO_TEXT, _NOTHING, _COMMA = map(arrowbuild.text, ("null", None, "", ","))
+_NULL, _NO_TEXT, _NOTHING, _COMMA = map(buffers.text, ("null", None, "", ","))
 _LARGEST_PLAIN_YEAR_US = 253_402_300_800_000_000  # the year 10000
 _SMALLEST_PLAIN_YEAR_US = -62_167_219_200_000_000  # the year 0
 
@@ -36,8 +106,8 @@ def json_object(names: list[str], texts: list[pa.Array]) -> pa.Array:
         raise ValueError("an object without fields has no length")
     parts: list[Any] = []
     for number, (name, text) in enumerate(zip(names, texts, strict=True)):
-        parts += [arrowbuild.text(("," if number else "{") + json.dumps(name, ensure_ascii=False) + ":"), text]
-    return pc.binary_join_element_wise(*parts, arrowbuild.text("}"), _NOTHING)
+        parts += [buffers.text(("," if number else "{") + json.dumps(name, ensure_ascii=False) + ":"), text]
+    return pc.binary_join_element_wise(*parts, buffers.text("}"), _NOTHING)
 
 
 def _text(kind: SqlType, values: pa.Array) -> pa.Array:
@@ -59,7 +129,7 @@ def _text(kind: SqlType, values: pa.Array) -> pa.Array:
 
 def _struct(fields: tuple[Any, ...], values: pa.Array) -> pa.Array:
     if not fields:
-        return pc.if_else(values.is_valid(), arrowbuild.text("{}"), _NO_TEXT)
+        return pc.if_else(values.is_valid(), buffers.text("{}"), _NO_TEXT)
     columns = values.flatten()
     texts = [json_texts(field.type, column) for field, column in zip(fields, columns, strict=True)]
     whole = json_object([field.name for field in fields], texts)
@@ -74,20 +144,20 @@ def _map(key: SqlType, value: SqlType, values: pa.Array) -> pa.Array:
         bare = pc.replace_substring_regex(keys, r'^"|"$', "")
         keys = _wrapped('"', bare, '"')
     items = json_texts(value, values.items.slice(begin, end - begin))
-    pairs = pc.binary_join_element_wise(keys, items, arrowbuild.text(":"))
+    pairs = pc.binary_join_element_wise(keys, items, buffers.text(":"))
     return _wrapped("{", pc.binary_join(_with_values(values, pairs), _COMMA), "}")
 
 
 def _with_values(lists: pa.Array, texts: pa.Array) -> pa.Array:
     """The same lists of other elements."""
-    offsets = arrowbuild.as_numbers(lists.offsets, "<i4")
+    offsets = buffers.as_numbers(lists.offsets, "<i4")
     begin = offsets[0] if len(offsets) else 0
     mask = pc.invert(lists.is_valid()) if lists.null_count else None
-    return pa.ListArray.from_arrays(arrowbuild.numbers(offsets - begin), texts, mask=mask)
+    return pa.ListArray.from_arrays(buffers.numbers(offsets - begin), texts, mask=mask)
 
 
 def _wrapped(before: str, texts: pa.Array, after: str) -> pa.Array:
-    return pc.binary_join_element_wise(arrowbuild.text(before), texts, arrowbuild.text(after), _NOTHING)
+    return pc.binary_join_element_wise(buffers.text(before), texts, buffers.text(after), _NOTHING)
 
 
 def _strings(values: pa.Array) -> pa.Array:
@@ -95,7 +165,7 @@ def _strings(values: pa.Array) -> pa.Array:
     if pc.any(pc.match_substring_regex(texts, _NEEDS_ESCAPE)).as_py():
         distinct = texts.dictionary_encode()
         held = distinct.dictionary.cast(pa.binary()).to_pylist()
-        escaped = arrowbuild.texts([_quote(text.decode("utf-8", "replace"))[1:-1] for text in held])
+        escaped = buffers.texts([_quote(text.decode("utf-8", "replace"))[1:-1] for text in held])
         texts = pa.DictionaryArray.from_arrays(distinct.indices, escaped).cast(pa.string())
     return _wrapped('"', texts, '"')
 
@@ -111,15 +181,15 @@ def _floats(values: pa.Array) -> pa.Array:
         return texts
     names = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
     for name, shown in names.items():
-        texts = pc.if_else(pc.equal(texts, arrowbuild.text(name)), arrowbuild.text(f'"{shown}"'), texts)
+        texts = pc.if_else(pc.equal(texts, buffers.text(name)), buffers.text(f'"{shown}"'), texts)
     return texts
 
 
 def _moments(values: pa.Array, ending: bytes) -> pa.Array:
     """``2026-07-01T10:30:05.123`` as fixed-width text made of digits, all rows at once."""
-    micros = arrowbuild.as_numbers(values.cast(pa.int64()), "<i8")
+    micros = buffers.as_numbers(values.cast(pa.int64()), "<i8")
     if values.null_count:
-        micros = np.where(arrowbuild.as_mask(values.is_valid()), micros, 0)
+        micros = np.where(buffers.as_mask(values.is_valid()), micros, 0)
     odd = (micros >= _LARGEST_PLAIN_YEAR_US) | (micros < _SMALLEST_PLAIN_YEAR_US)
     plain = np.where(odd, 0, micros) // 1000
     days, in_day = np.divmod(plain, 86_400_000)
@@ -132,8 +202,8 @@ def _moments(values: pa.Array, ending: bytes) -> pa.Array:
     shown = pa.Array.from_buffers(pa.binary(texts.shape[1]), len(texts), [None, pa.py_buffer(texts)])
     shown = shown.cast(pa.binary()).cast(pa.string())
     if odd.any():
-        far = arrowbuild.texts([_far_moment(int(value), ending.decode()) for value in micros[odd]])
-        shown = pc.replace_with_mask(shown, arrowbuild.fixed(pa.bool_(), odd, None), far)
+        far = buffers.texts([_far_moment(int(value), ending.decode()) for value in micros[odd]])
+        shown = pc.replace_with_mask(shown, buffers.fixed(pa.bool_(), odd, None), far)
     return shown if not values.null_count else pc.if_else(values.is_valid(), shown, _NO_TEXT)
 
 
@@ -165,7 +235,7 @@ def _far_moment(micros: int, ending: str) -> str:
 
 
 def _one_by_one(values: pa.Array, shown: Callable[[Any], str]) -> pa.Array:
-    return arrowbuild.texts([None if value is None else shown(value) for value in values.to_pylist()])
+    return buffers.texts([None if value is None else shown(value) for value in values.to_pylist()])
 
 
 _ATOMIC: dict[str, Callable[[pa.Array], pa.Array]] = {

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from headwater.statefiles.answer import PARTITION, StateAnswer
+from headwater.statefiles.reader import PARTITION, StateAnswer
 from headwater.statefiles.sqltypes import SqlType
 from headwater.views.state_json import json_object, json_texts
 from headwater.views.state_table import settled, sql_type_of

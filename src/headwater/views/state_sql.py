@@ -15,8 +15,8 @@ import numpy as np
 import pyarrow as pa
 
 from headwater.core.errors import UsageProblem
-from headwater.statefiles.answer import StateAnswer
-from headwater.statefiles.arrowbuild import numbers
+from headwater.statefiles.buffers import numbers
+from headwater.statefiles.reader import StateAnswer
 
 _ROW = "__headwater_row"
 # Either a quoted text, which stays as it is, or a name with what it is a part of.

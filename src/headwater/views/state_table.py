@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import io
+from pathlib import Path
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headwater.statefiles import arrowbuild
+from headwater.statefiles import buffers
 from headwater.statefiles.sqltypes import Array, Atomic, Decimal, Field, Interval, Map, SqlType, Struct, distinct
 from headwater.views.state_json import json_texts
 
@@ -65,9 +68,9 @@ def readable(names: list[str], types: list[SqlType], columns: list[pa.Array]) ->
             shown.append(column)
         else:
             kinds.append(Atomic("timestamp"))
-            held = arrowbuild.as_numbers(column, "<i8")
-            valid = arrowbuild.as_mask(column.is_valid()) & (held >= 0)
-            shown.append(arrowbuild.fixed(pa.timestamp("us", "UTC"), np.where(valid, held, 0) * per_micro, valid))
+            held = buffers.as_numbers(column, "<i8")
+            valid = buffers.as_mask(column.is_valid()) & (held >= 0)
+            shown.append(buffers.fixed(pa.timestamp("us", "UTC"), np.where(valid, held, 0) * per_micro, valid))
     return kinds, shown
 
 
@@ -78,7 +81,7 @@ def cells(kind: SqlType, column: pa.Array) -> pa.Array:
     texts = json_texts(kind, column)
     if kind in _BARE or isinstance(kind, Interval):
         texts = pc.replace_substring_regex(texts, r'^"|"$', "")
-    return pc.if_else(column.is_valid(), texts, arrowbuild.text(None))
+    return pc.if_else(column.is_valid(), texts, buffers.text(None))
 
 
 def cell_texts(kind: SqlType, column: pa.Array) -> list[str | None]:
@@ -141,3 +144,37 @@ def settled(column: pa.ChunkedArray) -> pa.Array:
     if pa.types.is_time(whole.type):
         return whole.cast(pa.time64("ns"))
     return whole
+
+
+def csv_text(table: pa.Table) -> str:
+    """Times as ISO 8601, structs as a column for each field, other nested values as JSON."""
+    from pyarrow import csv  # noqa: PLC0415  few ask for it
+
+    wholes = [settled(column) for column in table.columns]
+    names, kinds, parts = spread(table.column_names, [sql_type_of(column.type) for column in wholes], wholes)
+    columns = [part if _plain(part.type) else cells(kind, part) for kind, part in zip(kinds, parts, strict=True)]
+    buffer = io.BytesIO()
+    csv.write_csv(pa.table(columns, names=names), buffer, csv.WriteOptions(quoting_style="needed"))
+    return buffer.getvalue().decode("utf-8")
+
+
+def write_parquet(table: pa.Table, path: Path) -> None:
+    """Types that Parquet lacks, intervals of months and columns without a type, as text."""
+    from pyarrow import parquet  # noqa: PLC0415  few ask for it
+
+    columns = [
+        cells(sql_type_of(column.type), settled(column)) if _not_in_parquet(column.type) else column
+        for column in table.columns
+    ]
+    parquet.write_table(pa.table(columns, names=table.column_names), path)
+
+
+def _plain(kind: pa.DataType) -> bool:
+    simple = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, pa.types.is_string)
+    return any(fits(kind) for fits in simple)
+
+
+def _not_in_parquet(kind: pa.DataType) -> bool:
+    inner = [kind.field(number).type for number in range(kind.num_fields)]
+    odd = pa.types.is_interval(kind) or pa.types.is_duration(kind) or pa.types.is_null(kind)
+    return bool(odd) or any(_not_in_parquet(part) for part in inner)

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from headwater.views.page_key import KeyLines
 from headwater.views.page_points import Kind, Point
+from headwater.views.page_state import KeyLines
 from headwater.views.words import moment
 
 BLUE, GREEN, AMBER, RED, VIOLET, GREY, TEAL = (

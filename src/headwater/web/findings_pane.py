@@ -9,7 +9,7 @@ from nicegui import ui
 
 from headwater.checkpoint.checks import run_checks
 from headwater.checkpoint.checks.scene import Scene
-from headwater.checkpoint.files import Files
+from headwater.checkpoint.filetree import FileTree
 from headwater.core.errors import HeadwaterError, Surprise
 from headwater.core.finding import Finding
 from headwater.timemachine.journal import Entry
@@ -25,7 +25,7 @@ class FindingsPane:
     """Checks when somebody looks, not before: on a large checkpoint it takes a while."""
 
     def __init__(self) -> None:
-        self._files: Files | None = None
+        self._files: FileTree | None = None
         self._looked = False
 
     def build(self) -> None:
@@ -34,7 +34,7 @@ class FindingsPane:
             self._when = ui.label().classes("hw-about")
         self._found = ui.element("div").classes("hw-findings")
 
-    def update(self, files: Files | None) -> None:
+    def update(self, files: FileTree | None) -> None:
         self._files = files
 
     async def look(self) -> None:
@@ -72,7 +72,7 @@ class FindingsPane:
                     ui.label(finding.path or "").classes("hw-about")
 
 
-def _findings(files: Files) -> list[Finding]:
+def _findings(files: FileTree) -> list[Finding]:
     order = {"error": 0, "warning": 1, "info": 2}
     return sorted(run_checks(Scene(files, int(time.time() * 1000))), key=lambda finding: order[finding.severity])
 

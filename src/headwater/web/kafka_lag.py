@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from headwater.checkpoint.history import Batch
-from headwater.checkpoint.job_record import JobRecord
+from headwater.checkpoint.record import JobRecord
 
 PATIENCE_SECONDS = 3.0
 EVERY_SECONDS = 2.0

@@ -9,8 +9,7 @@ from typing import Any
 from nicegui import events, ui
 
 from headwater.views.page_points import Point, bucketed, points, rewound
-from headwater.views.page_summary import figures
-from headwater.views.page_watermark import watermark_story
+from headwater.views.page_summary import figures, watermark_story
 from headwater.web import charts
 from headwater.web.kafka_lag import KafkaLag
 from headwater.web.pieces import panel

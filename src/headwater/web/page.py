@@ -8,7 +8,7 @@ from typing import Any
 
 from nicegui import events, ui
 
-from headwater.checkpoint.files import Files
+from headwater.checkpoint.filetree import FileTree
 from headwater.web.findings_pane import FindingsPane, JournalPane
 from headwater.web.kafka_lag import KafkaLag
 from headwater.web.overview import Overview
@@ -21,7 +21,7 @@ from headwater.web.watch import Snapshot, Watched
 STYLE = Path(__file__).with_name("page.css")
 LOGO = Path(__file__).with_name("logo.svg")
 TICK_SECONDS = 0.3
-Actions = Callable[[Callable[[], Files | None], Callable[[], int | None]], None]
+Actions = Callable[[Callable[[], FileTree | None], Callable[[], int | None]], None]
 """Builds the buttons that change a checkpoint."""
 
 

@@ -14,7 +14,7 @@ import uvicorn
 from fastapi import FastAPI
 from nicegui import ui
 
-from headwater.checkpoint.files import Files
+from headwater.checkpoint.filetree import FileTree
 from headwater.core.errors import SetupProblem
 from headwater.web.gate import WILDCARDS, Admission, Gate
 from headwater.web.page import Actions, Page, Shown
@@ -31,7 +31,7 @@ class Place:
     """A checkpoint to show: its name on the page, and how it is opened (again and again until it is there)."""
 
     name: str
-    opened: Callable[[], Files]
+    opened: Callable[[], FileTree]
 
 
 class PageServer:

@@ -6,12 +6,11 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable
 
-from headwater.checkpoint.files import Files
+from headwater.checkpoint.filetree import FileTree
 from headwater.core.errors import CheckpointUnreadable
 from headwater.statefiles.reader import StateReader
 from headwater.statefiles.stores import StateTarget
-from headwater.views.page_key import KeyLines, key_lines
-from headwater.views.page_state import StateView
+from headwater.views.page_state import KeyLines, StateView, key_lines
 from headwater.web.watch import Watched
 
 MOST_ROWS = 1_500_000
@@ -68,7 +67,7 @@ class StateCache:
             self._views.popitem(last=False)
 
 
-def _files(watched: Watched) -> Files:
+def _files(watched: Watched) -> FileTree:
     if watched.files is None:
         raise CheckpointUnreadable("no-checkpoint", f"{watched.name} is not there yet")
     return watched.files

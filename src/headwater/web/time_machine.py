@@ -7,7 +7,7 @@ from typing import Any
 
 from nicegui import events, ui
 
-from headwater.views.batch_table import reading
+from headwater.views.batches import reading
 from headwater.views.words import moment, span
 from headwater.web.pieces import chip, nothing, panel
 from headwater.web.state_cache import StateCache

@@ -10,13 +10,12 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from headwater.checkpoint.files import Files
+from headwater.checkpoint.filetree import FileTree
 from headwater.checkpoint.history import Batch, History
-from headwater.checkpoint.job_record import JobRecord, read_job_record
 from headwater.checkpoint.layout import COMMITS, OFFSETS, OURS
 from headwater.checkpoint.lease import Lease, live_lease
-from headwater.checkpoint.local_files import LocalFiles
-from headwater.checkpoint.progress_log import PROGRESS_FILE, ProgressRecord, ProgressTail
+from headwater.checkpoint.local_tree import LocalTree
+from headwater.checkpoint.record import PROGRESS_FILE, JobRecord, ProgressRecord, ProgressTail, read_job_record
 from headwater.core.errors import HeadwaterError, Surprise
 from headwater.timemachine.fork import ORIGIN_FILE
 from headwater.timemachine.journal import FOLDER as JOURNAL
@@ -49,10 +48,10 @@ class Snapshot:
 class Watched:
     """One checkpoint. ``snapshot`` is always whole and can be read from any thread."""
 
-    def __init__(self, name: str, opened: Callable[[], Files]) -> None:
+    def __init__(self, name: str, opened: Callable[[], FileTree]) -> None:
         self.name = name
         self.snapshot = Snapshot()
-        self.files: Files | None = None
+        self.files: FileTree | None = None
         self._open = opened
         self._known: dict[int, Batch] = {}
         self._tail: ProgressTail | None = None
@@ -101,7 +100,7 @@ class Watched:
         if held is None or str(held) != str(error):
             self._publish(replace(self.snapshot, problem=error, loading=False))
 
-    def _refresh(self, files: Files) -> None:
+    def _refresh(self, files: FileTree) -> None:
         history = History(files)
         ids = history.batch_ids
         journal = tuple(read_entries(files))
@@ -136,7 +135,9 @@ class Watched:
             if now.can_rewind_to:
                 return
 
-    def _read(self, files: Files, batches: tuple[Batch, ...], journal: tuple[Entry, ...], *, loading: bool) -> Snapshot:
+    def _read(
+        self, files: FileTree, batches: tuple[Batch, ...], journal: tuple[Entry, ...], *, loading: bool
+    ) -> Snapshot:
         self._lease_at = time.monotonic()
         present = {batch.batch_id for batch in batches}
         self._tail = self._tail or ProgressTail(files)
@@ -153,7 +154,7 @@ class Watched:
             loading=loading,
         )
 
-    def _look_at_lease(self, files: Files) -> None:
+    def _look_at_lease(self, files: FileTree) -> None:
         self._lease_at = time.monotonic()
         lease = live_lease(files)
         if (lease is None) != (self.snapshot.lease is None) or (
@@ -165,9 +166,9 @@ class Watched:
         self.snapshot = replace(snapshot, version=self.snapshot.version + 1)
 
 
-def _marks(files: Files) -> object:
+def _marks(files: FileTree) -> object:
     """Something that differs whenever anything worth a new look has happened; cheap on a disk."""
-    if isinstance(files, LocalFiles):
+    if isinstance(files, LocalTree):
         found = []
         for path in (OFFSETS, COMMITS, OURS, JOURNAL, PROGRESS_FILE):
             with suppress(OSError):
@@ -179,7 +180,7 @@ def _marks(files: Files) -> object:
     ]
 
 
-def _origin(files: Files) -> dict[str, Any] | None:
+def _origin(files: FileTree) -> dict[str, Any] | None:
     try:
         held = json.loads(files.read(ORIGIN_FILE))
     except (OSError, ValueError):

@@ -12,9 +12,9 @@ import pytest
 from corpus_support import CorpusCheckpoint, as_memory_files, corpus_names
 from headwater.checkpoint.checks import run_checks
 from headwater.checkpoint.checks.scene import Scene
-from headwater.checkpoint.local_files import LocalFiles
-from headwater.checkpoint.memory_files import MemoryFiles
-from headwater.checkpoint.places import open_files
+from headwater.checkpoint.local_tree import LocalTree
+from headwater.checkpoint.locate import open_files
+from headwater.checkpoint.memory_tree import MemoryTree
 from headwater.core.finding import Finding
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "reference" / "fsck.md"
@@ -25,11 +25,11 @@ HARMLESS = {"format-1", "sst-orphan", "uncommitted", "temporary-file", "source-l
 YEAR_2100_MS = 4_102_444_800_000
 
 
-def findings(files: MemoryFiles, sink: LocalFiles | None = None) -> list[Finding]:
+def findings(files: MemoryTree, sink: LocalTree | None = None) -> list[Finding]:
     return list(run_checks(Scene(files, now_ms=YEAR_2100_MS, sink=sink)))
 
 
-def serious(files: MemoryFiles) -> set[tuple[str, str, str]]:
+def serious(files: MemoryTree) -> set[tuple[str, str, str]]:
     return {(found.severity, found.code, found.path) for found in findings(files) if found.severity != "info"}
 
 
@@ -42,7 +42,7 @@ def test_what_spark_wrote_is_sound(name: str, corpus) -> None:
     assert {one.code for one in found} <= HARMLESS
 
 
-def edited(name: str, path: str, change: Callable[[bytes], bytes]) -> MemoryFiles:
+def edited(name: str, path: str, change: Callable[[bytes], bytes]) -> MemoryTree:
     """A corpus checkpoint with one file changed, and that file's crc gone, so that only the change is to be found."""
     files = as_memory_files(name)
     files.write(path, change(files.read(path)))
@@ -51,7 +51,7 @@ def edited(name: str, path: str, change: Callable[[bytes], bytes]) -> MemoryFile
     return files
 
 
-def removed(name: str, *paths: str) -> MemoryFiles:
+def removed(name: str, *paths: str) -> MemoryTree:
     """A corpus checkpoint without some files and their crc files."""
     files = as_memory_files(name)
     for path in paths:
@@ -69,7 +69,7 @@ def with_watermark(data: bytes, watermark_ms: int) -> bytes:
 
 LAST = 9  # the last batch of the corpus checkpoints used below
 
-DAMAGE: dict[str, tuple[Callable[[], MemoryFiles], str, str, str]] = {
+DAMAGE: dict[str, tuple[Callable[[], MemoryTree], str, str, str]] = {
     "gap at the end of offsets": (
         lambda: removed("aggregation-hdfs", f"offsets/{LAST - 1}"),
         "error",
@@ -79,7 +79,7 @@ DAMAGE: dict[str, tuple[Callable[[], MemoryFiles], str, str, str]] = {
     "gap in offsets": (lambda: removed("aggregation-hdfs", "offsets/3"), "warning", "offsets-gap", "offsets/3"),
     "gap in commits": (lambda: removed("aggregation-hdfs", "commits/3"), "warning", "commits-gap", "commits/3"),
     "two files for a batch": (
-        lambda: MemoryFiles(as_memory_files("aggregation-hdfs").contents | {"offsets/05": b"v1\n{}\n-"}),
+        lambda: MemoryTree(as_memory_files("aggregation-hdfs").contents | {"offsets/05": b"v1\n{}\n-"}),
         "error",
         "offsets-duplicate",
         "offsets/05",
@@ -228,19 +228,19 @@ DAMAGE: dict[str, tuple[Callable[[], MemoryFiles], str, str, str]] = {
         "state/0",
     ),
     "partition too many": (
-        lambda: MemoryFiles(as_memory_files("aggregation-hdfs").contents | {"state/0/2/1.delta": b"x"}),
+        lambda: MemoryTree(as_memory_files("aggregation-hdfs").contents | {"state/0/2/1.delta": b"x"}),
         "warning",
         "partition-count",
         "state/0",
     ),
     "stale snapshot": (
-        lambda: MemoryFiles(as_memory_files("aggregation-hdfs").contents | {"state/0/0/20.snapshot": b"x"}),
+        lambda: MemoryTree(as_memory_files("aggregation-hdfs").contents | {"state/0/0/20.snapshot": b"x"}),
         "error",
         "state-ahead",
         "state/0/0",
     ),
     "stale change": (
-        lambda: MemoryFiles(as_memory_files("aggregation-hdfs").contents | {"state/0/0/20.delta": b"x"}),
+        lambda: MemoryTree(as_memory_files("aggregation-hdfs").contents | {"state/0/0/20.delta": b"x"}),
         "warning",
         "state-ahead",
         "state/0/0",
@@ -252,19 +252,19 @@ DAMAGE: dict[str, tuple[Callable[[], MemoryFiles], str, str, str]] = {
         "state/0/0/5.zip",
     ),
     "half a file": (
-        lambda: MemoryFiles(as_memory_files("aggregation-hdfs").contents | {"offsets/.9.0a1b.tmp": b"v1"}),
+        lambda: MemoryTree(as_memory_files("aggregation-hdfs").contents | {"offsets/.9.0a1b.tmp": b"v1"}),
         "warning",
         "temporary-file",
         "offsets/.9.0a1b.tmp",
     ),
     "interrupted change of ours": (
-        lambda: MemoryFiles(as_memory_files("aggregation-hdfs").contents | {"_headwater/pending.json": b"{}"}),
+        lambda: MemoryTree(as_memory_files("aggregation-hdfs").contents | {"_headwater/pending.json": b"{}"}),
         "error",
         "interrupted-operation",
         "_headwater/pending.json",
     ),
     "broken job record": (
-        lambda: MemoryFiles(as_memory_files("aggregation-hdfs").contents | {"_headwater/job.json": b"{"}),
+        lambda: MemoryTree(as_memory_files("aggregation-hdfs").contents | {"_headwater/job.json": b"{"}),
         "warning",
         "torn-file",
         "_headwater/job.json",
@@ -272,7 +272,7 @@ DAMAGE: dict[str, tuple[Callable[[], MemoryFiles], str, str, str]] = {
 }
 
 
-def _without_folder(name: str, folder: str) -> MemoryFiles:
+def _without_folder(name: str, folder: str) -> MemoryTree:
     files = as_memory_files(name)
     files.remove_folder(folder)
     return files
@@ -373,15 +373,15 @@ def test_lost_schema_of_custom_state() -> None:
 
 def test_fresh_temporary_file_is_left_alone() -> None:
     """A file that was being written minutes ago may belong to a running query, and is no candidate for repair."""
-    files = MemoryFiles(as_memory_files("aggregation-hdfs").contents | {"offsets/.9.0a1b.tmp": b"v1"})
+    files = MemoryTree(as_memory_files("aggregation-hdfs").contents | {"offsets/.9.0a1b.tmp": b"v1"})
     found = [one for one in run_checks(Scene(files, now_ms=1000)) if one.code == "temporary-file"]
     assert [(one.severity, one.repairable) for one in found] == [("info", False)]
 
 
 @pytest.fixture
-def sink(tmp_path: Path) -> LocalFiles:
+def sink(tmp_path: Path) -> LocalTree:
     """A file sink's folder in step with a checkpoint of ten batches, each of which added a file."""
-    files = LocalFiles(tmp_path / "out dir")
+    files = LocalTree(tmp_path / "out dir")
     for batch in range(10):
         files.write(f"part-{batch}", b"abc")
     for name in ("2.compact", "3", "4", "5.compact", "6", "7", "8.compact", "9"):
@@ -396,11 +396,11 @@ def _added(uri: str) -> str:
     return json.dumps({"path": uri, "size": 3, "action": "add"})
 
 
-def sink_codes(sink: LocalFiles) -> set[str]:
+def sink_codes(sink: LocalTree) -> set[str]:
     return {one.code for one in findings(as_memory_files("aggregation-hdfs"), sink) if one.severity != "info"}
 
 
-def test_sink_in_step(sink: LocalFiles) -> None:
+def test_sink_in_step(sink: LocalTree) -> None:
     """A sink whose log ends with the last commit, without gaps, with all its files, gives no finding."""
     assert sink_codes(sink) == set()
 
@@ -419,7 +419,7 @@ def test_sink_in_step(sink: LocalFiles) -> None:
         ("_spark_metadata", None, "sink-log-missing"),
     ],
 )
-def test_sink_out_of_step(sink: LocalFiles, path: str, data: bytes | None, code: str) -> None:
+def test_sink_out_of_step(sink: LocalTree, path: str, data: bytes | None, code: str) -> None:
     """A sink's log that is ahead, behind, full of holes or torn, or whose files are gone, is told."""
     if data is not None:
         sink.write(path, data)
@@ -451,7 +451,7 @@ def test_limit_and_total_need_one_partition_only() -> None:
 
 def test_local_folder_with_an_unreadable_file(tmp_path: Path) -> None:
     """A folder where a file belongs is a finding, not an exception."""
-    files = LocalFiles(tmp_path)
+    files = LocalTree(tmp_path)
     (tmp_path / "offsets").mkdir()
     (tmp_path / "metadata").mkdir()
     (tmp_path / "offsets" / "0").mkdir()

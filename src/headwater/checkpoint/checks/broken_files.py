@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from headwater.checkpoint.checks.scene import Scene
-from headwater.checkpoint.file_source_log import parse_file_source_log
-from headwater.checkpoint.job_record import parse_job_record
+from headwater.checkpoint.file_logs import parse_file_source_log
 from headwater.checkpoint.layout import (
     JOB_FILE,
     METADATA,
@@ -17,9 +16,10 @@ from headwater.checkpoint.layout import (
     parent_and_name,
     state_file,
 )
+from headwater.checkpoint.log_entries import parse_query_metadata
 from headwater.checkpoint.logtext import LogText, broken, json_value, read_bytes
 from headwater.checkpoint.operator_metadata import parse_operator_metadata
-from headwater.checkpoint.query_metadata import parse_query_metadata
+from headwater.checkpoint.record import parse_job_record
 from headwater.checkpoint.source_offsets import kind_of, offset_value
 from headwater.core.errors import CheckpointUnreadable
 from headwater.core.finding import Finding

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from headwater.checkpoint.checks.scene import Scene
-from headwater.checkpoint.offset_log import OffsetEntry
+from headwater.checkpoint.log_entries import OffsetEntry
 from headwater.checkpoint.source_offsets import kind_of, offset_value, step_between
 from headwater.core.finding import Finding
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from headwater.checkpoint.checks.scene import Scene
 from headwater.checkpoint.layout import STATE
 from headwater.checkpoint.logtext import read_bytes
-from headwater.checkpoint.state_tree import MOST_PARTITIONS
+from headwater.checkpoint.state_folder import MOST_PARTITIONS
 from headwater.core.errors import CheckpointUnreadable
 from headwater.core.finding import Finding
 

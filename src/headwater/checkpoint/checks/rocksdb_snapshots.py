@@ -12,7 +12,7 @@ from typing import Any
 from headwater.checkpoint.checks.scene import Scene
 from headwater.checkpoint.layout import LOG_FOLDER, SST_FOLDER
 from headwater.checkpoint.logtext import LogText, broken, json_object, read_bytes, string, whole_number
-from headwater.checkpoint.state_versions import StoreFiles
+from headwater.checkpoint.state_folder import StoreFiles
 from headwater.core.errors import CheckpointUnreadable
 from headwater.core.finding import Finding
 from headwater.core.ids import StoreKey

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from headwater.checkpoint.files import Entry, Files
+from headwater.checkpoint.filetree import Entry, FileTree
 from headwater.checkpoint.history import History
 from headwater.checkpoint.layout import OURS, is_temporary, join
 from headwater.checkpoint.logs import CheckpointLogs
@@ -18,9 +18,9 @@ from headwater.core.ids import StoreKey
 class Scene:
     """``sink`` is the folder of a file sink, where it is known."""
 
-    files: Files
+    files: FileTree
     now_ms: int
-    sink: Files | None = None
+    sink: FileTree | None = None
     _entries: dict[str, dict[str, Entry]] = field(default_factory=dict)
 
     @cached_property

@@ -7,10 +7,10 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from headwater.checkpoint.checks.scene import Scene
-from headwater.checkpoint.file_sink_log import FileSinkLog, SinkFile
-from headwater.checkpoint.files import Files
+from headwater.checkpoint.file_logs import FileSinkLog, SinkFile
+from headwater.checkpoint.filetree import FileTree
+from headwater.checkpoint.history import stuck_batch
 from headwater.checkpoint.layout import SINK_LOG
-from headwater.checkpoint.stuck_batch import stuck_batch
 from headwater.core.errors import CheckpointUnreadable
 from headwater.core.finding import Finding
 
@@ -57,7 +57,7 @@ def _step(scene: Scene, log: FileSinkLog, place: str) -> Iterator[Finding]:
         yield Finding("error", "sink-gap", f"{place}/{missing[0]}", message)
 
 
-def _contents(sink: Files, log: FileSinkLog, place: str) -> Iterator[Finding]:
+def _contents(sink: FileTree, log: FileSinkLog, place: str) -> Iterator[Finding]:
     sizes = _sizes(sink)
     root = _root(sink)
     elsewhere = False
@@ -90,7 +90,7 @@ def _data_file(entry: SinkFile, relative: str, sizes: dict[str, int], path: str)
         yield Finding("error", "sink-file-size", path, f"says that {relative} has {entry.size} bytes, it has {found}")
 
 
-def _sizes(sink: Files) -> dict[str, int]:
+def _sizes(sink: FileTree) -> dict[str, int]:
     found = {}
     for folder in sink.tree(""):
         if folder.split("/")[0] != SINK_LOG:
@@ -99,7 +99,7 @@ def _sizes(sink: Files) -> dict[str, int]:
     return found
 
 
-def _root(sink: Files) -> str:
+def _root(sink: FileTree) -> str:
     """The sink's folder in the form that ``_place`` gives its files."""
     if sink.is_local:
         return str(Path(sink.location).absolute())

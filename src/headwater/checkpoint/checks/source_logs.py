@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from headwater.checkpoint.checks.scene import Scene
-from headwater.checkpoint.compactible_log import LogNames
+from headwater.checkpoint.file_logs import LogNames
 from headwater.checkpoint.layout import SOURCES
 from headwater.checkpoint.source_offsets import kind_of, log_offset, offset_value
 from headwater.core.finding import Finding

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from headwater.checkpoint.checks.scene import Scene
-from headwater.checkpoint.rewindable import described
+from headwater.checkpoint.state_folder import described
 from headwater.core.finding import Finding
 from headwater.core.ids import BatchId, StoreKey, version_written_by
 

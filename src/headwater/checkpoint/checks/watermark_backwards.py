@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from headwater.checkpoint.checks.scene import Scene
-from headwater.checkpoint.offset_log import OffsetEntry
+from headwater.checkpoint.log_entries import OffsetEntry
 from headwater.core.finding import Finding
 from headwater.core.times import iso_from_ms
 

@@ -13,8 +13,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from headwater import Files, Job
-from headwater.jobs.gallery._sessions_in_pandas import STATE, sessions_per_user
-from headwater.jobs.gallery._sessions_with_timers import OpenSessions
+from headwater.jobs.gallery._sessions import STATE, OpenSessions, sessions_per_user
 
 MICROS = "user STRING, start BIGINT, end BIGINT, events BIGINT"
 TIMEOUTS = {"event": "EventTimeTimeout", "processing": "ProcessingTimeTimeout"}

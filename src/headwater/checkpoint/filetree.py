@@ -1,7 +1,8 @@
-"""What a tree of files is to us; ``local_files``, ``object_store`` and ``memory_files`` (the twin for tests) are such trees.
+"""The storage protocol: a tree of files that holds a checkpoint, a sink's output or a source's input.
 
-Paths are relative to the checkpoint and use ``/``. A path that is not there reads as ``FileNotFoundError``; a folder
-that is not there lists as empty, because object stores have no folders.
+``local_tree``, ``object_tree`` and ``memory_tree`` (for tests) implement it. Paths are relative to the root of the
+tree and use ``/``. A missing path raises ``FileNotFoundError``; a missing folder lists as empty, because object stores
+have no folders.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ class Entry:
     modified_ms: int | None
 
 
-class Files(Protocol):
+class FileTree(Protocol):
     """A tree of files. The reading half is all that most of Headwater ever needs."""
 
     @property
@@ -63,11 +64,11 @@ class Files(Protocol):
         """
 
 
-def names(files: Files, folder: str) -> list[str]:
+def names(files: FileTree, folder: str) -> list[str]:
     return [entry.name for entry in files.entries(folder)]
 
 
-def walk(files: Files, folder: str = "") -> Iterator[tuple[str, Entry]]:
+def walk(files: FileTree, folder: str = "") -> Iterator[tuple[str, Entry]]:
     """Every file below a folder with its path, in sorted order."""
     for entry in files.entries(folder):
         path = f"{folder}/{entry.name}" if folder else entry.name
@@ -78,7 +79,7 @@ def walk(files: Files, folder: str = "") -> Iterator[tuple[str, Entry]]:
 
 
 def tree_of(paths: Iterable[str]) -> dict[str, list[str]]:
-    """What ``Files.tree`` gives, from the paths of all files."""
+    """What ``FileTree.tree`` gives, from the paths of all files."""
     found: dict[str, list[str]] = {}
     for path in paths:
         place, _, name = path.rpartition("/")

@@ -1,4 +1,4 @@
-"""A checkpoint in a folder of this machine."""
+"""A tree of files in a local folder."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
-from headwater.checkpoint.files import Entry
+from headwater.checkpoint.filetree import Entry
 from headwater.core.errors import CheckpointUnreadable
 
 
-class LocalFiles:
+class LocalTree:
     """A folder on this machine. Plain ``os`` calls: a folder of 100,000 files has to list in a blink."""
 
     is_local = True

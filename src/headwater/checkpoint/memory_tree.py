@@ -1,13 +1,13 @@
-"""A checkpoint in memory."""
+"""A tree of files in memory, for tests and previews."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from headwater.checkpoint.files import Entry, tree_of
+from headwater.checkpoint.filetree import Entry, tree_of
 
 
-class MemoryFiles:
+class MemoryTree:
     """A tree held in a dictionary: what tests hand to code that wants ``Files``."""
 
     is_local = False

@@ -1,4 +1,4 @@
-"""A checkpoint in an object store."""
+"""A tree of files in an object store."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime
 from typing import Any
 
-from headwater.checkpoint.files import Entry, tree_of
+from headwater.checkpoint.filetree import Entry, tree_of
 
 
-class ObjectStoreFiles:
+class ObjectTree:
     """Any store that fsspec reaches. Writing an object is atomic there; moving one is a copy and a removal."""
 
     is_local = False

@@ -1,7 +1,8 @@
-"""``_headwater/progress.jsonl``: what Spark alone knows of each batch, written down as ``headwater run`` hears of it.
+"""What a run records under ``_headwater/``: the job (``job.json``) and the progress of each batch (``progress.jsonl``).
 
-Nothing depends on it. A batch that ran again has a later line, which counts; lines of batches that were rewound stay
-until the file is replaced, and readers leave out what the logs do not have.
+Nothing in Spark depends on these files. A batch that ran again has a later line in ``progress.jsonl``, and that line
+counts; lines of batches that were rewound remain until the file is replaced, and readers ignore batches that the logs
+do not have.
 """
 
 from __future__ import annotations
@@ -9,12 +10,97 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl, unquote
 
-from headwater.checkpoint.files import Files
-from headwater.checkpoint.layout import OURS
-from headwater.checkpoint.local_files import LocalFiles
+from headwater.checkpoint.filetree import FileTree
+from headwater.checkpoint.layout import JOB_FILE, OURS
+from headwater.checkpoint.local_tree import LocalTree
+from headwater.checkpoint.locate import open_files
+from headwater.checkpoint.logtext import json_object
+from headwater.core.errors import CheckpointUnreadable
+
+FILES = "files:"
+
+
+@dataclass(frozen=True)
+class JobRecord:
+    """All of it may be missing: most checkpoints are Spark's alone."""
+
+    job: str | None = None
+    source: str | None = None
+    sink: str | None = None
+    mode: str | None = None
+    reference: str | None = None
+    """How the job was named on the command line: a gallery name, ``module:NAME`` or ``file.py:NAME``."""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    table_folder: str | None = None
+    """Where the files of a table sink are: its name does not say."""
+
+    def to_bytes(self) -> bytes:
+        return json.dumps(asdict(self), indent=1, default=str).encode()
+
+    @property
+    def source_kind(self) -> str | None:
+        kind = (self.source or "").partition(":")[0]
+        return kind or None
+
+    @property
+    def rows_per_second(self) -> int | None:
+        """A rate source's speed, where it is steady."""
+        if self.source_kind != "rate":
+            return None
+        options = {name.lower(): value for name, value in parse_qsl((self.source or "").partition("?")[2])}
+        speed = options.get("rowspersecond", "1")
+        return int(speed) if speed.isascii() and speed.isdigit() and "rampuptime" not in options else None
+
+    @property
+    def sink_folder(self) -> str | None:
+        """Where a file sink, or a table's, writes."""
+        return folder_of(self.sink) if self.sink and self.sink.startswith(FILES) else self.table_folder
+
+
+def sink_of(files: FileTree, given: str | None = None) -> FileTree | None:
+    """The folder of the checkpoint's file sink: as given, or as ``headwater run`` wrote it down."""
+    if given is None:
+        folder = read_job_record(files).sink_folder
+    else:
+        folder = folder_of(given) if given.startswith(FILES) or ":" not in given else None
+    if folder is None:
+        return None
+    return open_files(folder if "://" in folder else str(Path(folder.removeprefix("file:")).absolute()))
+
+
+def folder_of(uri: str) -> str:
+    """The place in ``files:PATH?options``; a bare path or URL is itself."""
+    path = uri.removeprefix(FILES).partition("?")[0]
+    return unquote(path) if uri.startswith(FILES) else path
+
+
+def read_job_record(files: FileTree) -> JobRecord:
+    """Never fails: a record that cannot be read counts as none, and fsck says so."""
+    try:
+        return parse_job_record(files.read(JOB_FILE))
+    except (OSError, CheckpointUnreadable):
+        return JobRecord()
+
+
+def parse_job_record(data: bytes) -> JobRecord:
+    value = json_object(data.decode("utf-8", "replace"), JOB_FILE)
+    job, source, sink, mode, reference, folder = (
+        _text(value.get(name)) for name in ("job", "source", "sink", "mode", "reference", "table_folder")
+    )
+    settings = value.get("settings")
+    return JobRecord(job, source, sink, mode, reference, settings if isinstance(settings, dict) else {}, folder)
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) else None
+
 
 PROGRESS_FILE = f"{OURS}/progress.jsonl"
 OLDER_FILE = f"{OURS}/progress.older.jsonl"
@@ -62,7 +148,7 @@ def parse_line(line: str) -> ProgressRecord | None:
         return None
 
 
-def read_progress(files: Files) -> dict[int, ProgressRecord]:
+def read_progress(files: FileTree) -> dict[int, ProgressRecord]:
     """The newest record of each batch; empty where the query never ran under ``headwater run``."""
     found: dict[int, ProgressRecord] = {}
     for path in (OLDER_FILE, PROGRESS_FILE):
@@ -75,7 +161,7 @@ def read_progress(files: Files) -> dict[int, ProgressRecord]:
 class ProgressTail:
     """Reads a growing file again and again, on a disk only what was added since."""
 
-    def __init__(self, files: Files) -> None:
+    def __init__(self, files: FileTree) -> None:
         self._files = files
         self._found: dict[int, ProgressRecord] = {}
         self._file: tuple[int, int] | None = None
@@ -83,7 +169,7 @@ class ProgressTail:
 
     def records(self) -> dict[int, ProgressRecord]:
         """The newest record of each batch."""
-        if not isinstance(self._files, LocalFiles):
+        if not isinstance(self._files, LocalTree):
             return read_progress(self._files)
         try:
             with self._files.path_of(PROGRESS_FILE).open("rb") as held:
@@ -105,7 +191,7 @@ class ProgressTail:
 class ProgressWriter:
     """Adds lines, and starts a new file when there are ``MOST_LINES``. A line that cannot be written is given up."""
 
-    def __init__(self, files: Files) -> None:
+    def __init__(self, files: FileTree) -> None:
         self._files = files
         self._lines = self._present()
         self._kept: list[str] = []
@@ -113,12 +199,12 @@ class ProgressWriter:
 
     def add(self, record: ProgressRecord) -> None:
         with suppress(Exception):  # a full disk or a lost bucket must not stop the stream
-            if isinstance(self._files, LocalFiles):
+            if isinstance(self._files, LocalTree):
                 self._append(self._files, record.to_line())
             else:
                 self._replace(record.to_line())
 
-    def _append(self, files: LocalFiles, line: str) -> None:
+    def _append(self, files: LocalTree, line: str) -> None:
         path = files.path_of(PROGRESS_FILE)
         if self._lines >= MOST_LINES:
             path.replace(files.path_of(OLDER_FILE))
@@ -136,7 +222,7 @@ class ProgressWriter:
             self._written_at = time.monotonic()
 
     def _present(self) -> int:
-        if isinstance(self._files, LocalFiles):
+        if isinstance(self._files, LocalTree):
             with suppress(OSError):
                 return self._files.read(PROGRESS_FILE).count(b"\n")
         return 0

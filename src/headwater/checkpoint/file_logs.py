@@ -1,0 +1,258 @@
+"""The logs that a file source (``sources/N``) and a file sink (``_spark_metadata``) keep.
+
+There is one file for each id. From time to time a ``.compact`` file repeats everything up to its id, and Spark may then
+remove the older files. A source's log records which input files belong to which log offset; a sink's log records which
+data files each batch added.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+
+from headwater.checkpoint.filetree import FileTree
+from headwater.checkpoint.layout import COMPACT, SINK_LOG, log_id
+from headwater.checkpoint.logtext import LogText, entries_of, json_object, read_bytes, string, whole_number
+
+
+@dataclass(frozen=True)
+class LogNames:
+    """The names in such a log's folder, by id. Pure: made from a listing."""
+
+    by_id: dict[int, str]
+    duplicates: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, names: Iterable[str]) -> LogNames:
+        by_id: dict[int, str] = {}
+        duplicates = []
+        for name in sorted(names):
+            number = log_id(name)
+            if number is None:
+                continue
+            if number in by_id:
+                duplicates.append(name)
+            if number not in by_id or name.endswith(COMPACT):
+                by_id[number] = name
+        return cls(by_id, tuple(duplicates))
+
+    @cached_property
+    def ids(self) -> tuple[int, ...]:
+        return tuple(sorted(self.by_id))
+
+    @cached_property
+    def compact_ids(self) -> tuple[int, ...]:
+        return tuple(number for number in self.ids if self.is_compact(number))
+
+    @property
+    def latest(self) -> int | None:
+        return self.ids[-1] if self.ids else None
+
+    def is_compact(self, number: int) -> bool:
+        return self.by_id[number].endswith(COMPACT)
+
+    def _start_for(self, number: int) -> int:
+        return max((compact for compact in self.compact_ids if compact <= number), default=0)
+
+    def needed_for(self, number: int) -> tuple[int, ...]:
+        """The ids on disk that together hold everything up to ``number``: the last compact one and all after it."""
+        start = self._start_for(number)
+        return tuple(held for held in self.ids if start <= held <= number)
+
+    def missing_for(self, number: int) -> tuple[int, ...]:
+        """The first few ids that belong among them and are not on disk."""
+        held = set(self.needed_for(number))
+        lacking: list[int] = []
+        for candidate in range(self._start_for(number), number + 1):
+            if len(held) + len(lacking) > number - self._start_for(number) or len(lacking) == MOST_REPORTED:
+                break
+            if candidate not in held:
+                lacking.append(candidate)
+        return tuple(lacking)
+
+    def holder_of(self, number: int) -> str | None:
+        """The name of a file with the entries of one id: its own, or the next compact one after it."""
+        if number in self.by_id:
+            return self.by_id[number]
+        later = next((compact for compact in self.compact_ids if compact > number), None)
+        return None if later is None else self.by_id[later]
+
+
+MOST_REPORTED = 20
+
+
+NEWEST_SOURCE_VERSION = 1
+SOURCE_VERSION_LINE = "v1"
+
+
+@dataclass(frozen=True)
+class FileEntry:
+    """One input file. ``batch_id`` is the log offset at which it was first seen, not a batch of the query."""
+
+    path: str
+    timestamp_ms: int
+    batch_id: int
+    line: str
+
+
+@dataclass(frozen=True)
+class FileSourceEntries:
+    """One file of the log. ``text`` is the file itself."""
+
+    text: LogText
+    entries: tuple[FileEntry, ...]
+
+    def to_bytes(self) -> bytes:
+        return self.text.to_bytes()
+
+
+def parse_file_source_log(data: bytes, path: str) -> FileSourceEntries:
+    text = LogText.from_bytes(data, path)
+    text.version(path, newest=NEWEST_SOURCE_VERSION)
+    return FileSourceEntries(text, tuple(_file_entry(line, path) for line in text.body))
+
+
+def source_log_with(entries: Iterable[FileEntry]) -> bytes:
+    """A log file that holds just these entries, each as Spark wrote it."""
+    return "\n".join([SOURCE_VERSION_LINE, *(entry.line for entry in entries)]).encode("utf-8")
+
+
+def _file_entry(line: str, path: str) -> FileEntry:
+    value = json_object(line, path)
+    return FileEntry(
+        string(value, "path", path),
+        whole_number(value, "timestamp", path, default=0),
+        whole_number(value, "batchId", path, default=-1),
+        line,
+    )
+
+
+class FileSourceLog:
+    """A file source's log, read as far as it is asked for."""
+
+    def __init__(self, files: FileTree, folder: str) -> None:
+        self.files = files
+        self.folder = folder
+        self.names = LogNames.of(entry.name for entry in entries_of(files, folder) if not entry.is_folder)
+        self._read = lru_cache(maxsize=64)(self._read_file)
+        self._bytes = lru_cache(maxsize=1)(self._read_bytes)
+
+    def _read_bytes(self, name: str) -> bytes:
+        return read_bytes(self.files, f"{self.folder}/{name}")
+
+    def _read_file(self, name: str) -> FileSourceEntries:
+        return parse_file_source_log(self._bytes(name), f"{self.folder}/{name}")
+
+    def entries_at(self, number: int) -> tuple[FileEntry, ...] | None:
+        """The input files of one log offset, None when no file of the log has them any more."""
+        name = self.names.holder_of(number)
+        if name is None:
+            return None
+        found = self._read(name).entries
+        if name == str(number):
+            return found
+        return tuple(entry for entry in found if entry.batch_id == number)
+
+    def entries_between(self, after: int, upto: int) -> tuple[FileEntry, ...] | None:
+        """The input files of all log offsets in (after, upto], None when those of any are lost."""
+        if upto - after > MOST_OFFSETS_IN_A_BATCH:
+            return None
+        found: list[FileEntry] = []
+        # A compacted file repeats everything before it: one is read instead of many.
+        compacted = max((number for number in self.names.compact_ids if after < number <= upto), default=None)
+        if compacted is not None:
+            held = self._read(self.names.by_id[compacted]).entries
+            found += [entry for entry in held if after < entry.batch_id <= compacted]
+        for number in range(after + 1 if compacted is None else compacted + 1, upto + 1):
+            entries = self.entries_at(number)
+            if entries is None:
+                return None
+            found += entries
+        return tuple(found)
+
+    def count_between(self, after: int, upto: int) -> int | None:
+        """How many input files the log offsets in (after, upto] have, without taking large compact files apart."""
+        if upto - after > MOST_OFFSETS_IN_A_BATCH:
+            return None
+        total = 0
+        for number in range(after + 1, upto + 1):
+            name = self.names.holder_of(number)
+            if name is None:
+                return None
+            own = name == str(number)
+            total += len(self._read(name).entries) if own else self._bytes(name).count(b'"batchId":%d}' % number)
+        return total
+
+    def everything_upto(self, number: int) -> tuple[FileEntry, ...] | None:
+        """All input files seen up to a log offset, oldest first, None when the log no longer tells."""
+        start = self.names.needed_for(number)
+        found: list[FileEntry] = []
+        if not self.names.missing_for(number):
+            for held in start:
+                found += self._read(self.names.by_id[held]).entries
+            return tuple(found)
+        later = next((compact for compact in self.names.compact_ids if compact > number), None)
+        if later is None:
+            return None
+        return tuple(entry for entry in self._read(self.names.by_id[later]).entries if entry.batch_id <= number)
+
+
+# A query takes one log offset a batch; a larger step means that the log is broken.
+MOST_OFFSETS_IN_A_BATCH = 10_000
+
+
+NEWEST_SINK_VERSION = 1
+SINK_VERSION_LINE = "v1"
+
+
+@dataclass(frozen=True)
+class SinkFile:
+    """One data file of a sink; ``path`` is an absolute, percent-encoded URI."""
+
+    path: str
+    size: int
+    action: str
+    line: str
+
+
+@dataclass(frozen=True)
+class FileSinkEntries:
+    text: LogText
+    entries: tuple[SinkFile, ...]
+
+    def to_bytes(self) -> bytes:
+        return self.text.to_bytes()
+
+
+def parse_file_sink_log(data: bytes, path: str) -> FileSinkEntries:
+    text = LogText.from_bytes(data, path)
+    text.version(path, newest=NEWEST_SINK_VERSION)
+    return FileSinkEntries(text, tuple(_sink_file(line, path) for line in text.body))
+
+
+def sink_log_with(entries: Iterable[SinkFile]) -> bytes:
+    """A log file that holds just these entries, each as Spark wrote it."""
+    return "\n".join([SINK_VERSION_LINE, *(entry.line for entry in entries)]).encode("utf-8")
+
+
+def _sink_file(line: str, path: str) -> SinkFile:
+    value = json_object(line, path)
+    return SinkFile(
+        string(value, "path", path), whole_number(value, "size", path, default=0), str(value.get("action", "add")), line
+    )
+
+
+class FileSinkLog:
+    """The log of the sink whose output folder is ``files``."""
+
+    def __init__(self, files: FileTree) -> None:
+        self.files = files
+        self.names = LogNames.of(entry.name for entry in entries_of(files, SINK_LOG) if not entry.is_folder)
+
+    def path_of(self, number: int) -> str:
+        return f"{SINK_LOG}/{self.names.by_id[number]}"
+
+    def read(self, number: int) -> FileSinkEntries:
+        path = self.path_of(number)
+        return parse_file_sink_log(read_bytes(self.files, path), path)
