@@ -1,4 +1,4 @@
-"""Compile our Java classes into ``src/headwater/spark/headwater-spark.jar``; needs a JDK, which users do not.
+"""Compile our Java classes into ``src/headwater/spark/internals/headwater-spark.jar``; needs a JDK, which users do not.
 
 The jar is kept in the repository with a digest of its source inside, and a test holds the two together.
 """
@@ -13,8 +13,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 SPARK = Path(__file__).parent.parent / "src" / "headwater" / "spark"
-SOURCES = SPARK / "java"
-JAR = SPARK / "headwater-spark.jar"
+SOURCES = SPARK / "internals" / "java"
+JAR = SPARK / "internals" / "headwater-spark.jar"
 DIGEST = "META-INF/source.sha256"
 WHEN = (1980, 1, 1, 0, 0, 0)  # the same bytes whenever it is built
 

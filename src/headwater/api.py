@@ -89,7 +89,7 @@ class Checkpoint:
 
         ``sink`` is the folder of the query's file sink, where ``headwater run`` did not write that down.
         """
-        from headwater.timemachine.kafka_offsets import earliest_offsets  # noqa: PLC0415
+        from headwater.kafka.offsets import earliest_offsets  # noqa: PLC0415
         from headwater.timemachine.rewind import plan_rewind  # noqa: PLC0415
 
         folder = str(sink) if sink is not None else read_job_record(self.files).sink_folder

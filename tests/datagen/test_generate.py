@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from broker_support import HEADWATER, Broker, free_port, headwater
-from headwater.broker.topics import find_topic
+from headwater.kafka.topics import find_topic
 
 FAULTS = ["--late", "5%", "--duplicates", "1%", "--malformed", "0.02"]
 

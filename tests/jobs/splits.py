@@ -16,9 +16,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from headwater import Files, Job
 from headwater.jobs.endpoints import decoded_like
-from headwater.spark.capture import Rows, capturing
 from headwater.spark.decoding import decode_lines
 from headwater.spark.prepared import prepare_job
+from headwater.spark.writing import Rows, capturing
 
 T = TypeVar("T")
 Split = list[list[list[T]]]

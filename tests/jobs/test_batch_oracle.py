@@ -22,7 +22,7 @@ from splits import Record, Split, last_by_key, modelled, static, streamed
 from golden import exact
 from headwater.core.times import iso_from_ms, ms_from_iso
 from headwater.jobs.loading import load_job
-from headwater.spark.capture import captured_rows
+from headwater.spark.writing import captured_rows
 
 SCALE = int(os.environ.get("ORACLE_SCALE", "1"))
 MINUTE_MS = 60_000

@@ -14,10 +14,10 @@ from headwater import Files, Memory
 from headwater.core.times import iso_from_ms, ms_from_iso
 from headwater.jobs.endpoints import decoded_like
 from headwater.jobs.loading import load_job
-from headwater.spark.capture import captured_rows
 from headwater.spark.ownership import Run
 from headwater.spark.progress import BatchProgress
 from headwater.spark.runner import run_job
+from headwater.spark.writing import captured_rows
 
 TRIGGERS = (None, "once", "available-now", "100 milliseconds")
 FILES, EVENTS = 4, 5

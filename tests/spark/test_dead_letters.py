@@ -16,9 +16,9 @@ from cli.commands import running
 from headwater import Console, Files, Job, Kafka, Rate
 from headwater.checkpoint.local_tree import LocalTree
 from headwater.core.errors import ChangeRefused, JobFailed, UsageProblem
-from headwater.spark import dead_letters
-from headwater.spark.dead_letters import MARK, DeadLetters
-from headwater.spark.letter_box import dead_letter_sink, query_id_of
+from headwater.spark.dropped import dead_letters
+from headwater.spark.dropped.dead_letters import MARK, DeadLetters
+from headwater.spark.dropped.store import dead_letter_sink, query_id_of
 from headwater.spark.preflight import check_services
 from headwater.spark.progress import BatchProgress
 from spark import topic_support as topics

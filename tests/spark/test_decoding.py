@@ -12,8 +12,8 @@ from pyspark.sql.types import IntegerType, StructType
 from headwater import Files, Job, Memory
 from headwater.core.errors import JobRefused
 from headwater.jobs.endpoints import Decoding
-from headwater.spark import json_records
 from headwater.spark.decoding import decode_lines
+from headwater.spark.internals import json_parser
 
 SCHEMA = "a INT, s STRING, t TIMESTAMP, b BYTE, d DECIMAL(5,2), n STRUCT<x INT>, l ARRAY<INT>"
 GOOD_JSON = [
@@ -90,9 +90,9 @@ def headwater_spark(
     request: pytest.FixtureRequest, headwater_spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> SparkSession:
     """Each test runs for a JVM that has our jar and for one that does not."""
-    assert json_records.own_reader(headwater_spark) is not None
+    assert json_parser.probe(headwater_spark)
     if request.param != "our reader":
-        monkeypatch.setattr(json_records, "own_reader", lambda spark: None)
+        monkeypatch.setattr(json_parser, "probe", lambda spark: False)
     return headwater_spark
 
 

@@ -17,7 +17,7 @@ from headwater.checkpoint.lease import HEARTBEAT_MS, LOCK, RECORD, STALE_AFTER_M
 from headwater.checkpoint.local_tree import LocalTree
 from headwater.checkpoint.memory_tree import MemoryTree
 from headwater.core.errors import CheckpointBusy
-from headwater.spark.lease import check_free, running_on
+from headwater.spark.ownership import check_free, running_on
 
 
 def record(

@@ -18,7 +18,7 @@ from headwater.checkpoint.local_tree import LocalTree
 from headwater.checkpoint.record import ProgressRecord, read_progress
 from headwater.core.errors import SetupProblem, UsageProblem
 from headwater.spark.metrics import JobMetrics, MetricsServer, parse_address
-from headwater.spark.recording import lag_rows, record_of_batch
+from headwater.spark.progress import lag_rows, record_of_batch
 
 
 def scrape(server: MetricsServer) -> dict[str, dict[tuple[str, ...], float]]:

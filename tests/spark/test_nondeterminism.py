@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming import StatefulProcessor
 
 from headwater import Console, Files, Job
-from headwater.spark.nondeterminism import in_code, unsteady_parts
+from headwater.spark.nondeterminism import in_code, unstable_expressions
 
 FAR = datetime(2030, 1, 1, tzinfo=UTC) + timedelta(days=1)
 
@@ -79,7 +79,7 @@ def test_expressions_of_the_plan(headwater_spark, tmp_path) -> None:
 
     def told(function: Callable[..., Any], **changes: Any) -> list[tuple[str, bool]]:
         job = on(function, **changes)
-        found = unsteady_parts(headwater_spark, replace(job, reads=replace(job.reads, path=str(tmp_path))))
+        found = unstable_expressions(headwater_spark, replace(job, reads=replace(job.reads, path=str(tmp_path))))
         return [(part.part.partition("(")[0], part.recorded) for part in found]
 
     stamped = lambda frame: frame.withColumn("seen", F.current_timestamp())  # noqa: E731
@@ -93,8 +93,8 @@ def test_expressions_of_the_plan(headwater_spark, tmp_path) -> None:
 def test_what_is_said(headwater_spark, tmp_path) -> None:
     """A warning for what changes, a plain word for what is recorded."""
     job = on(lambda frame: frame.select(F.rand(), F.current_date()))
-    found = unsteady_parts(headwater_spark, replace(job, reads=replace(job.reads, path=str(tmp_path))))
-    lines = sorted(part.told_of("j") for part in found)
+    found = unstable_expressions(headwater_spark, replace(job, reads=replace(job.reads, path=str(tmp_path))))
+    lines = sorted(part.warning_for("j") for part in found)
     assert lines[0].startswith("j uses current_date()")
     assert lines[0].endswith("the time that is recorded with the batch")
     assert lines[1].startswith("warning: j uses rand(")

@@ -17,8 +17,7 @@ from headwater import Console, Files, Job, Kafka, Memory, Postgres, Table
 from headwater.checkpoint.layout import JOB_FILE, PENDING_FILE
 from headwater.checkpoint.local_tree import LocalTree
 from headwater.core.errors import CheckpointBusy, CheckpointUnreadable, HeadwaterError, JobRefused
-from headwater.spark.lease import running_on
-from headwater.spark.ownership import Run, record_of
+from headwater.spark.ownership import Run, record_of, running_on
 from headwater.spark.prepared import check_only, prepare_job
 from headwater.spark.runner import check_checkpoint, run_job
 

@@ -11,7 +11,7 @@ import pytest
 
 from headwater.checkpoint.local_tree import LocalTree
 from headwater.jobs.loading import gallery_names, load_job
-from headwater.spark.nondeterminism import unsteady_parts
+from headwater.spark.nondeterminism import unstable_expressions
 from headwater.spark.prepared import prepare_job
 from headwater.spark.replay import replay
 from spark.replay_support import GOLDEN, in_folder, put
@@ -66,7 +66,7 @@ def test_replay(headwater_spark, tmp_path: Path, name: str) -> None:
         number: texts(rows) for number, rows in given.items() if number > 0
     }
     assert any(given.values())
-    assert unsteady_parts(headwater_spark, job) == []
+    assert unstable_expressions(headwater_spark, job) == []
 
 
 def record(spark: Any, job: Any, checkpoint: str, given: dict[int, list[Any]]) -> None:

@@ -14,8 +14,8 @@ from broker_support import Broker
 from headwater.core.errors import ChangeRefused
 from headwater.jobs.endpoints import Kafka
 from headwater.jobs.loading import load_job
+from headwater.spark.internals.state_stores import unload_state_stores
 from headwater.spark.replay import replay
-from headwater.spark.state_stores import unload_state_stores
 from headwater.views.comparison import compare_rows
 from spark import topic_support as topics
 from spark.draining import drained

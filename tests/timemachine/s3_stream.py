@@ -16,9 +16,9 @@ from typing import Any
 from headwater.checkpoint.history import History
 from headwater.checkpoint.layout import JOB_FILE
 from headwater.checkpoint.locate import open_files
+from headwater.spark.internals.state_stores import unload_state_stores
 from headwater.spark.repartition import repartition
 from headwater.spark.session import start_session
-from headwater.spark.state_stores import unload_state_stores
 from headwater.statefiles.reader import state_rows
 from headwater.timemachine.rewind import plan_rewind
 from headwater.timemachine.undo import plan_undo

@@ -13,8 +13,8 @@ from pyspark.sql import functions as F
 
 from headwater.checkpoint.history import History
 from headwater.checkpoint.local_tree import LocalTree
+from headwater.spark.internals.state_stores import unload_state_stores
 from headwater.spark.session import temporary_settings as settings
-from headwater.spark.state_stores import unload_state_stores
 from headwater.statefiles.reader import state_rows
 
 Rows = list[str]

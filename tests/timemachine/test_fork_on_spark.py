@@ -15,9 +15,9 @@ from headwater import Files, Job
 from headwater.checkpoint.checks import run_checks
 from headwater.checkpoint.checks.scene import Scene
 from headwater.checkpoint.local_tree import LocalTree
+from headwater.spark.internals.state_stores import unload_state_stores
 from headwater.spark.ownership import Run
 from headwater.spark.runner import run_job
-from headwater.spark.state_stores import unload_state_stores
 from headwater.timemachine.fork import carry_out_fork, plan_fork
 from timemachine.spark_runs import EAGER, NO_EMPTY_BATCHES, STORES, Inbox, Stream, settings
 from timemachine.test_rewind_and_undo import bytes_of

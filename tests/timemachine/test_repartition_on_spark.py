@@ -20,10 +20,10 @@ from headwater.checkpoint.history import History
 from headwater.checkpoint.local_tree import LocalTree
 from headwater.checkpoint.locate import open_files
 from headwater.core.errors import ChangeRefused
+from headwater.spark.internals.state_stores import unload_state_stores
 from headwater.spark.ownership import Run
 from headwater.spark.repartition import check_repartition, repartition
 from headwater.spark.runner import run_job
-from headwater.spark.state_stores import unload_state_stores
 from headwater.statefiles.reader import state_rows
 from headwater.timemachine.undo import plan_undo
 from timemachine.spark_runs import EAGER, NO_EMPTY_BATCHES, STORES, Inbox, Stream, settings

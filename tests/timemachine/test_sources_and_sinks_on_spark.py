@@ -22,12 +22,12 @@ from headwater.checkpoint.local_tree import LocalTree
 from headwater.checkpoint.locate import open_files
 from headwater.checkpoint.record import read_job_record
 from headwater.core.errors import JobFailed, JobRefused
+from headwater.kafka.offsets import earliest_offsets
 from headwater.spark import runner
+from headwater.spark.internals.state_stores import unload_state_stores
 from headwater.spark.ownership import Run
 from headwater.spark.runner import run_job
-from headwater.spark.state_stores import unload_state_stores
 from headwater.timemachine.executor import Executor
-from headwater.timemachine.kafka_offsets import earliest_offsets
 from headwater.timemachine.rewind import plan_rewind
 from headwater.timemachine.undo import plan_undo
 from postgres_support import PostgresServer

@@ -27,12 +27,12 @@ def start(
     Example:
       headwater broker start --port 9092
     """
-    from headwater.broker import process
+    from headwater.kafka import broker as local_broker
 
-    before = process.status(data)
+    before = local_broker.status(data)
     if not before.running:
         note("starting Kafka ...")
-    now = process.start(data, port, on_fetch=note)
+    now = local_broker.start(data, port, on_fetch=note)
     already = "already " if before.pid == now.pid else ""
     say(f"Kafka is {already}running on {now.bootstrap} (pid {now.pid}, data in {data})")
 
@@ -44,9 +44,9 @@ def stop(data: Path = DATA) -> None:
     Example:
       headwater broker stop
     """
-    from headwater.broker import process
+    from headwater.kafka import broker as local_broker
 
-    pid = process.stop(data)
+    pid = local_broker.stop(data)
     say(f"Kafka was not running (data in {data})" if pid is None else f"Kafka stopped (pid {pid}, data kept in {data})")
 
 
@@ -57,9 +57,9 @@ def status(data: Path = DATA, as_json: bool = typer.Option(False, "--json", help
     Example:
       headwater broker status --json
     """
-    from headwater.broker import process
+    from headwater.kafka import broker as local_broker
 
-    now = process.status(data)
+    now = local_broker.status(data)
     if as_json:
         json_line(now.as_dict())
     elif now.running:

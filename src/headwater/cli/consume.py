@@ -23,7 +23,7 @@ def consume(
     Example:
       headwater consume visits --from-beginning --count 10 --timeout 5
     """
-    from headwater.broker.records import read_records, text
+    from headwater.kafka.records import read_records, text
 
     server = bootstrap_or_default(bootstrap)
     shown = 0

@@ -255,11 +255,11 @@ def _only_one_demo() -> Iterator[None]:
 
 def _clean_up_after_the_last() -> None:
     """A demo that was killed may have left processes; its data goes in any case, so that each demo starts clean."""
-    from headwater.broker import process
     from headwater.cli.children import stop_leftovers
+    from headwater.kafka import broker as local_broker
 
     left = stop_leftovers(RECORDS, patience_seconds=STOP_SECONDS)
-    broker = process.stop(HOME / "kafka")
+    broker = local_broker.stop(HOME / "kafka")
     left += [broker] if broker else []
     if left:
         note(f"stopped what an earlier demo had left running: {', '.join(map(str, left))}")

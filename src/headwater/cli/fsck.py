@@ -116,8 +116,7 @@ def _set_aside(files: FileTree, found: list[Finding], *, yes: bool, as_json: boo
 
 def _sink(files: FileTree, given: str | None) -> FileTree | None:
     from headwater.checkpoint.record import FILES, sink_of
-    from headwater.core.errors import UsageProblem
-    from headwater.core.secrets import redact
+    from headwater.core.errors import UsageProblem, redact
 
     if given is not None and not given.startswith(FILES):
         raise UsageProblem(

@@ -12,9 +12,9 @@ from headwater.cli.app import RUN, app
 from headwater.cli.output import json_line, note, progress_bar, say
 
 if TYPE_CHECKING:
-    from headwater.broker.records import TopicWriter
     from headwater.core.uris import Uri
     from headwater.datagen.files import FolderWriter
+    from headwater.kafka.records import TopicWriter
 
 DEFAULT_EVERY_SECONDS = 5.0
 
@@ -160,10 +160,10 @@ def _format(uri: Uri) -> str:
 def _target(uri: Uri, stem: str, format_name: str, per_file: int) -> AbstractContextManager[TopicWriter | FolderWriter]:
     from pathlib import Path
 
-    from headwater.broker.records import TopicWriter
     from headwater.core.errors import UsageProblem
     from headwater.datagen.files import SUFFIXES, FolderWriter
     from headwater.datagen.shapes import SHAPES
+    from headwater.kafka.records import TopicWriter
 
     if uri.scheme == "files":
         header = uri.options.get("header", "false").lower() == "true" and format_name == "csv"

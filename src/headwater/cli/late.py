@@ -11,7 +11,7 @@ from headwater.cli.app import LOOK, app
 from headwater.cli.job_options import Conf, Settings, SourceUri, jars_for, pairs, recorded_job
 from headwater.cli.names import CheckpointName
 from headwater.cli.output import LivingLine, json_line, note, say
-from headwater.core.secrets import redact
+from headwater.core.errors import redact
 
 if TYPE_CHECKING:
     from headwater.checkpoint.history import History
@@ -47,9 +47,8 @@ def late(
     chosen = recorded_job(files, job, source, settings)
     wanted = _wanted(history, batch, as_recorded=not (job or source or settings or conf))
 
-    from headwater.spark.dropped import DroppedRecords
+    from headwater.spark.dropped import DeadLetterStore, DroppedRecords, query_id_of
     from headwater.spark.failures import explained
-    from headwater.spark.letter_box import LetterBox, query_id_of
     from headwater.spark.preflight import check_letters
     from headwater.spark.session import start_session, stop_session
 
@@ -73,7 +72,7 @@ def late(
             records += [record.as_dict() for record in finder.of(number)]
         if kept_in is not None:
             with explained("the records cannot be saved"):
-                LetterBox(spark, kept_in, chosen.name, query_id_of(files)).save(records)
+                DeadLetterStore(spark, kept_in, chosen.name, query_id_of(files)).save(records)
     finally:
         line.clear()
         stop_session(spark)

@@ -25,7 +25,7 @@ def produce(
     Example:
       echo '{"userId": 1}' | headwater produce visits
     """
-    from headwater.broker.records import TopicWriter, send_lines
+    from headwater.kafka.records import TopicWriter, send_lines
 
     server = bootstrap_or_default(bootstrap)
     with TopicWriter(server, topic) as writer:

@@ -50,7 +50,7 @@ def replay(
     jobs = [recorded_job(files, name, source, settings) for name in (job, against) if name]
     recorded_batches(files, first, last)
 
-    from headwater.spark.nondeterminism import unsteady_parts
+    from headwater.spark.nondeterminism import unstable_expressions
     from headwater.spark.replay import replay as run_again
     from headwater.spark.session import start_session, stop_session
 
@@ -67,8 +67,8 @@ def replay(
     )
     try:
         for one in jobs:
-            for part in unsteady_parts(spark, one):
-                line.keep(part.told_of(one.name))
+            for part in unstable_expressions(spark, one):
+                line.keep(part.warning_for(one.name))
         results = [
             run_again(
                 spark,

@@ -94,7 +94,7 @@ def _last_kept(files: FileTree, to: str | None, redo: int | None, to_time: str |
 
 def _plan(files: FileTree, to: int | None, *, replan: bool, sink: str | None, source: str | None) -> RewindPlan:
     from headwater.checkpoint.record import sink_of
-    from headwater.timemachine.kafka_offsets import earliest_offsets
+    from headwater.kafka.offsets import earliest_offsets
     from headwater.timemachine.rewind import plan_rewind
 
     return plan_rewind(

@@ -167,7 +167,7 @@ def _stop_on_signals(stop: threading.Event) -> None:
 
 def _abandon() -> NoReturn:
     """A second Ctrl-C: whoever asks twice does not want to wait for the batch."""
-    from headwater.spark.jvm import kill_jvm
+    from headwater.spark.internals.gateway import kill_jvm
 
     kill_jvm()
     call_out("stopped at once; the batch in hand will run again at the next start")

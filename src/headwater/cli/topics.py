@@ -16,7 +16,7 @@ BOOTSTRAP = typer.Option(
 
 
 def bootstrap_or_default(bootstrap: str | None) -> str:
-    from headwater.broker.process import default_bootstrap
+    from headwater.kafka.broker import default_bootstrap
 
     return bootstrap or default_bootstrap()
 
@@ -36,7 +36,7 @@ def list_them(
     if context.invoked_subcommand:
         context.obj = bootstrap
         return
-    from headwater.broker.topics import list_topics
+    from headwater.kafka.topics import list_topics
 
     server = bootstrap_or_default(bootstrap)
     found = list_topics(server, internal=internal)
@@ -60,7 +60,7 @@ def create(
     Example:
       headwater topics create visits --partitions 2
     """
-    from headwater.broker.topics import create_topic
+    from headwater.kafka.topics import create_topic
 
     server = bootstrap_or_default(bootstrap or context.obj)
     create_topic(server, name, partitions)
@@ -81,8 +81,8 @@ def delete(
     """
     import sys
 
-    from headwater.broker.topics import delete_topic, find_topic
     from headwater.core.errors import UsageProblem
+    from headwater.kafka.topics import delete_topic, find_topic
 
     server = bootstrap_or_default(bootstrap or context.obj)
     topic = find_topic(server, name)

@@ -25,7 +25,7 @@ def watched(job: str, checkpoint: str, *, page: bool, metrics: str | None) -> It
         yield lambda _: None
         return
     from headwater.spark.metrics import JobMetrics, MetricsServer
-    from headwater.spark.recording import record_of_batch
+    from headwater.spark.progress import record_of_batch
 
     counted = JobMetrics(job, _files(checkpoint))
     with MetricsServer(counted, metrics) as server:

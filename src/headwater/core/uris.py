@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from typing import NoReturn
 from urllib.parse import unquote
 
-from headwater.core.errors import UsageProblem
-from headwater.core.secrets import redact
+from headwater.core.errors import UsageProblem, redact
 
 FORMS = {
     "kafka": "kafka://127.0.0.1:9092/TOPIC?startingOffsets=earliest",

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from urllib.parse import quote
 
-from headwater.core.errors import UsageProblem
-from headwater.core.secrets import redact
+from headwater.core.errors import UsageProblem, redact
 from headwater.core.uris import FORMS, Uri, parse_uri
 from headwater.jobs.endpoints import (
     Console,

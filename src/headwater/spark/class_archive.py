@@ -76,10 +76,10 @@ def _note_of(archive: Path) -> Path:
 
 def _train(draft: str) -> None:
     """What most jobs do: decode, window, keep state, commit. Runs in an empty folder and in a process of its own."""
-    from pyspark import SparkContext  # noqa: PLC0415
     from pyspark.sql import functions as F  # noqa: PLC0415
 
     from headwater.jobs.endpoints import Files, Kafka  # noqa: PLC0415
+    from headwater.spark.internals.gateway import close_jvm  # noqa: PLC0415
     from headwater.spark.reading import read_stream  # noqa: PLC0415
     from headwater.spark.session import start_session  # noqa: PLC0415
 
@@ -94,10 +94,7 @@ def _train(draft: str) -> None:
     writer = counted.writeStream.outputMode("update").option("checkpointLocation", str(Path("checkpoint").absolute()))
     writer.foreachBatch(lambda frame, _: frame.collect()).trigger(availableNow=True).start().awaitTermination()
     spark.stop()
-    jvm = SparkContext._gateway.proc
-    SparkContext._gateway.shutdown()
-    jvm.stdin.close()
-    jvm.wait()
+    close_jvm(timeout=MOST_SECONDS)
 
 
 if __name__ == "__main__":

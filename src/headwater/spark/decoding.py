@@ -1,4 +1,11 @@
-"""Raw records to columns. What does not decode is counted and kept away from the job's function."""
+"""Raw records to columns. A record that cannot be decoded is counted and never reaches the job's function.
+
+A JSON record is one object. Where the JVM has Headwater's jar, its bytes go directly to the parser behind Spark's
+``from_json`` (``internals/json_parser``), which takes half the time; elsewhere the same rule is expressed with Spark's
+own functions. ``from_json`` stops after the first value and ignores what follows it. A record whose only closing brace
+is its last character has nothing after its object and is parsed as it is. Other records (nested objects, braces in
+strings, trailing blanks) are parsed as the only element of an array, which reveals anything that follows.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +14,74 @@ from collections.abc import Mapping, Sequence
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming import DataStreamReader
-from pyspark.sql.types import StringType, StructField, StructType
+from pyspark.sql.types import ArrayType, StringType, StructField, StructType
 
 from headwater.core.errors import JobRefused
 from headwater.jobs.endpoints import Decoding
 from headwater.spark.failures import explained
-from headwater.spark.json_records import json_records
+from headwater.spark.internals import json_parser
+
+RECORDS = "_headwater_records"
+END_MARK = "headwater: end of record"
+
+
+def json_by_functions(
+    raw: DataFrame, schema: StructType, options: Mapping[str, str], *, keep: Sequence[str], malformed: str
+) -> DataFrame:
+    """See ``json_records``."""
+    text, corrupt = F.col("value").cast("string"), StructField(options["columnNameOfCorruptRecord"], StringType())
+    simple, valid, nothing = _ends_with_its_only_brace(text), F.is_valid_utf8(text), F.lit(None)
+    plain = F.from_json(text, StructType([*schema.fields, corrupt]), {**options})
+    wrapped = F.concat(F.lit(f'{{"{RECORDS}":['), text, F.lit("]}"))
+    held = F.from_json(wrapped, StructType([StructField(RECORDS, ArrayType(schema)), corrupt]), {**options})
+    # In two steps, because Spark parses again for each use of what it parses in the branch of a "when".
+    parsed = raw.select(
+        *keep,
+        F.when(simple & valid, plain).alias("plain"),
+        F.when(simple | ~valid, nothing).when(_leaves_its_array(text, options), nothing).otherwise(held).alias("held"),
+    )
+    one = F.get(f"held.{RECORDS}", F.lit(0))
+    found = F.col("plain").isNotNull() | (F.size(f"held.{RECORDS}").eqNullSafe(F.lit(1)) & one.isNotNull())
+    marked = F.col(f"plain.{corrupt.name}").isNotNull() | F.col(f"held.{corrupt.name}").isNotNull()
+    fields = [F.coalesce(F.col("plain").getField(name), one.getField(name)).alias(name) for name in schema.fieldNames()]
+    return parsed.select(*fields, *keep, (~found | marked).alias(malformed))
+
+
+def _ends_with_its_only_brace(text: Column) -> Column:
+    # Bytes, because Spark counts the characters of a text one by one.
+    octets = text.cast("binary")
+    all_but_last = F.call_function("substring", octets, F.lit(1), F.octet_length(octets) - 1).cast("string")
+    brace = F.lit("}")
+    return F.startswith(text, F.lit("{")) & F.endswith(text, brace) & ~F.contains(all_but_last, brace)
+
+
+def _leaves_its_array(text: Column, options: Mapping[str, str]) -> Column:
+    """A record may close the array around it and open another one, behind a bracket that closes and one that opens.
+
+    The few that have those in this order are read once more, as the first of two elements: nothing hides the second.
+    """
+    opened_again = F.call_function("locate", F.lit("["), text, F.instr(text, "]")) > 0
+    array = F.concat(F.lit("["), text, F.lit(f',"{END_MARK}"]'))
+    elements = F.from_json(array, "array<string>", {**options})
+    alone = (F.coalesce(F.size(elements), F.lit(0)) == 2) & F.get(elements, F.lit(1)).eqNullSafe(F.lit(END_MARK))
+    # Spark computes what stands twice behind an "and" for every record; behind a "when" it waits for the condition.
+    closed = F.contains(text, F.lit("]"))
+    return F.when(closed, F.when(opened_again, ~alone).otherwise(F.lit(False))).otherwise(F.lit(False))
+
+
+def json_records(
+    raw: DataFrame, schema: StructType, options: Mapping[str, str], *, keep: Sequence[str], malformed: str
+) -> DataFrame:
+    """The schema's fields of each ``value``, what is kept beside it, and the column ``malformed``.
+
+    ``options`` are those of ``from_json`` and name the column of corrupt records.
+    """
+    if not json_parser.probe(raw.sparkSession):
+        return json_by_functions(raw, schema, options, keep=keep, malformed=malformed)
+    record = json_parser.parsed_objects(raw.sparkSession, schema, options).alias("record")
+    fields = [F.col("record").getField(name).alias(name) for name in schema.fieldNames()]
+    return raw.select(*keep, record).select(*fields, *keep, F.col("record").isNull().alias(malformed))
+
 
 CORRUPT = "_headwater_corrupt_record"
 METRIC = "headwater_source"

@@ -22,9 +22,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from headwater.jobs.endpoints import Console
 from headwater.jobs.job import Job
-from headwater.spark.plan_checks import nodes
+from headwater.spark.internals.plans import analyzed
 from headwater.spark.prepared import apply_function, prepare_job
-from headwater.spark.tagging import items
 
 BATCH_TIME = {"CurrentTimestamp", "Now", "CurrentDate", "LocalTimestamp", "CurrentTime"}
 CLOCKS: tuple[Callable[..., Any], ...] = (
@@ -42,47 +41,41 @@ CLOCKS: tuple[Callable[..., Any], ...] = (
 )
 RANDOM_MODULES = {"random", "secrets", "numpy.random"}
 SEEDED = {"Random", "RandomState", "default_rng", "seed"}
-DICE = object()
+RANDOM_NUMBERS = object()
 STARTS = {"LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF", "LOAD_FAST"}
 STEPS = {"LOAD_ATTR", "LOAD_METHOD"}
 
 
 @dataclass(frozen=True)
-class Unsteady:
+class UnstableExpression:
     """One such part. With ``recorded`` it is the batch's own time, which Spark records: a replay gives it again."""
 
     part: str
     recorded: bool = False
 
-    def told_of(self, job: str) -> str:
+    def warning_for(self, job: str) -> str:
         if self.recorded:
             return f"{job} uses {self.part}: a replay gives it the time that is recorded with the batch"
         return f"warning: {job} uses {self.part}, which may give something else each time"
 
 
-def unsteady_parts(spark: SparkSession, job: Job) -> list[Unsteady]:
+def unstable_expressions(spark: SparkSession, job: Job) -> list[UnstableExpression]:
     """In the order of the plan, Python code last; none for a job that gives the same rows for the same records."""
     frame = prepare_job(spark, replace(job, writes=Console())).frame
     if job.per_batch:
         frame = apply_function(job, spark.createDataFrame([], frame.schema))
-    found = [*_in_plan(frame, clock_is_recorded=not job.per_batch), *map(Unsteady, in_code(job.transform))]
+    found = [*_in_plan(frame, clock_is_recorded=not job.per_batch), *map(UnstableExpression, in_code(job.transform))]
     return list(dict.fromkeys(found))
 
 
-def _in_plan(frame: DataFrame, *, clock_is_recorded: bool) -> Iterator[Unsteady]:
-    for node in nodes(frame._jdf.queryExecution().analyzed()):
-        for expression in items(node.expressions()):
-            for part in _whole(expression):
-                if part.getClass().getSimpleName() in BATCH_TIME:
-                    yield Unsteady(str(part.sql()), recorded=clock_is_recorded)
-            if not expression.deterministic():
-                yield Unsteady(str(expression.sql()))
-
-
-def _whole(expression: Any) -> Iterator[Any]:
-    yield expression
-    for child in items(expression.children()):
-        yield from _whole(child)
+def _in_plan(frame: DataFrame, *, clock_is_recorded: bool) -> Iterator[UnstableExpression]:
+    for node in analyzed(frame).nodes():
+        for expression in node.expressions:
+            for part in expression.parts():
+                if part.class_name in BATCH_TIME:
+                    yield UnstableExpression(part.sql, recorded=clock_is_recorded)
+            if not expression.is_deterministic:
+                yield UnstableExpression(expression.sql)
 
 
 def in_code(function: Callable[..., Any]) -> list[str]:
@@ -101,7 +94,7 @@ def in_code(function: Callable[..., Any]) -> list[str]:
             closed = inspect.getclosurevars(one).nonlocals
             waiting += [value for value in closed.values() if _is_near(value, function)]
             for chain, value in _named(one.__code__, {**one.__globals__, **closed}):
-                if value is DICE or any(value == clock for clock in CLOCKS):
+                if value is RANDOM_NUMBERS or any(value == clock for clock in CLOCKS):
                     found.append(".".join(chain) + "()")
                 elif _is_near(value, function):
                     waiting.append(value)
@@ -137,13 +130,13 @@ def _named(code: CodeType, names: Mapping[str, Any]) -> Iterator[tuple[tuple[str
 
 
 def _meaning(chain: tuple[str, ...], names: Mapping[str, Any]) -> Any:
-    """``DICE`` for whatever comes out of a module of random numbers."""
+    """``RANDOM_NUMBERS`` for whatever comes out of a module of random numbers."""
     value = names.get(chain[0])
     for name in chain[1:]:
         if not isinstance(value, ModuleType | type):  # attributes of anything else may be computed
             return None
         if isinstance(value, ModuleType) and value.__name__ in RANDOM_MODULES:
-            return None if name in SEEDED else DICE
+            return None if name in SEEDED else RANDOM_NUMBERS
         value = getattr(value, name, None)
     owner = type(getattr(value, "__self__", None)).__module__
-    return DICE if owner in RANDOM_MODULES and not isinstance(value, type) else value
+    return RANDOM_NUMBERS if owner in RANDOM_MODULES and not isinstance(value, type) else value

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from pyspark.sql import SparkSession
+
 from headwater.checkpoint.filetree import FileTree
 from headwater.checkpoint.layout import OFFSETS, PENDING_FILE
+from headwater.checkpoint.lease import LOCK, RECORD, Lease, kept_alive, refuse_if_held
+from headwater.checkpoint.local_tree import LocalTree
 from headwater.checkpoint.record import JobRecord, read_job_record
-from headwater.core.errors import CheckpointUnreadable, JobRefused
+from headwater.core.errors import CheckpointBusy, CheckpointUnreadable, JobRefused
 from headwater.jobs.endpoints import Files, Sink, Source
 from headwater.jobs.job import Job
 from headwater.jobs.rules import check_restart
 from headwater.jobs.uris import uri_of
+from headwater.spark.internals.checkpoint_lock import locked_by_jvm
 
 
 @dataclass(frozen=True)
@@ -78,3 +85,31 @@ def _full(endpoint: Source | Sink) -> str:
     if isinstance(endpoint, Files) and "://" not in endpoint.path:
         return uri.replace(endpoint.path, str(Path(endpoint.path).absolute()), 1)
     return uri
+
+
+@contextmanager
+def running_on(spark: SparkSession, files: FileTree, job: str) -> Iterator[None]:
+    """Hold the lease while the block runs."""
+    check_free(files, job)
+    lease = Lease.of_this_process(job)
+    if not isinstance(files, LocalTree):
+        with kept_alive(files, lease):
+            yield
+        return
+    with locked_by_jvm(spark, files.path_of(LOCK)) as is_locked:
+        if not is_locked:
+            refuse_if_held(files, _cannot_run(job))
+            raise CheckpointBusy(
+                "checkpoint-busy", f"{_cannot_run(job)}: another process acquired the lease first", remedy="try again"
+            )
+        files.write(RECORD, lease.to_bytes())
+        yield
+
+
+def check_free(files: FileTree, job: str) -> None:
+    """Refuse when somebody works on the checkpoint; the JVM of a predecessor that was just killed may still be at it."""
+    refuse_if_held(files, _cannot_run(job))
+
+
+def _cannot_run(job: str) -> str:
+    return f"cannot run {job}"

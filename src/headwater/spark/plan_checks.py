@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
-
-from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException, PySparkException
-from pyspark.errors.exceptions.captured import convert_exception
 from pyspark.sql import DataFrame, SparkSession
 
 from headwater.core.errors import JobRefused
 from headwater.jobs.job import Job
 from headwater.jobs.triggers import parse_trigger
 from headwater.spark.failures import refusal
+from headwater.spark.internals.plans import Plan, analyzed, check_for_streaming
 
 PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 NO_DATA_BATCHES = "spark.sql.streaming.noDataMicroBatches.enabled"
@@ -32,36 +28,19 @@ CUSTOM_STATE_NODES = ("TransformWithState", "TransformWithStateInPySpark")
 
 def check_plan(spark: SparkSession, job: Job, result: DataFrame) -> None:
     """Raise ``JobRefused`` where Spark would throw at the start of the query."""
-    plan = result._jdf.queryExecution().analyzed()
+    plan = analyzed(result)
     _check_custom_state(spark, job, plan)
     _check_real_time(job, plan)
-    _check_time_outs(spark, job, plan)
-    jvm: Any = spark._jvm
-    mode = getattr(jvm.org.apache.spark.sql.streaming.OutputMode, job.mode.capitalize())()
+    _check_timeouts(spark, job, plan)
     try:
-        jvm.org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker.checkForStreaming(plan, mode)
-    except Py4JJavaError as error:
-        raise _explain_mode(job, convert_exception(error.java_exception)) from error
+        check_for_streaming(spark, plan, job.mode)
     except PySparkException as error:
         raise _explain_mode(job, error) from error
 
 
-def nodes(plan: Any) -> Iterator[Any]:
-    """Every node of a JVM plan, root first."""
-    yield plan
-    children = plan.children()
-    for index in range(children.size()):
-        yield from nodes(children.apply(index))
-
-
-def leaves(plan: Any) -> int:
-    """How many times a JVM plan reads something."""
-    return sum(node.children().isEmpty() for node in nodes(plan))
-
-
-def _check_custom_state(spark: SparkSession, job: Job, plan: Any) -> None:
+def _check_custom_state(spark: SparkSession, job: Job, plan: Plan) -> None:
     provider = spark.conf.get(PROVIDER) or ""
-    if "RocksDB" in provider or not any(node.nodeName() in CUSTOM_STATE_NODES for node in nodes(plan)):
+    if "RocksDB" in provider or not any(node.name in CUSTOM_STATE_NODES for node in plan.nodes()):
         return
     raise JobRefused(
         "state-store",
@@ -71,8 +50,8 @@ def _check_custom_state(spark: SparkSession, job: Job, plan: Any) -> None:
     )
 
 
-def _check_real_time(job: Job, plan: Any) -> None:
-    stateful = [node.nodeName() for node in nodes(plan) if node.nodeName() in STATEFUL_NODES]
+def _check_real_time(job: Job, plan: Plan) -> None:
+    stateful = [node.name for node in plan.nodes() if node.name in STATEFUL_NODES]
     if stateful and parse_trigger(job.trigger).kind == "real-time":
         raise JobRefused(
             "trigger",
@@ -82,11 +61,11 @@ def _check_real_time(job: Job, plan: Any) -> None:
         )
 
 
-def _check_time_outs(spark: SparkSession, job: Job, plan: Any) -> None:
+def _check_timeouts(spark: SparkSession, job: Job, plan: Plan) -> None:
     """Spark runs one empty batch after another while the clock may end something, and so never calls a source drained."""
     if parse_trigger(job.trigger).kind != "available-now" or spark.conf.get(NO_DATA_BATCHES, "true") == "false":
         return
-    if any(_clock_of(node) in ("ProcessingTimeTimeout", "ProcessingTime") for node in nodes(plan)):
+    if any(_clock_of(node) in ("ProcessingTimeTimeout", "ProcessingTime") for node in plan.nodes()):
         raise JobRefused(
             "trigger",
             f"{job.name} has time-outs by the clock, and with the available-now trigger Spark would never end",
@@ -94,11 +73,11 @@ def _check_time_outs(spark: SparkSession, job: Job, plan: Any) -> None:
         )
 
 
-def _clock_of(node: Any) -> str:
-    name = node.nodeName()
+def _clock_of(node: Plan) -> str:
+    name = node.name
     if name in CUSTOM_STATE_NODES:
-        return str(node.timeMode().toString())
-    return str(node.timeout().toString()) if name in GROUP_STATE_NODES else ""
+        return node.time_mode
+    return node.timeout if name in GROUP_STATE_NODES else ""
 
 
 def _explain_mode(job: Job, error: Exception) -> JobRefused:

@@ -11,8 +11,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, DecimalType, StructType
 
-from headwater.core.errors import JobRefused, ServiceUnreachable
-from headwater.core.secrets import redact
+from headwater.core.errors import JobRefused, ServiceUnreachable, redact
 from headwater.jobs.endpoints import Postgres
 
 FENCE = sql.Identifier("headwater_batches")

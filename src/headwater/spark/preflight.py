@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from headwater.core.errors import JobRefused, ServiceUnreachable
-from headwater.core.silence import SILENT
 from headwater.jobs.endpoints import Files, Kafka, Postgres
 from headwater.jobs.job import Job
+from headwater.kafka.clients import SILENT
 from headwater.spark import postgres
-from headwater.spark.letter_box import LetterSink, dead_letter_sink, refuse_circle
+from headwater.spark.dropped import DeadLetterSink, dead_letter_sink, refuse_circle
 
 PATIENCE_SECONDS = 5.0
 
@@ -35,7 +35,7 @@ def check_services(job: Job, master: str = "local[*]") -> None:
         check_letters(job, job.dead_letters)
 
 
-def check_letters(job: Job, uri: str) -> LetterSink:
+def check_letters(job: Job, uri: str) -> DeadLetterSink:
     """Where dropped records of a job are to go, if they can."""
     sink = dead_letter_sink(uri)
     refuse_circle(job, sink)

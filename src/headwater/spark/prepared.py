@@ -19,7 +19,8 @@ from headwater.jobs.rules import check_job
 from headwater.jobs.triggers import parse_trigger
 from headwater.spark import postgres
 from headwater.spark.failures import explained, first_sentence, user_code_place
-from headwater.spark.plan_checks import check_plan, leaves
+from headwater.spark.internals.plans import count_reads
+from headwater.spark.plan_checks import check_plan
 from headwater.spark.reading import read_stream, require_columns
 from headwater.spark.writing import BatchWriter, batch_writer, encode_for, start_stream
 
@@ -109,7 +110,7 @@ def _on_each_batch(job: Job, write: BatchWriter) -> Callable[[DataFrame, int], N
     def run_batch(batch: DataFrame, batch_id: int) -> None:
         result = job(batch)
         # A function that uses its batch twice must not have the source read, and its records counted, twice.
-        shared = leaves(result._jdf.queryExecution().logical()) > 1
+        shared = count_reads(result) > 1
         if shared:
             batch.persist()
         try:

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
-from py4j.java_gateway import JavaObject
-from py4j.protocol import Py4JError
-from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import SparkSession
 
+from headwater.checkpoint.record import ProgressRecord
+from headwater.core.times import ms_from_iso
 from headwater.spark.decoding import METRIC
+from headwater.spark.internals import listener
 
 EPOCH_START = "1970-01-01T00:00:00.000Z"
-LISTENING_MS = 30_000
 
 
 @dataclass(frozen=True)
@@ -97,52 +97,84 @@ def _rows(count: int) -> str:
 
 @contextmanager
 def listening(spark: SparkSession, on_batch: Callable[[BatchProgress], None]) -> Iterator[None]:
-    """Hands every batch of the next query that starts to a function. Spark calls it from a thread of its own."""
-    gateway = spark.sparkContext._gateway
-    assert gateway is not None, "Spark is running"
-    ensure_callback_server_started(gateway)
-    wrapped = gateway.jvm.org.apache.spark.sql.streaming.PythonStreamingQueryListenerWrapper(_Ear(on_batch))
-    queries = spark.streams._jsqm
-    queries.addListener(wrapped)
-    try:
+    """Pass every batch of the next query that starts to a function, once. It is called from a thread of Spark's."""
+    last_batch_id: int | None = None
+
+    def on_progress(report: dict[str, Any]) -> None:
+        nonlocal last_batch_id
+        batch = BatchProgress.from_spark(report)
+        # An idle query reports its last batch id again every ten seconds, with no rows.
+        if batch.batch_id == last_batch_id and batch.input_rows == 0:
+            return
+        last_batch_id = batch.batch_id
+        on_batch(batch)
+
+    with listener.listening(spark, on_progress):
         yield
-    finally:
-        with suppress(Py4JError, ConnectionError):  # Spark may be gone
-            spark._jsc.sc().listenerBus().waitUntilEmpty(LISTENING_MS)
-            queries.removeListener(wrapped)
 
 
-class _Ear:
-    """What the JVM calls, in place of PySpark's own: that asks for every number of a report by itself, and for each report looks
-    through all jars for a class. With small batches this took a fifth of the JVM's time.
-    """
+def record_of_batch(batch: BatchProgress) -> ProgressRecord:
+    raw = batch.raw
+    event_time = raw.get("eventTime") or {}
+    stateful = bool(raw.get("stateOperators"))
+    return ProgressRecord(
+        batch_id=batch.batch_id,
+        at_ms=_ms(raw.get("timestamp")) or 0,
+        input_rows=batch.input_rows,
+        input_rate=_number(raw.get("inputRowsPerSecond")),
+        processed_rate=_number(raw.get("processedRowsPerSecond")),
+        duration_ms=batch.duration_ms,
+        watermark_ms=_ms(batch.watermark),
+        event_time_min_ms=_ms(event_time.get("min")),
+        event_time_max_ms=_ms(event_time.get("max")),
+        state_rows=batch.state_rows if stateful else None,
+        state_bytes=batch.state_bytes if stateful else None,
+        dropped=batch.dropped,
+        malformed=batch.malformed,
+        lag_rows=lag_rows(raw.get("sources") or []),
+        durations_ms={name: int(value) for name, value in (raw.get("durationMs") or {}).items()},
+    )
 
-    def __init__(self, on_batch: Callable[[BatchProgress], None]) -> None:
-        self._on_batch = on_batch
-        self._run_id: str | None = None
-        self._last_batch_id: int | None = None
 
-    def onQueryStarted(self, event: JavaObject) -> None:  # noqa: N802  Spark's name; it calls this within start()
-        self._run_id = self._run_id or event.runId().toString()
+def lag_rows(sources: list[dict[str, Any]]) -> int | None:
+    """Records that Kafka had and the batch did not take; None where no source counts them."""
+    found = None
+    for source in sources:
+        latest, taken = _offsets(source.get("latestOffset")), _offsets(source.get("endOffset"))
+        if latest is None or taken is None:
+            continue
+        behind = sum(
+            max(0, offset - taken.get(topic, {}).get(partition, offset))
+            for topic, partitions in latest.items()
+            for partition, offset in partitions.items()
+        )
+        found = behind + (found or 0)
+    return found
 
-    def onQueryProgress(self, event: JavaObject) -> None:  # noqa: N802
-        progress = json.loads(event.progress().json())
-        if progress["runId"] != self._run_id:  # another query's, perhaps of one that ended a while ago
-            return
-        batch = BatchProgress.from_spark(progress)
-        # An idle query reports its last batch id again, every ten seconds, with nothing in it.
-        if batch.batch_id == self._last_batch_id and batch.input_rows == 0:
-            return
-        self._last_batch_id = batch.batch_id
-        self._on_batch(batch)
 
-    def onQueryIdle(self, event: JavaObject) -> None:  # noqa: N802
-        pass
+def _offsets(value: Any) -> dict[str, dict[str, int]] | None:
+    """``{"visits":{"0":12}}``, which is what Kafka's offsets look like; Spark gives them as text or as an object."""
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except ValueError:
+            return None
+    if not isinstance(value, dict) or not value or not all(isinstance(held, dict) for held in value.values()):
+        return None
+    return value
 
-    def onQueryTerminated(self, event: JavaObject) -> None:  # noqa: N802
-        pass
 
-    class Java:
-        """The interface, as Py4J wants it named."""
+def _ms(text: str | None) -> int | None:
+    try:
+        return ms_from_iso(text) if text and text != EPOCH_START else None
+    except ValueError:  # a year that Python does not know
+        return None
 
-        implements: ClassVar = ["org.apache.spark.sql.streaming.PythonStreamingQueryListener"]
+
+def _number(value: Any) -> float:
+    """A rate over no time at all is told as a text, ``NaN`` or ``Infinity``."""
+    try:
+        number = float(value or 0.0)
+    except (TypeError, ValueError):
+        return 0.0
+    return number if math.isfinite(number) else 0.0

@@ -14,7 +14,8 @@ from headwater.checkpoint.locate import subtree
 from headwater.checkpoint.record import sink_of
 from headwater.core.errors import ChangeRefused
 from headwater.spark.failures import condition_of, root_cause
-from headwater.spark.state_format import in_its_format
+from headwater.spark.internals.offline_repartition import repartition_state
+from headwater.spark.session import in_its_format
 from headwater.timemachine.change import SCRATCH
 from headwater.timemachine.cuts import has_sink_log
 from headwater.timemachine.executor import carry_out, refuse_if_pending
@@ -74,9 +75,8 @@ def repartition(spark: SparkSession, files: FileTree, partitions: int) -> Entry:
 
 
 def _repartition_in_place(spark: SparkSession, checkpoint: FileTree, partitions: int) -> None:
-    assert spark.streams.active is not None  # the state store's coordinator starts with the first look at it
     try:
-        spark._streamingCheckpointManager.repartition(_as_spark_names_it(checkpoint), partitions)
+        repartition_state(spark, _as_spark_names_it(checkpoint), partitions)
     except (PySparkException, Py4JError) as error:
         raise ChangeRefused(
             "spark-refuses",

@@ -16,11 +16,10 @@ from headwater.checkpoint.logs import CheckpointLogs
 from headwater.core.errors import ChangeRefused, HeadwaterError
 from headwater.jobs.endpoints import Console, Kafka, Socket, Source
 from headwater.jobs.job import Job
-from headwater.spark.capture import Rows, capturing
 from headwater.spark.failures import condition_of, explained, failure, root_cause
 from headwater.spark.prepared import PreparedJob, prepare_job
-from headwater.spark.session import temporary_settings
-from headwater.spark.state_format import SETTING
+from headwater.spark.session import CHECKPOINT_FORMAT, temporary_settings
+from headwater.spark.writing import Rows, capturing
 from headwater.timemachine.recorded import Stage, empty_stage, forked_stage, recorded_batches
 
 OTHER_STATE = (
@@ -61,7 +60,7 @@ def replay(
     job = replace(job, reads=_whole_or_not_at_all(job.reads), writes=Console())
     stage_at = empty_stage if from_empty_state else forked_stage
     with (
-        temporary_settings(spark, {SETTING: "2" if CheckpointLogs(files).is_format_two else "1"}),
+        temporary_settings(spark, {CHECKPOINT_FORMAT: "2" if CheckpointLogs(files).is_format_two else "1"}),
         # Maintenance of state may still be at work in it.
         tempfile.TemporaryDirectory(prefix="headwater-replay-", ignore_cleanup_errors=True) as folder,
     ):

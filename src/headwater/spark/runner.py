@@ -23,15 +23,14 @@ from headwater.core.errors import JobFailed, JobRefused, ServiceUnreachable
 from headwater.jobs.endpoints import Postgres, Socket, Table
 from headwater.jobs.job import Job
 from headwater.spark import postgres
-from headwater.spark.dead_letters import following
+from headwater.spark.dropped import following
 from headwater.spark.failures import explained, failure, root_cause
-from headwater.spark.hadoop_files import HadoopFiles
-from headwater.spark.lease import check_free, running_on
-from headwater.spark.ownership import Run, check_ownership, record_of
+from headwater.spark.internals.hadoop_tree import HadoopTree
+from headwater.spark.internals.query_end import stop_after_batch
+from headwater.spark.ownership import Run, check_free, check_ownership, record_of, running_on
 from headwater.spark.prepared import prepare_job
-from headwater.spark.progress import BatchProgress, listening
-from headwater.spark.recording import record_of_batch
-from headwater.spark.state_format import in_its_format
+from headwater.spark.progress import BatchProgress, listening, record_of_batch
+from headwater.spark.session import in_its_format
 from headwater.spark.tables import table_folder
 from headwater.timemachine.journal import read_entries
 
@@ -85,29 +84,10 @@ def run_job(
                 _raise_if_failed(query, job)
 
 
-def ask_to_end(query: StreamingQuery) -> None:
-    """Let the query end by itself once the batch in hand is committed; ``StreamingQuery.stop`` tears it down halfway."""
-    terminated = "org.apache.spark.sql.execution.streaming.runtime.TERMINATED$"
-    state = query._jsq.getClass().getClassLoader().loadClass(terminated).getField("MODULE$").get(None)
-    query._jsq.streamingQuery().state().set(state)
-
-
-def stop_after_batch(query: StreamingQuery) -> None:
-    """End the batch in hand, then the query."""
-    ask_to_end(query)
-    # A query that was asked to end counts as ended at once: its thread is what tells.
-    thread = query._jsq.streamingQuery().queryExecutionThread()
-    while thread.isAlive():
-        thread.join(int(POLL_SECONDS * 1000))
-        # Between triggers nothing is in hand, and the thread may sleep for the rest of a long interval.
-        if thread.isAlive() and not query.status["isTriggerActive"]:
-            query.stop()
-
-
 def _files_at(spark: SparkSession, checkpoint: str) -> FileTree:
     if "://" not in checkpoint:
         return LocalTree(Path(checkpoint))
-    return HadoopFiles(spark, checkpoint)
+    return HadoopTree(spark, checkpoint)
 
 
 def _refuse_stuck_batch(spark: SparkSession, files: FileTree, run: Run) -> None:

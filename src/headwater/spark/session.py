@@ -14,17 +14,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from pyspark.sql import SparkSession
+
+from headwater.checkpoint.filetree import FileTree
+from headwater.checkpoint.logs import CheckpointLogs
 from headwater.core.errors import SetupProblem
 from headwater.jars.java import require_java
 from headwater.jars.resolve import are_here, jar_paths
 from headwater.spark.class_archive import archive_file, options_for
-from headwater.spark.jvm import starting_jvm
+from headwater.spark.internals.gateway import conf_of_spark_submit, starting_jvm
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+
 LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
-OWN_JAR = Path(__file__).with_name("headwater-spark.jar")
+OWN_JAR = Path(__file__).parent / "internals" / "headwater-spark.jar"
 CHECKPOINTING = "org.apache.spark.sql.execution.streaming.checkpointing"
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 DRIVER_OPTIONS = "spark.driver.extraJavaOptions"
@@ -69,7 +74,7 @@ def default_conf(master: str, *, own_jvm: bool = True, own_python: bool = True) 
         if own_jvm:
             conf |= {"spark.hadoop.fs.file.impl": "headwater.hadoop.ShellFreeLocalFileSystem"}
             if own_python:
-                conf |= {"spark.python.daemon.module": "headwater.spark.workers.daemon"}
+                conf |= {"spark.python.daemon.module": "headwater.spark.internals.workers.daemon"}
     return conf
 
 
@@ -98,7 +103,7 @@ def start_session(
     _quiet_python_side()
     from pyspark.sql import SparkSession  # noqa: PLC0415  the JVM's environment has to be set first
 
-    submitted = _conf_of_spark_submit()
+    submitted = conf_of_spark_submit()
     master = submitted.get("spark.master", master)
     if _on_this_machine(master):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # Spark's UI, when it is asked for, asks nothing else
@@ -162,16 +167,6 @@ def _add_jars(settings: dict[str, str], paths: Sequence[str]) -> None:
         settings[where] = separator.join([*paths, *filter(None, [settings.get(where)])])
 
 
-def _conf_of_spark_submit() -> dict[str, str]:
-    """What spark-submit was told, if we run inside it: its JVM is there already, with its master and its settings."""
-    if "PYSPARK_GATEWAY_PORT" not in os.environ:
-        return {}
-    from pyspark import SparkConf, SparkContext  # noqa: PLC0415
-
-    SparkContext._ensure_initialized()
-    return dict(SparkConf().getAll())
-
-
 def _driver_options(log: Path) -> list[str]:
     return [
         f"-Dlog4j2.configurationFile={LOG_SETTINGS.as_uri()}",
@@ -222,3 +217,13 @@ def temporary_settings(spark: SparkSession, wanted: Mapping[str, str]) -> Iterat
     finally:
         for name, old in before.items():
             spark.conf.unset(name) if old is None else spark.conf.set(name, old)
+
+
+CHECKPOINT_FORMAT = "spark.sql.streaming.stateStore.checkpointFormatVersion"
+
+
+@contextmanager
+def in_its_format(spark: SparkSession, files: FileTree) -> Iterator[None]:
+    """Have what the session starts or reads in this block use the format of a checkpoint that is there already."""
+    with temporary_settings(spark, {CHECKPOINT_FORMAT: "2"} if CheckpointLogs(files).is_format_two else {}):
+        yield

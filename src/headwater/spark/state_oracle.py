@@ -72,8 +72,11 @@ def main() -> None:
     parser.add_argument("asked", type=json.loads)
     parser.add_argument("folder", type=Path)
     arguments = parser.parse_args()
-    from headwater.spark.session import start_session, stop_session  # noqa: PLC0415  only this process needs Spark
-    from headwater.spark.state_format import in_its_format  # noqa: PLC0415
+    from headwater.spark.session import (  # noqa: PLC0415  only this process needs Spark
+        in_its_format,
+        start_session,
+        stop_session,
+    )
 
     # Without this Spark refuses to read what it wrote with it.
     conf = {"spark.sql.streaming.join.stateFormatV4.enabled": "true"}

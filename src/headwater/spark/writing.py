@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -11,6 +12,8 @@ from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 from pyspark.sql.types import BinaryType, StringType, StructType
 
 from headwater.jobs.endpoints import Console, Files, Kafka, Memory, Postgres, Sink, Table
+from headwater.jobs.job import Job
+from headwater.spark.internals.gateway import print_line
 from headwater.spark.postgres import upsert_batch
 from headwater.spark.tables import prepare_table
 
@@ -89,9 +92,8 @@ def _is_ready_for_kafka(schema: StructType) -> bool:
 
 
 def _print_batch(spark: SparkSession, frame: DataFrame, batch_id: int) -> None:
-    assert spark._jvm is not None
     rule = "-" * 43
-    spark._jvm.System.out.println(f"{rule}\nBatch: {batch_id}\n{rule}")
+    print_line(spark, f"{rule}\nBatch: {batch_id}\n{rule}")
     frame.write.format("console").options(**CONSOLE).mode("append").save()
 
 
@@ -104,3 +106,22 @@ def _memory_writer(spark: SparkSession, sink: Memory, schema: StructType) -> Bat
         spark.createDataFrame(rows, schema).createOrReplaceTempView(sink.name)
 
     return remember
+
+
+Rows = list[dict[str, Any]]
+
+
+def captured_rows(frame: DataFrame) -> Rows:
+    """All rows, nulls included. Runs the frame once."""
+    columns = [F.col(f"`{name}`") for name in frame.columns]
+    texts = frame.select(F.to_json(F.struct(*columns), {"ignoreNullFields": "false"})).collect()
+    return [json.loads(text[0]) for text in texts]
+
+
+def capturing(job: Job, keep: Callable[[int, Rows], None]) -> Callable[[DataFrame, int], None]:
+    """A ``foreachBatch`` function that stands in for the job's sink."""
+
+    def on_batch(batch: DataFrame, batch_id: int) -> None:
+        keep(batch_id, captured_rows(job(batch) if job.per_batch else batch))
+
+    return on_batch

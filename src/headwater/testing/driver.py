@@ -14,12 +14,12 @@ from headwater.checkpoint.log_entries import parse_commit, parse_offsets
 from headwater.jobs.endpoints import Decoding, Rate, Table
 from headwater.jobs.job import Job
 from headwater.jobs.rules import check_job
-from headwater.spark.capture import captured_rows
 from headwater.spark.decoding import decode_lines, parse_schema
 from headwater.spark.failures import root_cause
+from headwater.spark.internals.query_end import end_after_batch
 from headwater.spark.prepared import prepare_job
-from headwater.spark.runner import ask_to_end
 from headwater.spark.session import temporary_settings
+from headwater.spark.writing import captured_rows
 from headwater.testing.records import Crash, Inbox
 from headwater.testing.transcript import BatchRun
 
@@ -114,7 +114,7 @@ class Driver:
             raise RuntimeError(PLANNED_CRASH)
         if self._crash is Crash.AFTER_COMMIT:
             assert self._query is not None
-            ask_to_end(self._query)
+            end_after_batch(self._query)
 
     def _after_planned_stop(self) -> str:
         assert self._query is not None

@@ -13,8 +13,8 @@ from headwater.checkpoint.local_tree import LocalTree
 from headwater.core.times import iso_from_ms, ms_from_iso
 from headwater.jobs.job import Job
 from headwater.spark.decoding import decode_lines
-from headwater.spark.lateness import TAG, find_rule, late_records
-from headwater.spark.state_stores import unload_state_stores
+from headwater.spark.dropped import TAG, find_rule, late_records
+from headwater.spark.internals.state_stores import unload_state_stores
 from headwater.statefiles.reader import state_rows
 from headwater.testing.driver import Driver, UnexpectedEnd
 from headwater.testing.records import Crash, Fed, as_lines

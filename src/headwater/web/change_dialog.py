@@ -12,8 +12,8 @@ from headwater.checkpoint.lease import refuse_if_held
 from headwater.checkpoint.locate import open_files
 from headwater.checkpoint.record import sink_of
 from headwater.core.errors import HeadwaterError, Surprise
+from headwater.kafka.offsets import earliest_offsets
 from headwater.timemachine.executor import refuse_if_pending
-from headwater.timemachine.kafka_offsets import earliest_offsets
 from headwater.timemachine.rewind import RewindPlan, plan_rewind, refuse_if_input_gone
 from headwater.timemachine.undo import UndoPlan, find_undo, plan_undo
 from headwater.views.plans import rewind_lines, undo_lines

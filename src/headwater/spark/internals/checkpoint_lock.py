@@ -1,0 +1,33 @@
+"""A file lock held by the JVM, which is the process that writes the checkpoint.
+
+If only Python held it, a killed Python process would release the lock while its JVM finishes a batch.
+
+Seen on: PySpark 4.2.0.
+Without it (no Py4J: Spark Connect): no lock on a local disk can be held, and the run is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from py4j.protocol import Py4JError
+from pyspark.sql import SparkSession
+
+
+def probe(spark: SparkSession) -> bool:
+    return getattr(spark, "_jvm", None) is not None
+
+
+@contextmanager
+def locked_by_jvm(spark: SparkSession, path: Path) -> Iterator[bool]:
+    """Hold an exclusive lock on a file while the block runs; yield False if another process holds it."""
+    assert spark._jvm is not None
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle = spark._jvm.java.io.RandomAccessFile(str(path), "rw")
+    try:
+        yield handle.getChannel().tryLock() is not None
+    finally:
+        with suppress(Py4JError, OSError):  # a JVM that died has released the lock
+            handle.close()

@@ -1,0 +1,98 @@
+"""The JVM that PySpark launches: where its output goes, which signals reach it, how it ends.
+
+Uses ``pyspark.java_gateway.Popen``, ``SparkContext._gateway`` and ``SparkContext._ensure_initialized``.
+
+Seen on: PySpark 4.2.0.
+Without it: no session can be started; ``start_session`` fails with PySpark's own error.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def probe() -> bool:
+    from pyspark import SparkContext, java_gateway  # noqa: PLC0415
+
+    return hasattr(java_gateway, "Popen") and hasattr(SparkContext, "_gateway")
+
+
+@contextmanager
+def starting_jvm(log: Path) -> Iterator[None]:
+    """Send the standard error of a JVM that starts inside this block to ``log``, and make it ignore SIGTERM.
+
+    PySpark already makes it ignore SIGINT. ``timeout``, systemd and others send SIGTERM to the whole process group, and
+    the JVM has to live until the current batch is committed. It exits when its parent does.
+    """
+    from pyspark import SparkContext, java_gateway  # noqa: PLC0415
+
+    if SparkContext._gateway is not None:
+        yield
+        return
+    sys.stderr.flush()
+    kept, popen = os.dup(2), java_gateway.Popen
+    with log.open("ab") as out:
+        os.dup2(out.fileno(), 2)
+        java_gateway.Popen = _popen_ignoring_sigterm
+        try:
+            yield
+        finally:
+            java_gateway.Popen = popen
+            os.dup2(kept, 2)
+            os.close(kept)
+
+
+def kill_jvm() -> None:
+    """End Spark at once, whatever it is doing."""
+    from pyspark import SparkContext  # noqa: PLC0415
+
+    process = getattr(SparkContext._gateway, "proc", None)
+    if process is not None:
+        process.kill()
+
+
+def close_jvm(timeout: float) -> None:
+    """Shut the gateway down and wait until the JVM has exited by itself."""
+    from pyspark import SparkContext  # noqa: PLC0415
+
+    assert SparkContext._gateway is not None, "Spark is running"
+    jvm = SparkContext._gateway.proc
+    SparkContext._gateway.shutdown()
+    jvm.stdin.close()
+    jvm.wait(timeout=timeout)
+
+
+def conf_of_spark_submit() -> dict[str, str]:
+    """Return the settings of a surrounding ``spark-submit``, whose JVM is already running; empty elsewhere."""
+    if "PYSPARK_GATEWAY_PORT" not in os.environ:
+        return {}
+    from pyspark import SparkConf, SparkContext  # noqa: PLC0415
+
+    SparkContext._ensure_initialized()
+    return dict(SparkConf().getAll())
+
+
+def print_line(spark: SparkSession, text: str) -> None:
+    """Print on the JVM's standard output, in order with what Spark's console sink prints there."""
+    assert spark._jvm is not None
+    spark._jvm.System.out.println(text)
+
+
+def _popen_ignoring_sigterm(
+    command: list[str], *, preexec_fn: Callable[[], None], **settings: Any
+) -> subprocess.Popen[bytes]:
+    def before_exec() -> None:
+        preexec_fn()
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+
+    return subprocess.Popen(command, preexec_fn=before_exec, **settings)  # noqa: PLW1509  PySpark does the same

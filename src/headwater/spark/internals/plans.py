@@ -1,0 +1,179 @@
+"""Logical plans of Catalyst, wrapped so that the rest of Headwater reads and rebuilds them as Python values.
+
+Seen on: PySpark 4.2.0.
+Without it (no Py4J: Spark Connect): ``check`` cannot ask Spark about output modes, and ``late`` and the warnings of
+``replay`` are refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors.exceptions.captured import convert_exception
+from pyspark.sql import DataFrame, SparkSession
+
+
+def probe(spark: SparkSession) -> bool:
+    return getattr(spark, "_jvm", None) is not None and hasattr(spark.range(1), "_jdf")
+
+
+def analyzed(frame: DataFrame) -> Plan:
+    """Return the analyzed plan of a DataFrame."""
+    return Plan(frame._jdf.queryExecution().analyzed())
+
+
+def count_reads(frame: DataFrame) -> int:
+    """Return how many times the unoptimized plan of a DataFrame reads a source."""
+    return sum(not node.children for node in Plan(frame._jdf.queryExecution().logical()).nodes())
+
+
+def check_for_streaming(spark: SparkSession, plan: Plan, mode: str) -> None:
+    """Raise the exception that Spark would raise when a query with this plan starts in this output mode."""
+    jvm: Any = spark._jvm
+    output_mode = getattr(jvm.org.apache.spark.sql.streaming.OutputMode, mode.capitalize())()
+    checker = jvm.org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker
+    try:
+        checker.checkForStreaming(plan.node, output_mode)
+    except Py4JJavaError as error:
+        raise convert_exception(error.java_exception) from error
+
+
+class Plan:
+    """A node of a logical plan with everything below it."""
+
+    def __init__(self, node: Any) -> None:
+        self.node = node
+
+    @property
+    def name(self) -> str:
+        return str(self.node.nodeName())
+
+    @property
+    def children(self) -> list[Plan]:
+        return [Plan(child) for child in _items(self.node.children())]
+
+    @property
+    def output(self) -> list[Attribute]:
+        return [Attribute(item) for item in _items(self.node.output())]
+
+    @property
+    def expressions(self) -> list[Expression]:
+        return [Expression(item) for item in _items(self.node.expressions())]
+
+    @property
+    def is_streaming(self) -> bool:
+        return bool(self.node.isStreaming())
+
+    @property
+    def timeout(self) -> str:
+        """What ends an idle group of ``applyInPandasWithState``."""
+        return str(self.node.timeout().toString())
+
+    @property
+    def time_mode(self) -> str:
+        """Which clock the timers of ``transformWithState`` follow."""
+        return str(self.node.timeMode().toString())
+
+    def nodes(self) -> Iterator[Plan]:
+        """Yield every node, root first."""
+        yield self
+        for child in self.children:
+            yield from child.nodes()
+
+    def grouping_ids(self) -> set[int]:
+        """Return the ids of grouping keys that are plain columns; a computed key carries no watermark."""
+        found = set()
+        for expression in _items(self.node.groupingExpressions()):
+            plain = expression.child() if _class(expression) == "Alias" else expression
+            if _class(plain) == "AttributeReference":
+                found |= {plain.exprId().id(), *({expression.exprId().id()} if plain is not expression else ())}
+        return found
+
+    def with_children(self, spark: SparkSession, children: list[Plan]) -> Plan:
+        return Plan(self.node.withNewChildren(_sequence(spark, [child.node for child in children])))
+
+    def passing(self, spark: SparkSession, attribute: Attribute, child: Plan) -> Plan:
+        """Return this ``Project`` or ``Expand`` over a new child, with one more attribute passed through."""
+        jvm: Any = spark._jvm
+        logical = jvm.org.apache.spark.sql.catalyst.plans.logical
+        extra = attribute.node
+        if self.name == "Project":
+            return Plan(logical.Project(_appended(self.node.projectList(), extra), child.node))
+        rows = _sequence(spark, [_appended(row, extra) for row in _items(self.node.projections())])
+        return Plan(logical.Expand(rows, _appended(self.node.output(), extra), child.node))
+
+    def to_frame(self, spark: SparkSession) -> DataFrame:
+        jvm: Any = spark._jvm
+        return DataFrame(jvm.org.apache.spark.sql.classic.Dataset.ofRows(spark._jsparkSession, self.node), spark)
+
+
+class Attribute:
+    """A column of a plan's output."""
+
+    def __init__(self, node: Any) -> None:
+        self.node = node
+
+    @property
+    def name(self) -> str:
+        return str(self.node.name())
+
+    @property
+    def id(self) -> int:
+        return int(self.node.exprId().id())
+
+    @property
+    def is_struct(self) -> bool:
+        return bool(self.node.dataType().typeName() == "struct")
+
+    def has_metadata(self, key: str) -> bool:
+        return bool(self.node.metadata().contains(key))
+
+    def number_in_metadata(self, key: str) -> int:
+        return int(self.node.metadata().getLong(key))
+
+
+class Expression:
+    """An expression of a plan's node."""
+
+    def __init__(self, node: Any) -> None:
+        self.node = node
+
+    @property
+    def class_name(self) -> str:
+        return _class(self.node)
+
+    @property
+    def sql(self) -> str:
+        return str(self.node.sql())
+
+    @property
+    def is_deterministic(self) -> bool:
+        return bool(self.node.deterministic())
+
+    def parts(self) -> Iterator[Expression]:
+        """Yield the expression and everything in it."""
+        yield self
+        for child in _items(self.node.children()):
+            yield from Expression(child).parts()
+
+
+def _class(node: Any) -> str:
+    return str(node.getClass().getSimpleName())
+
+
+def _items(sequence: Any) -> list[Any]:
+    return [sequence.apply(place) for place in range(sequence.size())]
+
+
+def _sequence(spark: SparkSession, values: list[Any]) -> Any:
+    jvm: Any = spark._jvm
+    held = jvm.java.util.ArrayList()
+    for value in values:
+        held.add(value)
+    return jvm.scala.jdk.javaapi.CollectionConverters.asScala(held).toSeq()
+
+
+def _appended(sequence: Any, item: Any) -> Any:
+    return getattr(sequence, "$colon$plus")(item)

@@ -1,0 +1,45 @@
+"""End a query between two batches. ``StreamingQuery.stop`` interrupts the current one.
+
+Sets the private state of ``StreamExecution`` to ``TERMINATED``, which its loop checks before each batch.
+
+Seen on: PySpark 4.2.0.
+Without it: a run that is asked to stop uses ``StreamingQuery.stop``; the interrupted batch runs again at the next start.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from py4j.protocol import Py4JError
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming import StreamingQuery
+
+TERMINATED = "org.apache.spark.sql.execution.streaming.runtime.TERMINATED$"
+POLL_MS = 200
+
+
+def probe(spark: SparkSession) -> bool:
+    jvm: Any = spark._jvm
+    try:
+        jvm.java.lang.Thread.currentThread().getContextClassLoader().loadClass(TERMINATED)
+    except Py4JError:
+        return False
+    return True
+
+
+def end_after_batch(query: StreamingQuery) -> None:
+    """Ask the query to end once the current batch is committed, and return at once."""
+    state = query._jsq.getClass().getClassLoader().loadClass(TERMINATED).getField("MODULE$").get(None)
+    query._jsq.streamingQuery().state().set(state)
+
+
+def stop_after_batch(query: StreamingQuery) -> None:
+    """Finish the current batch, then end the query."""
+    end_after_batch(query)
+    # A query that was asked to end counts as ended at once; only its thread shows when it really has.
+    thread = query._jsq.streamingQuery().queryExecutionThread()
+    while thread.isAlive():
+        thread.join(POLL_MS)
+        # Between triggers no batch runs, and the thread may sleep for the rest of a long interval.
+        if thread.isAlive() and not query.status["isTriggerActive"]:
+            query.stop()

@@ -1,0 +1,210 @@
+"""Topics and records on a real broker, through the commands that users have."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import subprocess
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from broker_support import HEADWATER, Broker, free_port, headwater
+from headwater.core.errors import ServiceUnreachable, UsageProblem
+from headwater.kafka.records import TopicWriter, read_records
+
+
+@pytest.fixture
+def topic() -> str:
+    """A name that no other test uses."""
+    return f"t-{uuid.uuid4()}"
+
+
+def listed(broker: Broker) -> dict[str, dict[str, object]]:
+    done = headwater("topics", "--bootstrap", broker.bootstrap, "--json")
+    return {entry["topic"]: entry for entry in map(json.loads, done.stdout.splitlines())}
+
+
+def test_topic_is_created_listed_and_deleted(broker: Broker, topic: str) -> None:
+    """A new topic shows up with its partitions, and is gone once deleted."""
+    where = ["--bootstrap", broker.bootstrap]
+    assert headwater("topics", "create", topic, "--partitions", 3, *where).returncode == 0
+    assert listed(broker)[topic] == {
+        "topic": topic,
+        "partitions": 3,
+        "records": 0,
+        "offsets": {"0": [0, 0], "1": [0, 0], "2": [0, 0]},
+    }
+    assert topic in headwater("topics", *where).stdout
+    again = headwater("topics", "create", topic, *where)
+    assert again.returncode == 2
+    assert "already" in again.stderr
+    unsure = headwater("topics", "delete", topic, *where)
+    assert unsure.returncode == 2
+    assert "--yes" in unsure.stderr
+    assert headwater("topics", "delete", topic, "--yes", *where).returncode == 0
+    assert topic not in listed(broker)
+
+
+def test_topic_with_an_illegal_name(broker: Broker) -> None:
+    """A name that Kafka does not take is refused with the rule."""
+    refused = headwater("topics", "create", "a topic", "--bootstrap", broker.bootstrap)
+    assert refused.returncode == 2
+    assert "letters, digits" in refused.stderr
+
+
+def test_lines_become_records_and_come_back(broker: Broker, topic: str) -> None:
+    """Each line is one record, in order, whatever the line ends and alphabets."""
+    lines = ["plain", "", "grüße 日本 🌊", "{'a': 1}"]
+    text = "plain\r\n\ngrüße 日本 🌊\n{'a': 1}"
+    done = headwater("produce", topic, "--bootstrap", broker.bootstrap, stdin=text)
+    assert done.returncode == 0
+    assert f"created topic {topic}" in done.stderr
+    assert "4 records sent" in done.stderr
+    assert done.stdout == ""
+    assert broker.consume(topic, 4) == lines
+
+
+def test_keys_partitions_and_offsets_are_shown_as_json(broker: Broker, topic: str) -> None:
+    """With --json each record tells where it is, its key and its time."""
+    where = ["--bootstrap", broker.bootstrap]
+    headwater("topics", "create", topic, "--partitions", 2, *where)
+    headwater("produce", topic, "--partition", 1, "--key-separator", "=>", *where, stdin="k=>v\nl=>w=>x\n")
+    shown = headwater("consume", topic, "--from-beginning", "--count", 2, "--timeout", 20, "--json", *where)
+    records = [json.loads(line) for line in shown.stdout.splitlines()]
+    assert [(r["partition"], r["offset"], r["key"], r["value"]) for r in records] == [
+        (1, 0, "k", "v"),
+        (1, 1, "l", "w=>x"),
+    ]
+    assert all(record["topic"] == topic and record["timestamp"].endswith("Z") for record in records)
+
+
+def test_line_without_its_key_is_named(broker: Broker, topic: str) -> None:
+    """A line that lacks the separator stops the command, and the lines before it have been sent."""
+    done = headwater("produce", topic, "--bootstrap", broker.bootstrap, "--key-separator", ":", stdin="a:1\nb\n")
+    assert done.returncode == 2
+    assert "line 2" in done.stderr
+    assert broker.consume(topic, 1) == ["1"]
+
+
+def test_partition_that_is_not_there(broker: Broker, topic: str) -> None:
+    """A partition beyond the topic's is refused with the range."""
+    done = headwater("produce", topic, "--bootstrap", broker.bootstrap, "--partition", 5, stdin="x\n")
+    assert done.returncode == 2
+    assert "0 to 0" in done.stderr
+
+
+def test_consuming_from_now_on_sees_only_what_comes(broker: Broker, topic: str) -> None:
+    """Without --from-beginning, records from before the start are left out."""
+    broker.produce(topic, "before")
+    records = read_records(broker.bootstrap, topic, count=1, quiet_seconds=0.2)
+    assert list(records) == []
+    with TopicWriter(broker.bootstrap, topic) as writer:
+        coming = read_records(broker.bootstrap, topic, from_beginning=True, count=2, quiet_seconds=20)
+        assert next(coming).value == b"before"
+        writer.send(b"after")
+        writer.flush()
+        assert next(coming).value == b"after"
+
+
+def test_timeout_ends_a_wait(broker: Broker, topic: str) -> None:
+    """--timeout ends the command when nothing more comes, and it says how much came."""
+    broker.produce(topic, "one")
+    done = headwater("consume", topic, "--bootstrap", broker.bootstrap, "--from-beginning", "--timeout", 1)
+    assert (done.returncode, done.stdout) == (0, "one\n")
+    assert "1 record of" in done.stderr
+
+
+def test_interrupt_ends_consuming_cleanly(broker: Broker, topic: str) -> None:
+    """Ctrl-C ends the command with status 0 and no traceback."""
+    broker.produce(topic, "one")
+    command = [HEADWATER, "consume", topic, "--bootstrap", broker.bootstrap, "--from-beginning"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "one\n"
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=30)
+    assert process.returncode == 0
+    assert "Traceback" not in said
+
+
+def test_topic_that_is_not_there(broker: Broker) -> None:
+    """Reading a topic that the broker lacks is refused with the command that makes it."""
+    done = headwater("consume", "no-such-topic", "--bootstrap", broker.bootstrap, "--timeout", 1)
+    assert done.returncode == 12
+    assert "headwater topics create no-such-topic" in done.stderr
+    assert "no-such-topic" not in listed(broker)
+
+
+@pytest.mark.parametrize("verb", [["topics"], ["consume", "x"], ["produce", "x"], ["topics", "create", "x"]])
+def test_no_broker(verb: list[str], tmp_path: Path) -> None:
+    """Without a broker every verb says so with the remedy, and the client library adds no lines of its own."""
+    done = headwater(*verb, "--bootstrap", f"127.0.0.1:{free_port()}", cwd=tmp_path, stdin="x\n")
+    assert done.returncode == 12
+    assert "help: headwater broker start" in done.stderr
+    assert "rdkafka" not in done.stderr
+    assert done.stdout == ""
+
+
+@pytest.fixture
+def silent_port() -> Iterator[int]:
+    """Something that takes connections and never answers."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        yield listener.getsockname()[1]
+
+
+def test_something_that_is_not_kafka(silent_port: int) -> None:
+    """A port that takes connections and does not speak Kafka is given up on, not waited for."""
+    done = headwater("topics", "--bootstrap", f"127.0.0.1:{silent_port}", timeout=30)
+    assert done.returncode == 12
+    assert "no Kafka broker answers" in done.stderr
+
+
+def test_bootstrap_that_is_no_address() -> None:
+    """A bootstrap without a port is a usage problem."""
+    done = headwater("topics", "--bootstrap", "localhost")
+    assert done.returncode == 2
+    assert "127.0.0.1:9092" in done.stderr
+
+
+def test_values_are_dealt_to_partitions_by_their_place(broker: Broker, topic: str) -> None:
+    """The same values land in the same partitions, in order, every time."""
+    headwater("topics", "create", topic, "--partitions", 2, "--bootstrap", broker.bootstrap)
+    values = [str(number).encode() for number in range(300)]
+    with TopicWriter(broker.bootstrap, topic) as writer:
+        writer.send_values(values)
+    found = list(read_records(broker.bootstrap, topic, from_beginning=True, count=300, quiet_seconds=20))
+    by_partition = [[int(r.value or b"") for r in found if r.partition == number] for number in (0, 1)]
+    assert by_partition[0] == [n for n in range(300) if (n // 64) % 2 == 0]
+    assert by_partition[1] == [n for n in range(300) if (n // 64) % 2 == 1]
+
+
+def test_unknown_client_option(broker: Broker, topic: str) -> None:
+    """An option that the client library does not know is a usage problem."""
+    with pytest.raises(UsageProblem, match="does not know an option"):
+        TopicWriter(broker.bootstrap, topic, {"no.such.option": "1"})
+
+
+def test_broker_that_goes_away_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Records that cannot be delivered are an error, never a silent loss."""
+    monkeypatch.setattr("headwater.kafka.records.DELIVERY_SECONDS", 5)
+    port = free_port()
+    assert headwater("broker", "start", "--port", port, "--data", tmp_path).returncode == 0
+    try:
+        writer = TopicWriter(f"127.0.0.1:{port}", "gone")
+        writer.send(b"arrives")
+        writer.flush()
+    finally:
+        headwater("broker", "stop", "--data", tmp_path)
+    with pytest.raises(ServiceUnreachable) as failed, writer:
+        deadline = time.monotonic() + 30
+        while time.monotonic() < deadline:
+            writer.send(b"lost")
+            writer.flush()
+    assert failed.value.code == "kafka-write-failed"
