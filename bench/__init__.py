@@ -1,1 +1,1 @@
-"""Side-by-side measurements: ``python -m bench`` runs them, bench/results/ holds what they gave."""
+"""Side-by-side benchmarks: ``python -m bench`` runs them and writes to bench/results/."""

@@ -1,8 +1,8 @@
-"""``python -m bench``: run the workloads side by side, and write what they gave.
+"""Run the benchmarks side by side and write their results.
 
-python -m bench                         everything at full size: hours on two cores
-python -m bench --workload A --records 500000 --rounds 1 --only headwater,tutorial
-python -m bench --report                the tables and plots of the last runs, written anew
+python -m bench                          run every workload at full size: about three hours on two cores
+python -m bench --workload throughput --records 500000 --rounds 1 --only headwater,tutorial
+python -m bench --report                 rewrite the tables and plots from the published results
 """
 
 from __future__ import annotations
@@ -13,102 +13,133 @@ import signal
 import sys
 from collections.abc import Callable
 from contextlib import nullcontext
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from bench import machine, results
+from bench import results
 
 WORK = Path(__file__).parent / ".work"
-WORKLOADS = ("A", "B", "C", "D", "E", "settings")
-WITHOUT_KAFKA = {"D"}
+WORKLOADS = ("throughput", "latency", "custom_state", "time_machine", "growth", "settings")
+WITHOUT_KAFKA = {"time_machine"}
 
 
-def options() -> argparse.Namespace:
-    asked = argparse.ArgumentParser(
+def parse_options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
         prog="python -m bench", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    asked.add_argument("--workload", nargs="+", choices=WORKLOADS, default=list(WORKLOADS))
-    asked.add_argument("--only", default="", help="contenders by slug, with commas; a slug also takes in slug-...")
-    asked.add_argument("--rounds", type=int, default=3, help="how often each contender runs, in turns")
-    asked.add_argument(
-        "--records", type=int, default=5_000_000, help="A: visits in the topic (settings: two fifths of them)"
+    parser.add_argument(
+        "--workload",
+        nargs="+",
+        choices=WORKLOADS,
+        default=list(WORKLOADS),
+        metavar="NAME",
+        help=f"workloads to run: {', '.join(WORKLOADS)} (default: all)",
     )
-    asked.add_argument("--rate", type=int, default=1000, help="B: visits a second")
-    asked.add_argument("--seconds", type=float, default=60, help="B: length of the measured time")
-    asked.add_argument("--purchases", type=int, default=1_000_000, help="C: purchases in the topic")
-    asked.add_argument("--keys", type=int, nargs="+", default=[10_000, 1_000_000], help="D: sizes of the state")
-    asked.add_argument("--first-records", type=int, default=250_000, help="E: the smallest input, then times 4 and 16")
-    asked.add_argument("--first-keys", type=int, default=10_000, help="E: the smallest state, then times 10 and 100")
-    asked.add_argument(
-        "--publish", action="store_true", help="put a smaller run into latest.* and the documentation too"
+    parser.add_argument(
+        "--only", default="", help="contenders to run, separated by commas; a name also selects NAME-..."
     )
-    asked.add_argument("--report", action="store_true", help="run nothing; write tables and plots of the last runs")
-    chosen = asked.parse_args()
+    parser.add_argument("--rounds", type=int, default=3, help="runs of each contender (default: %(default)s)")
+    parser.add_argument(
+        "--records",
+        type=int,
+        default=5_000_000,
+        help="throughput: visits in the topic (default: %(default)s; settings uses two fifths of it)",
+    )
+    parser.add_argument("--rate", type=int, default=1000, help="latency: visits a second (default: %(default)s)")
+    parser.add_argument(
+        "--seconds", type=float, default=60, help="latency: measured time, after the warm-up (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--purchases", type=int, default=1_000_000, help="custom_state: purchases in the topic (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--keys",
+        type=int,
+        nargs="+",
+        default=[10_000, 1_000_000],
+        help="time_machine: keys in the state (default: 10000 1000000)",
+    )
+    parser.add_argument(
+        "--first-records",
+        type=int,
+        default=250_000,
+        help="growth: smallest input; 4 and 16 times as much follow (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--first-keys",
+        type=int,
+        default=10_000,
+        help="growth: smallest state; 10 and 100 times as much follow (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--publish", action="store_true", help="publish a run that is not full size in latest.* and the documentation"
+    )
+    parser.add_argument("--report", action="store_true", help="run nothing; rewrite the tables and plots")
+    options = parser.parse_args()
     sizes = ("only", "rounds", "records", "rate", "seconds", "purchases", "keys", "first_records", "first_keys")
-    chosen.publish |= all(getattr(chosen, name) == asked.get_default(name) for name in sizes)
-    return chosen
+    options.publish |= all(getattr(options, name) == parser.get_default(name) for name in sizes)
+    return options
 
 
 def main() -> int:
-    asked = options()
+    options = parse_options()
     WORK.mkdir(exist_ok=True)
     lock = (WORK / "lock").open("w")
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        sys.exit("bench: another one is running; two at once would measure each other")
-    # Whoever stops the bench wants its broker and its contenders stopped too, which the blocks around them see to.
+        sys.exit("bench: another benchmark is running; two at once would distort each other's results")
+    # SystemExit unwinds the with blocks that stop the broker and the contenders.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("bench: stopped"))
-    found = results.latest() if asked.report else run_workloads(asked)
-    reports = _reports()
-    if asked.publish or asked.report:
+    found = results.load_latest() if options.report else run_workloads(options)
+    modules = _load_workloads()
+    if options.publish or options.report:
         results.publish(found)
-        newest = results.latest()
-        tables = {name: reports[name].table(newest[name]) for name in WORKLOADS if name in newest}
-        results.save_report(tables, {name: reports[name].plots(newest[name]) for name in tables})
-    if not asked.report:
-        print("\n\n".join(reports[name].table(found[name]) for name in found))
-    print("bench: " + "; ".join(reports[name].summary(found[name]) for name in found))
+        newest = results.load_latest()
+        tables = {name: modules[name].format_table(newest[name]) for name in WORKLOADS if name in newest}
+        results.publish_report(tables, {name: modules[name].draw_plots(newest[name]) for name in tables})
+    if not options.report:
+        print("\n\n".join(modules[name].format_table(found[name]) for name in found))
+    print("bench: " + "; ".join(modules[name].summarize(found[name]) for name in WORKLOADS if name in found))
     return 0
 
 
-def run_workloads(asked: argparse.Namespace) -> dict[str, dict[str, Any]]:
-    """Each workload is saved as it ends, so that a later one that is broken off costs nothing."""
-    from bench import settings, workload_a, workload_b, workload_c, workload_d, workload_e
+def run_workloads(options: argparse.Namespace) -> dict[str, dict[str, Any]]:
+    """Run the chosen workloads; each result is saved when its workload ends, so that a later failure does not lose it."""
+    from bench import custom_state, growth, latency, settings, throughput, time_machine
     from bench.broker import local_broker
 
-    only = [name for name in asked.only.split(",") if name]
-    often: dict[str, Any] = {"rounds": asked.rounds, "only": only}
-    course = workload_b.Course(asked.rate, asked.seconds)
-    growth = {"first_records": asked.first_records, "first_keys": asked.first_keys}
-    with local_broker(WORK / "kafka") if set(asked.workload) - WITHOUT_KAFKA else nullcontext("") as bootstrap:
+    only = [name for name in options.only.split(",") if name]
+    repeat: dict[str, Any] = {"rounds": options.rounds, "only": only}
+    load = latency.Load(options.rate, options.seconds)
+    sizes = {"first_records": options.first_records, "first_keys": options.first_keys}
+    with local_broker(WORK / "kafka") if set(options.workload) - WITHOUT_KAFKA else nullcontext("") as bootstrap:
         workloads: dict[str, Callable[[], dict[str, Any]]] = {
-            "A": lambda: workload_a.run(bootstrap, WORK, records=asked.records, **often),
-            "B": lambda: workload_b.run(bootstrap, WORK, course=course, **often),
-            "C": lambda: workload_c.run(bootstrap, WORK, purchases=asked.purchases, **often),
-            "D": lambda: workload_d.run(WORK, keys=asked.keys, **often),
-            "E": lambda: workload_e.run(bootstrap, WORK, **growth, **often),
-            "settings": lambda: settings.run(bootstrap, WORK, records=asked.records * 2 // 5, **often),
+            "throughput": lambda: throughput.run(bootstrap, WORK, records=options.records, **repeat),
+            "latency": lambda: latency.run(bootstrap, WORK, load=load, **repeat),
+            "custom_state": lambda: custom_state.run(bootstrap, WORK, purchases=options.purchases, **repeat),
+            "time_machine": lambda: time_machine.run(WORK, keys=options.keys, **repeat),
+            "growth": lambda: growth.run(bootstrap, WORK, **sizes, **repeat),
+            "settings": lambda: settings.run(bootstrap, WORK, records=options.records * 2 // 5, **repeat),
         }
         found: dict[str, dict[str, Any]] = {}
-        for name in asked.workload:
-            found[name] = described(workloads[name])
-            results.save({name: found[name]})
+        for name in options.workload:
+            found[name] = results.run_with_conditions(workloads[name])
+            results.save_run({name: found[name]})
         return found
 
 
-def described(workload: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """A workload's result with its date, its machine and how busy that was."""
-    date, before = datetime.now(UTC).isoformat(timespec="seconds"), machine.load()
-    found = workload()
-    return {"date": date, "machine": machine.facts(), "load_before": before, "load_after": machine.load(), **found}
+def _load_workloads() -> dict[str, Any]:
+    from bench import custom_state, growth, latency, settings, throughput, time_machine
 
-
-def _reports() -> dict[str, Any]:
-    from bench import report_a, report_b, report_c, report_d, report_e, settings
-
-    return {"A": report_a, "B": report_b, "C": report_c, "D": report_d, "E": report_e, "settings": settings}
+    return {
+        "throughput": throughput,
+        "latency": latency,
+        "custom_state": custom_state,
+        "time_machine": time_machine,
+        "growth": growth,
+        "settings": settings,
+    }
 
 
 if __name__ == "__main__":

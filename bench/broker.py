@@ -1,4 +1,4 @@
-"""A Kafka broker for the measurements, and the topics in it."""
+"""The Kafka broker of the benchmarks and its topics."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 HEADWATER = str(Path(sys.executable).with_name("headwater"))
 PARTITIONS = 2
-FETCH = 20_000
+FETCH_RECORDS = 20_000
 DELETION_SECONDS = 30.0
-ANSWER_SECONDS = 60.0
-QUIET = {"log_level": 4}
+REQUEST_SECONDS = 60.0
+LOGGING = {"log_level": 4}
 
 
 @contextlib.contextmanager
 def local_broker(data: Path) -> Iterator[str]:
-    """The address of a broker that runs for the length of the block; its topics stay for the next time."""
+    """Yield the address of a broker that runs for the length of the block. Its topics are kept for the next run."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -37,8 +37,8 @@ def local_broker(data: Path) -> Iterator[str]:
 
 
 def create_topic(bootstrap: str, name: str, partitions: int = PARTITIONS) -> None:
-    """An empty topic; one of the same name that is being deleted is waited for."""
-    admin = AdminClient({"bootstrap.servers": bootstrap, **QUIET})
+    """Create an empty topic, waiting for the pending deletion of a topic with the same name."""
+    admin = AdminClient({"bootstrap.servers": bootstrap, **LOGGING})
     deadline = time.monotonic() + DELETION_SECONDS
     while True:
         try:
@@ -52,15 +52,15 @@ def create_topic(bootstrap: str, name: str, partitions: int = PARTITIONS) -> Non
 
 
 def delete_topics(bootstrap: str, prefix: str) -> None:
-    """Every topic whose name begins so: an engine's own repartition and changelog topics as well, wherever it puts the name.
+    """Delete every topic with this prefix, including the repartition and changelog topics that engines derive from it.
 
-    Consumer groups of that name go too: the next run would begin where the last one ended.
+    Consumer groups with the prefix are deleted too: the next run would otherwise resume from their committed offsets.
     """
-    admin = AdminClient({"bootstrap.servers": bootstrap, **QUIET})
-    ours = re.compile(rf"(^|__){re.escape(prefix)}($|[-_])")
-    names = [name for name in admin.list_topics(timeout=ANSWER_SECONDS).topics if ours.search(name)]
-    found = admin.list_consumer_groups(request_timeout=ANSWER_SECONDS).result().valid
-    groups = [group.group_id for group in found if ours.search(group.group_id)]
+    admin = AdminClient({"bootstrap.servers": bootstrap, **LOGGING})
+    has_prefix = re.compile(rf"(^|__){re.escape(prefix)}($|[-_])")
+    names = [name for name in admin.list_topics(timeout=REQUEST_SECONDS).topics if has_prefix.search(name)]
+    found = admin.list_consumer_groups(request_timeout=REQUEST_SECONDS).result().valid
+    groups = [group.group_id for group in found if has_prefix.search(group.group_id)]
     requests = [*(admin.delete_topics(names).values() if names else ())]
     requests += [*(admin.delete_consumer_groups(groups).values() if groups else ())]
     for request in requests:
@@ -68,11 +68,11 @@ def delete_topics(bootstrap: str, prefix: str) -> None:
             request.result()
 
 
-def records_in(bootstrap: str, topic: str) -> int | None:
-    """How many records a topic holds, or None if there is no such topic."""
+def count_records(bootstrap: str, topic: str) -> int | None:
+    """Return the number of records in a topic, or None if the topic does not exist."""
     consumer = _consumer(bootstrap)
     try:
-        found = consumer.list_topics(timeout=ANSWER_SECONDS).topics.get(topic)
+        found = consumer.list_topics(timeout=REQUEST_SECONDS).topics.get(topic)
         if found is None:
             return None
         ends = [consumer.get_watermark_offsets(TopicPartition(topic, number)) for number in found.partitions]
@@ -81,36 +81,39 @@ def records_in(bootstrap: str, topic: str) -> int | None:
         consumer.close()
 
 
-def visits_topic(bootstrap: str, records: int, *, seed: int = 7) -> str:
-    """A topic with so many visits, 5 % of them late; one from an earlier run serves again."""
+def ensure_visits_topic(bootstrap: str, records: int, *, seed: int = 7) -> str:
+    """Return a topic with ``records`` visits, 5% of them late; a topic from an earlier run is reused."""
     topic = f"visits-{records}"
-    there = records_in(bootstrap, topic)
-    if there == records:
+    existing = count_records(bootstrap, topic)
+    if existing == records:
         return topic
-    if there is not None:
+    if existing is not None:
         delete_topics(bootstrap, topic)
     create_topic(bootstrap, topic)
     options = ["--count", str(records), "--late", "5%", "--seed", str(seed), "--json"]
     command = [HEADWATER, "generate", "visits", "--to", f"kafka://{bootstrap}/{topic}", *options]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     tally = json.loads(done.stdout.splitlines()[-1])
-    print(f"made {tally['records']:,} visits, {tally['late']:,} of them late, in {tally['seconds']:.0f} s", flush=True)
+    print(
+        f"generated {tally['records']:,} visits, {tally['late']:,} of them late, in {tally['seconds']:.0f} s",
+        flush=True,
+    )
     return topic
 
 
 def read_topic(bootstrap: str, topic: str) -> Iterator[tuple[int, int, bytes | None, bytes]]:
-    """Every record from the beginning to what is the end now: partition, offset, key, value."""
+    """Yield partition, offset, key and value of every record up to the current end of the topic."""
     consumer = _consumer(bootstrap)
     try:
-        partitions = consumer.list_topics(topic, timeout=ANSWER_SECONDS).topics[topic].partitions
+        partitions = consumer.list_topics(topic, timeout=REQUEST_SECONDS).topics[topic].partitions
         places = [TopicPartition(topic, number, OFFSET_BEGINNING) for number in partitions]
-        # A transactional producer leaves marks that take offsets but are no records: go by position, not by count.
+        # Transaction markers take up offsets without being records, so the end is detected by position, not by count.
         left = {place.partition: consumer.get_watermark_offsets(place)[1] for place in places}
         consumer.assign(places)
-        quiet = 0
-        while any(left.values()) and quiet < 10:
-            messages = consumer.consume(FETCH, 0.5)
-            quiet = 0 if messages else quiet + 1
+        empty_polls = 0
+        while any(left.values()) and empty_polls < 10:
+            messages = consumer.consume(FETCH_RECORDS, 0.5)
+            empty_polls = 0 if messages else empty_polls + 1
             for message in messages:
                 if message.error() is None:
                     yield message.partition(), message.offset(), message.key(), message.value() or b""
@@ -127,7 +130,7 @@ def _consumer(bootstrap: str) -> Consumer:
     return Consumer(
         {
             "bootstrap.servers": bootstrap,
-            **QUIET,
+            **LOGGING,
             "group.id": "bench-reader",
             "enable.auto.commit": False,
             "isolation.level": "read_committed",

@@ -1,4 +1,4 @@
-"""What the peers need, in environments of their own, made on first use: nothing of theirs gets into Headwater's."""
+"""Environments of the peers, created on first use and separate from Headwater's."""
 
 from __future__ import annotations
 
@@ -24,46 +24,46 @@ PACKAGES = {
 }
 
 
-class Unavailable(Exception):
-    """A peer that cannot be had here, with the installer's own last words."""
+class PeerUnavailable(Exception):
+    """A peer could not be installed; the message is the end of the installer's output."""
 
 
-def python_of(peer: str) -> str:
-    """The peer's own Python, with the pinned packages in it."""
+def peer_python(peer: str) -> str:
+    """Return the Python of a peer's environment, with its pinned packages installed."""
     folder = ENVIRONMENTS / peer
     python, stamp = folder / "bin" / "python", folder / ".pinned"
     pinned = " ".join(PACKAGES[peer])
     if not stamp.exists() or stamp.read_text() != pinned:
         print(f"installing {pinned} into {folder.relative_to(HERE.parent)}", flush=True)
-        _must([sys.executable, "-m", "venv", str(folder)])
-        _must([str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *PACKAGES[peer]])
+        _run_or_raise([sys.executable, "-m", "venv", str(folder)])
+        _run_or_raise([str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *PACKAGES[peer]])
         stamp.write_text(pinned)
     return str(python)
 
 
-def jars_of(configuration: str) -> list[Path]:
-    """Jars of ``peers/ivy.xml``, fetched as Headwater fetches its own."""
+def peer_jars(configuration: str) -> list[Path]:
+    """Resolve a configuration of ``peers/ivy.xml`` into the cache of Headwater's own jars."""
     try:
         return jar_paths(configuration, ivy_file=IVY_FILE)
     except Exception as failure:
-        raise Unavailable(str(failure)) from failure
+        raise PeerUnavailable(str(failure)) from failure
 
 
-def compiled(program: str) -> str:
-    """The class path of a Java program of ``peers/``, compiled against the jars of Kafka Streams."""
+def compile_peer(program: str) -> str:
+    """Compile a Java program of ``peers/`` against the Kafka Streams jars and return its class path."""
     if shutil.which("javac") is None:
-        raise Unavailable("there is no javac on this machine; a Java runtime alone cannot compile the program")
+        raise PeerUnavailable("javac was not found; compiling the program needs a JDK")
     source = JAVA_SOURCES / f"{program}.java"
-    libraries = str(jars_of("streams")[0].parent / "*")
+    libraries = str(peer_jars("streams")[0].parent / "*")
     folder = ENVIRONMENTS / "java" / hashlib.sha256(source.read_bytes()).hexdigest()[:12]
     if not (folder / f"{program}.class").exists():
         folder.mkdir(parents=True, exist_ok=True)
-        _must(["javac", "-cp", libraries, "-d", str(folder), str(source)])
+        _run_or_raise(["javac", "-cp", libraries, "-d", str(folder), str(source)])
     return os.pathsep.join([str(folder), libraries])
 
 
-def _must(command: list[str]) -> None:
+def _run_or_raise(command: list[str]) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
-        words = [line for line in (done.stderr or done.stdout).splitlines() if line.strip()]
-        raise Unavailable("\n".join(words[-6:]))
+        lines = [line for line in (done.stderr or done.stdout).splitlines() if line.strip()]
+        raise PeerUnavailable("\n".join(lines[-6:]))

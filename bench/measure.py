@@ -1,7 +1,7 @@
-"""Run a contender in processes of its own and say what it cost: time, CPU of the whole tree, memory.
+"""Run a program in its own process session and measure it: time, CPU and memory of the process tree.
 
-The CPU seconds are the kernel's. This process makes itself the one to which orphans fall, so that a JVM outlives its
-Python parent only to be waited for here, and whatever the tree used is counted once it has ended.
+CPU seconds are the kernel's. This process registers as a subreaper: a JVM that outlives its Python parent becomes a child
+of this process, is waited for here, and its CPU time is counted.
 """
 
 from __future__ import annotations
@@ -24,35 +24,39 @@ from typing import Any
 PR_SET_CHILD_SUBREAPER = 36
 SAMPLE_SECONDS = 0.2
 PAGE = os.sysconf("SC_PAGE_SIZE")
-COMPLAINT = re.compile(r"^(?!at )\S*(Error|Exception|error\[)\S*[: \[]")
+ERROR_LINE = re.compile(r"^(?!at )\S*(Error|Exception|error\[)\S*[: \[]")
 
 
 @dataclass(frozen=True)
-class Measured:
-    """One run. ``said`` is the JSON object that the program printed last, if it printed one."""
+class Measurement:
+    """One run. ``last_json`` is the last JSON object that the program printed; ``error`` is empty after a success."""
 
     status: int | str
     started_at: float
     wall_seconds: float
     cpu_seconds: float
     peak_megabytes: int
-    said: dict[str, Any] = field(default_factory=dict)
-    complaint: str = ""
+    last_json: dict[str, Any] = field(default_factory=dict)
+    error: str = ""
 
     @property
     def failed(self) -> bool:
         return self.status != 0
 
+    @property
+    def outcome(self) -> str:
+        return f"exited with status {self.status}" if isinstance(self.status, int) else "timed out"
 
-class Running:
-    """A contender under way; leave the ``with`` block of :func:`running` to have it ended and measured."""
+
+class RunningProgram:
+    """A program that is being measured; ``result`` is set when the ``with`` block of :func:`running` ends."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self.process = process
         self.started_at = time.time()
         self.peak_bytes = 0
         self.seen = {process.pid}
-        self.result: Measured | None = None
+        self.result: Measurement | None = None
         self._ended = threading.Event()
         self._sampler = threading.Thread(target=self._sample, daemon=True)
         self._sampler.start()
@@ -64,8 +68,8 @@ class Running:
             self.peak_bytes = max(self.peak_bytes, resident_bytes(members))
 
     def members(self) -> list[int]:
-        """The tree now, with what has lost its parent and fallen to us."""
-        return tree(self.process.pid, self.seen)
+        """Return the current process tree, including adopted orphans."""
+        return process_tree(self.process.pid, self.seen)
 
     def end_sampling(self) -> None:
         self._ended.set()
@@ -74,22 +78,22 @@ class Running:
 
 def run(
     command: Sequence[str], *, log: Path, seconds: float, env: Mapping[str, str] | None = None, cwd: Path | None = None
-) -> Measured:
-    """Run to the end, or stop it after so many seconds."""
-    with running(command, log=log, env=env, cwd=cwd) as contender, contextlib.suppress(subprocess.TimeoutExpired):
-        contender.process.wait(seconds)
-    assert contender.result is not None
-    return contender.result
+) -> Measurement:
+    """Run a program to its end, or stop it after ``seconds``, and return what it cost."""
+    with running(command, log=log, env=env, cwd=cwd) as program, contextlib.suppress(subprocess.TimeoutExpired):
+        program.process.wait(seconds)
+    assert program.result is not None
+    return program.result
 
 
 @contextlib.contextmanager
 def running(
     command: Sequence[str], *, log: Path, env: Mapping[str, str] | None = None, cwd: Path | None = None
-) -> Iterator[Running]:
-    """A program in a session of its own; at the end of the block it is stopped if need be, and measured."""
+) -> Iterator[RunningProgram]:
+    """Run a program in its own session for the length of the block, then stop it if it still runs and measure it."""
     adopt_orphans()
     log.parent.mkdir(parents=True, exist_ok=True)
-    before, began = _children(), time.perf_counter()
+    before, began = _children_cpu_seconds(), time.perf_counter()
     output = log.with_suffix(".out")
     with output.open("wb") as out, log.open("wb") as errors:
         process = subprocess.Popen(
@@ -101,35 +105,35 @@ def running(
             cwd=cwd,
             start_new_session=True,
         )
-        contender = Running(process)
+        program = RunningProgram(process)
         try:
-            yield contender
+            yield program
         finally:
             status: int | str = process.returncode if process.returncode is not None else "stopped"
             wall = time.perf_counter() - began
-            _end(contender)
+            _stop(program)
             with contextlib.suppress(ChildProcessError):
                 process.wait()
-            contender.end_sampling()
-            _reap(contender)
-            contender.result = Measured(
+            program.end_sampling()
+            _reap(program)
+            program.result = Measurement(
                 status=status,
-                started_at=contender.started_at,
+                started_at=program.started_at,
                 wall_seconds=round(wall, 3),
-                cpu_seconds=round(_children() - before, 2),
-                peak_megabytes=contender.peak_bytes >> 20,
-                said=_last_object(output.read_text(errors="replace")),
-                complaint="" if status == 0 else _last_words(log, output),
+                cpu_seconds=round(_children_cpu_seconds() - before, 2),
+                peak_megabytes=program.peak_bytes >> 20,
+                last_json=_last_json(output.read_text(errors="replace")),
+                error="" if status == 0 else _find_error(log, output),
             )
 
 
 def adopt_orphans() -> None:
-    """Become the parent of what our children leave behind, as init would otherwise."""
+    """Register this process as the subreaper of its descendants."""
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
-def tree(root: int, seen: Collection[int] = ()) -> list[int]:
-    """The process, all below it, and those of ``seen`` that have become our own children: a JVM outlives its parent."""
+def process_tree(root: int, seen: Collection[int] = ()) -> list[int]:
+    """Return a process and its descendants, and those of ``seen`` that this process has adopted since."""
     parents: dict[int, int] = {}
     for entry in os.scandir("/proc"):
         if entry.name.isdigit():
@@ -153,22 +157,22 @@ def resident_bytes(pids: Collection[int]) -> int:
 
 
 def _stat(pid: int) -> list[str]:
-    """The fields of /proc/PID/stat from the state on; the name before them may hold anything."""
+    """Return the fields of /proc/PID/stat from the state on; the process name before them can contain spaces."""
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
 
 
-def _end(contender: Running) -> None:
+def _stop(program: RunningProgram) -> None:
     for number, patience in ((signal.SIGTERM, 20.0), (signal.SIGKILL, 5.0)):
-        for pid in _alive(contender):
+        for pid in _alive(program):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, number)
         deadline = time.monotonic() + patience
-        while _alive(contender) and time.monotonic() < deadline:
+        while _alive(program) and time.monotonic() < deadline:
             time.sleep(0.05)
 
 
-def _alive(contender: Running) -> list[int]:
-    return [pid for pid in contender.members() if not _is_zombie(pid)]
+def _alive(program: RunningProgram) -> list[int]:
+    return [pid for pid in program.members() if not _is_zombie(pid)]
 
 
 def _is_zombie(pid: int) -> bool:
@@ -178,19 +182,19 @@ def _is_zombie(pid: int) -> bool:
         return True
 
 
-def _reap(contender: Running) -> None:
-    """Wait for the orphans, so that their CPU time is counted; the broker is none of them."""
-    for pid in contender.members():
+def _reap(program: RunningProgram) -> None:
+    """Wait for adopted orphans, so that their CPU time is counted. The broker is not among them."""
+    for pid in program.members():
         with contextlib.suppress(ChildProcessError):
             os.waitpid(pid, 0 if _is_zombie(pid) else os.WNOHANG)
 
 
-def _children() -> float:
+def _children_cpu_seconds() -> float:
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 
 
-def _last_object(text: str) -> dict[str, Any]:
+def _last_json(text: str) -> dict[str, Any]:
     for line in reversed(text.splitlines()):
         if line.startswith("{"):
             with contextlib.suppress(ValueError):
@@ -199,13 +203,13 @@ def _last_object(text: str) -> dict[str, Any]:
     return {}
 
 
-def _last_words(*files: Path) -> str:
-    """What a program complained of: its last line that names an error, or else its last lines."""
+def _find_error(*files: Path) -> str:
+    """Return the last line that names an error, or else the last lines of output."""
     for file in files:
         lines = [line.strip() for line in file.read_text(errors="replace").splitlines() if line.strip()]
-        complaints = [line for line in lines if COMPLAINT.search(line)]
-        if complaints:
-            return complaints[-1][:600]
+        errors = [line for line in lines if ERROR_LINE.search(line)]
+        if errors:
+            return errors[-1][:600]
         if lines:
             return "\n".join(lines[-6:])[-600:]
-    return "it said nothing"
+    return "no output"

@@ -1,15 +1,14 @@
-"""The right answer to the browser statistics, computed from the records themselves.
+"""The expected browser statistics, computed from the input records.
 
-What is right when records are late? The input has two kinds of records: those in order, and the 5 % that come two to six
-hours behind, where 20 minutes are allowed. Engines differ, and may, in how many of the second kind they still count:
-Spark's watermark moves between batches only, so that one large batch drops nothing, while an engine that moves its
-watermark with each record drops nearly all. No engine may lose a record of the first kind, or count any record twice.
-So, for every browser and window:
+95% of the records arrive in order, and 5% arrive two to six hours late, where the watermark allows 20 minutes. How many of
+the late records an engine counts is up to the engine: Spark moves its watermark between batches only, so one large batch
+drops none of them, while an engine that moves its watermark with every record drops nearly all. No engine may lose a
+record that is in order, or count a record twice. An answer is therefore correct if, for every browser and window,
 
-    records in order  <=  visits counted  <=  records in order and late ones
+    records in order  <=  visits counted  <=  records in order + late records
 
-and the last event time lies between the two in the same way. For Spark's streams there is also an exact answer, as the
-checkpoint tells which offsets each batch read and which watermark it had: ``exact_answer`` computes it.
+and the last event time lies within the same bounds. Spark streams also have an exact answer, because the checkpoint
+records the offsets and the watermark of each batch: ``exact_answer`` computes it.
 """
 
 from __future__ import annotations
@@ -46,20 +45,20 @@ class Count:
 
 @dataclass(frozen=True)
 class Bounds:
-    """What a window must have at least, and may have at most."""
+    """The least that a window must count, and the most that it may count."""
 
     least: Count
     most: Count
 
 
-def records_of(bootstrap: str, topic: str, cache: Path) -> Path:
-    """The topic as a parquet file of partition, offset, event time and browser, made once."""
+def export_topic(bootstrap: str, topic: str, cache: Path) -> Path:
+    """Export a topic to a Parquet file of partition, offset, event time and browser; the file is written once."""
     file = cache / f"{topic}.parquet"
     if not file.exists():
         cache.mkdir(parents=True, exist_ok=True)
-        with pq.ParquetWriter(file.with_suffix(".new"), _decoded([], []).schema) as writer:
-            for places, values in _chunks(read_topic(bootstrap, topic)):
-                writer.write_table(_decoded(places, values))
+        with pq.ParquetWriter(file.with_suffix(".new"), _decode([], []).schema) as writer:
+            for positions, values in _chunks(read_topic(bootstrap, topic)):
+                writer.write_table(_decode(positions, values))
         file.with_suffix(".new").rename(file)
     return file
 
@@ -67,19 +66,19 @@ def records_of(bootstrap: str, topic: str, cache: Path) -> Path:
 def _chunks(
     records: Iterator[tuple[int, int, bytes | None, bytes]],
 ) -> Iterator[tuple[list[tuple[int, int]], list[bytes]]]:
-    places: list[tuple[int, int]] = []
+    positions: list[tuple[int, int]] = []
     values: list[bytes] = []
     for partition, offset, _, value in records:
-        places.append((partition, offset))
+        positions.append((partition, offset))
         values.append(value)
         if len(values) == CHUNK:
-            yield places, values
-            places, values = [], []
+            yield positions, values
+            positions, values = [], []
     if values:
-        yield places, values
+        yield positions, values
 
 
-def _decoded(places: list[tuple[int, int]], values: list[bytes]) -> pa.Table:
+def _decode(positions: list[tuple[int, int]], values: list[bytes]) -> pa.Table:
     if values:
         options = pj.ParseOptions(explicit_schema=SCHEMA, unexpected_field_behavior="ignore")
         decoded = pj.read_json(io.BytesIO(b"\n".join(values)), parse_options=options)
@@ -87,16 +86,16 @@ def _decoded(places: list[tuple[int, int]], values: list[bytes]) -> pa.Table:
         decoded = SCHEMA.empty_table()
     return pa.table(
         {
-            "part": pa.array([place[0] for place in places], pa.int32()),
-            "place": pa.array([place[1] for place in places], pa.int64()),
+            "part": pa.array([position[0] for position in positions], pa.int32()),
+            "place": pa.array([position[1] for position in positions], pa.int64()),
             "event_ms": decoded["eventTime"].cast(pa.int64()),
             "browser": decoded["browser"],
         }
     )
 
 
-def bounds(records: Path) -> dict[Key, Bounds]:
-    """For each browser and window, what is owed and what is allowed."""
+def compute_bounds(records: Path) -> dict[Key, Bounds]:
+    """Return the bounds of each browser and window."""
     rows = duckdb.sql(f"""
         with seen as (
             select *, greatest({FIXED_START_MS}, max(event_ms) over (partition by part order by place)) as newest_ms
@@ -114,7 +113,7 @@ def bounds(records: Path) -> dict[Key, Bounds]:
 
 
 def exact_answer(records: Path, checkpoint: Path) -> dict[Key, Count]:
-    """What Spark must give for the batches that a checkpoint recorded: a batch drops by the watermark of the one before."""
+    """Return what Spark must count, given the batches of its checkpoint: a batch drops by the previous batch's watermark."""
     rows = []
     watermark, starts = 0, {}
     for file in sorted((file for file in (checkpoint / "offsets").glob("[0-9]*")), key=lambda file: int(file.name)):
@@ -134,19 +133,19 @@ def exact_answer(records: Path, checkpoint: Path) -> dict[Key, Count]:
     return {(browser, start): Count(visits, last) for browser, start, visits, last in found}
 
 
-def written(bootstrap: str, topic: str) -> dict[Key, Count]:
-    """The last word of an output topic on each browser and window."""
+def read_answer(bootstrap: str, topic: str) -> dict[Key, Count]:
+    """Return the last row of an output topic for each browser and window."""
     answer: dict[Key, Count] = {}
     for _, _, _, value in read_topic(bootstrap, topic):
         row = json.loads(value) if value else {}
-        # Pathway takes its old word back (diff -1) beside giving the new one.
+        # Pathway retracts the old row (diff -1) when it writes a new one.
         if row and row.get("diff") != -1:
-            key, count = _row(row)
+            key, count = _parse_row(row)
             answer[key] = count
     return answer
 
 
-def _row(row: dict[str, Any]) -> tuple[Key, Count]:
+def _parse_row(row: dict[str, Any]) -> tuple[Key, Count]:
     if "window" in row:
         start, last = row["window"]["start"], row["last_event_time_in_window"]
     else:
@@ -160,17 +159,17 @@ def _ms(time: str | float) -> int:
     return int(time)
 
 
-def judge(answer: dict[Key, Count], wanted: dict[Key, Bounds]) -> dict[str, Any]:
-    """Whether an answer keeps to the bounds, and how it does not."""
+def judge_statistics(answer: dict[Key, Count], expected: dict[Key, Bounds]) -> dict[str, Any]:
+    """Compare browser statistics with their bounds and count the differences."""
     nothing = Count(0, 0)
     lost = doubled = late = wrong_last = 0
-    for key, bound in wanted.items():
+    for key, bound in expected.items():
         got = answer.get(key, nothing)
         lost += max(0, bound.least.visits - got.visits)
         doubled += max(0, got.visits - bound.most.visits)
         late += max(0, min(got.visits, bound.most.visits) - bound.least.visits)
         wrong_last += not (got.visits == 0 or bound.least.last_ms <= got.last_ms <= bound.most.last_ms)
-    invented = len(answer.keys() - wanted.keys())
+    invented = len(answer.keys() - expected.keys())
     return {
         "correct": not (lost or doubled or wrong_last or invented),
         "lost": lost,
@@ -181,8 +180,8 @@ def judge(answer: dict[Key, Count], wanted: dict[Key, Bounds]) -> dict[str, Any]
     }
 
 
-def judge_pairs(pairs: Iterable[tuple[str, int]], wanted: dict[str, int]) -> dict[str, Any]:
-    """For totals per user: each must be exactly right."""
-    got = dict(pairs)
-    wrong = sum(got.get(user) != total for user, total in wanted.items()) + len(got.keys() - wanted.keys())
+def judge_totals(rows: Iterable[tuple[str, int]], expected: dict[str, int]) -> dict[str, Any]:
+    """Compare the last total of each user with the expected one."""
+    got = dict(rows)
+    wrong = sum(got.get(user) != total for user, total in expected.items()) + len(got.keys() - expected.keys())
     return {"correct": not wrong, "wrong_users": wrong}

@@ -1,7 +1,7 @@
-"""How many micro-batches a second the scenario harness drives through the windowed jobs of the gallery.
+"""Measure how many micro-batches a second the scenario harness drives through the windowed jobs of the gallery.
 
-Each feed of these jobs is a batch with data; one that moves the watermark is followed by a batch without. Both count.
-Run it with ``python bench/scenario_speed.py``; it prints a table, and at its end one JSON line.
+Each feed is one batch with data, and a feed that moves the watermark is followed by a batch without data. Both count.
+Run it with ``python bench/scenario_speed.py``. It prints a table and then one JSON line.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ FEEDS = 40
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-def row_for(job: str, number: int) -> dict[str, object]:
+def make_row(job: str, number: int) -> dict[str, object]:
     at = (START + timedelta(seconds=20 * number)).isoformat()
     match job:
         case "browser-stats-stateful":
@@ -32,15 +32,15 @@ def row_for(job: str, number: int) -> dict[str, object]:
             return {"User": str(number), "event_time": at}
 
 
-def measure(spark: object, name: str) -> float:
-    """Batches a second after the first feed, which pays for compilation."""
+def measure_rate(spark: object, name: str) -> float:
+    """Return batches a second, not counting the first feed, which includes code generation."""
     with tempfile.TemporaryDirectory() as folder:
         scenario = Scenario(spark, load_job(name), Path(folder))
-        first = scenario.feed(row_for(name, 0))
+        first = scenario.feed(make_row(name, 0))
         assert first.emitted
         before, started = scenario.batch or 0, time.perf_counter()
         for number in range(1, FEEDS + 1):
-            assert scenario.feed(row_for(name, number)).emitted
+            assert scenario.feed(make_row(name, number)).emitted
         batches = (scenario.batch or 0) - before
         seconds = time.perf_counter() - started
         scenario.close()
@@ -51,7 +51,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         conf = {"spark.sql.shuffle.partitions": "2"}
         spark = start_session("bench", master="local[2]", conf=conf, jars=(), log=Path(folder) / "spark.log")
-        rates = {name: round(measure(spark, name), 1) for name in JOBS}
+        rates = {name: round(measure_rate(spark, name), 1) for name in JOBS}
         spark.stop()
     for name, rate in rates.items():
         print(f"{name:<28} {rate:5.1f} batches/s")

@@ -1,4 +1,4 @@
-"""A steady stream of visits that carry the time at which they were sent, and an independent reader of what comes out."""
+"""A steady stream of timestamped visits, an independent reader of the output, and the latency between the two."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ WINDOW_MS = 300_000
 
 
 @dataclass
-class Traffic:
-    """Sends at a rate until told to stop; ``sent`` holds number, browser and time in seconds of every record."""
+class VisitProducer:
+    """Sends visits at a rate until stopped; ``sent`` holds the number, browser and send time in seconds of each."""
 
     bootstrap: str
     topic: str
@@ -57,13 +57,13 @@ class Traffic:
 
 
 @dataclass
-class Reader:
-    """Reads a topic as it grows; ``got`` holds the time of arrival and the value of every record."""
+class OutputReader:
+    """Reads a topic as it grows; ``received`` holds the arrival time and value of every record."""
 
     bootstrap: str
     topic: str
     partitions: int
-    got: list[tuple[float, bytes]] = field(default_factory=list)
+    received: list[tuple[float, bytes]] = field(default_factory=list)
     _stop: threading.Event = field(default_factory=threading.Event)
 
     def start(self) -> None:
@@ -87,19 +87,19 @@ class Reader:
         while not self._stop.is_set():
             for message in consumer.consume(500, 0.01):
                 if message.error() is None and message.value():
-                    self.got.append((time.time(), message.value()))
+                    self.received.append((time.time(), message.value()))
         consumer.close()
 
 
-def latencies_of_updates(sent: list[tuple[int, str, float]], got: list[tuple[float, bytes]]) -> list[float | None]:
-    """For every visit, the seconds until a row of its browser and window came that counts it.
+def update_latencies(sent: list[tuple[int, str, float]], received: list[tuple[float, bytes]]) -> list[float | None]:
+    """Return, for each visit, the seconds until a row arrived that counts it, or None if none arrived.
 
-    Every row tells the newest event time that it counts, so the first row with a time not before the visit's is the one.
-    None where no such row came.
+    Every row has the newest event time that it counts. The first row of the visit's browser and window whose time is not
+    before the visit's counts it.
     """
     rows: dict[tuple[str, int], list[tuple[float, int]]] = {}
-    for arrived, value in got:
-        browser, start_ms, last_ms = _update(json.loads(value))
+    for arrived, value in received:
+        browser, start_ms, last_ms = _parse_update(json.loads(value))
         rows.setdefault((browser, start_ms), []).append((arrived, last_ms))
     waiting: dict[tuple[str, int], list[tuple[int, float]]] = {}
     for _, browser, at in sent:
@@ -116,15 +116,15 @@ def latencies_of_updates(sent: list[tuple[int, str, float]], got: list[tuple[flo
     return found
 
 
-def latencies_of_records(sent: list[tuple[int, str, float]], got: list[tuple[float, bytes]]) -> list[float | None]:
-    """For every visit, the seconds until it came out itself, known by its number."""
+def record_latencies(sent: list[tuple[int, str, float]], received: list[tuple[float, bytes]]) -> list[float | None]:
+    """Return, for each visit, the seconds until the record with its number arrived, or None if it did not."""
     arrived = {}
-    for at, value in got:
+    for at, value in received:
         arrived.setdefault(json.loads(value)["userId"], at)
     return [arrived[number] - at if number in arrived else None for number, _, at in sent]
 
 
-def _update(row: dict[str, object]) -> tuple[str, int, int]:
+def _parse_update(row: dict[str, object]) -> tuple[str, int, int]:
     window = row.get("window")
     if isinstance(window, dict):
         return str(row["browser"]), _ms(window["start"]), _ms(row["last_event_time_in_window"])

@@ -1,6 +1,6 @@
-"""Compile our Java classes into ``src/headwater/spark/internals/headwater-spark.jar``; needs a JDK, which users do not.
+"""Compile Headwater's Java classes into ``src/headwater/spark/internals/headwater-spark.jar``; needs a JDK, which users do not.
 
-The jar is kept in the repository with a digest of its source inside, and a test holds the two together.
+The jar is committed, with a digest of its sources inside. A test checks that the two match.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ SPARK = Path(__file__).parent.parent / "src" / "headwater" / "spark"
 SOURCES = SPARK / "internals" / "java"
 JAR = SPARK / "internals" / "headwater-spark.jar"
 DIGEST = "META-INF/source.sha256"
-WHEN = (1980, 1, 1, 0, 0, 0)  # the same bytes whenever it is built
+FIXED_TIME = (1980, 1, 1, 0, 0, 0)  # a fixed time, so that the jar has the same bytes whenever it is built
 
 
 def source_digest() -> str:
@@ -32,13 +32,13 @@ def main() -> None:
     assert pyspark.origin is not None
     jars = Path(pyspark.origin).parent / "jars"
     sources = [str(path) for path in sorted(SOURCES.rglob("*.java"))]
-    with tempfile.TemporaryDirectory() as made:
-        options = ["--release", "17", "-g:none", "-cp", f"{jars}/*", "-d", made]
+    with tempfile.TemporaryDirectory() as classes:
+        options = ["--release", "17", "-g:none", "-cp", f"{jars}/*", "-d", classes]
         subprocess.run(["javac", *options, *sources], check=True)
         with zipfile.ZipFile(JAR, "w") as jar:
-            jar.writestr(zipfile.ZipInfo(DIGEST, WHEN), source_digest())
-            for path in sorted(Path(made).rglob("*.class")):
-                jar.writestr(zipfile.ZipInfo(str(path.relative_to(made)), WHEN), path.read_bytes())
+            jar.writestr(zipfile.ZipInfo(DIGEST, FIXED_TIME), source_digest())
+            for path in sorted(Path(classes).rglob("*.class")):
+                jar.writestr(zipfile.ZipInfo(str(path.relative_to(classes)), FIXED_TIME), path.read_bytes())
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# System packages that only tests need. Installed where that is possible, named where it is not.
+# Install the system packages that only the tests need, or print which are missing.
 set -euo pipefail
 
 missing=()
@@ -13,6 +13,6 @@ if [ "$(id -u)" -eq 0 ] && command -v apt-get >/dev/null 2>&1; then
   apt-get update -qq >/dev/null
   DEBIAN_FRONTEND=noninteractive apt-get install -y -qq "${missing[@]}" >/dev/null
 else
-  echo "not on this machine: ${missing[*]}. The tests that need them are left out; to run them too:"
+  echo "not installed: ${missing[*]}. The tests that need them are skipped. To run them too:"
   echo "  sudo apt-get install ${missing[*]}"
 fi

@@ -1,1 +1,1 @@
-"""Random stories: real jobs, killed, rewound, forked and starved, and at the end compared with the records alone."""
+"""Randomized fault injection: stories of kills, rewinds, forks and outages on real jobs, checked against an oracle."""

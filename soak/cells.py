@@ -1,4 +1,4 @@
-"""The matrix: a job with its mode and sink, a source and a state store."""
+"""The matrix of stories: a job with its mode and sink, a source, and a state store."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ STORES: dict[str, dict[str, str]] = {
     "hdfs": {f"{STATE}.providerClass": f"{PROVIDERS}.HDFSBackedStateStoreProvider"},
     "format2": {f"{STATE}.providerClass": ROCKSDB, CHANGELOG: "true", f"{STATE}.checkpointFormatVersion": "2"},
 }
-# Snapshots and compactions as often as can be: they are what a rewind can stumble over.
-EAGER = {
+# Frequent snapshots and log compactions give rewinds more special cases to handle.
+FREQUENT_SNAPSHOTS = {
     f"{STATE}.minDeltasForSnapshot": "2",
     f"{STATE}.maintenanceInterval": "500ms",
     "spark.sql.streaming.fileSource.log.compactInterval": "3",
@@ -34,7 +34,7 @@ EAGER = {
 
 @dataclass(frozen=True)
 class JobKind:
-    """A gallery job in one mode, and how its rows and its state translate into the oracle's."""
+    """A gallery job in one mode, with functions that convert its rows and its state to the oracle's."""
 
     name: str
     mode: str
@@ -42,7 +42,7 @@ class JobKind:
     rules: Rules
     sink_key: str
     row: Callable[[dict[str, Any]], tuple[Key, Value]]
-    """A row of the sink, with structs laid flat (``window_start``), as a key and a value."""
+    """Converts a row of the sink, with flattened structs (``window_start``), to a key and a value."""
     state_row: Callable[[dict[str, Any]], tuple[Key, Value]]
     var: str | None = None
     custom_state: bool = False
@@ -115,7 +115,7 @@ JOBS_AND_SINKS = [
 
 @dataclass(frozen=True)
 class Cell:
-    """One place of the matrix."""
+    """One combination of the matrix."""
 
     job: JobKind
     source: str
@@ -136,10 +136,10 @@ CELLS = [
     for store in STORES
     for source in ("files", "kafka")
     for job, sink in JOBS_AND_SINKS
-    if not (job.custom_state and store == "hdfs")  # Spark refuses custom state there
+    if not (job.custom_state and store == "hdfs")  # Spark does not support custom state there
 ]
-STRIDE = 29  # has no factor in common with the number of cells: seeds in a row are of different kinds, and all get their turn
+STRIDE = 29  # coprime to the number of cells, so that consecutive seeds differ and all cells get their turn
 
 
-def cell_of(seed: int) -> Cell:
+def cell_for_seed(seed: int) -> Cell:
     return CELLS[seed * STRIDE % len(CELLS)]

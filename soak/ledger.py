@@ -1,4 +1,4 @@
-"""One line of JSON for each story that was told, and the figures that they add up to."""
+"""The ledger: one line of JSON for each run of a story, and the figures for the documentation."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from soak.cells import CELLS, cell_of
+from soak.cells import CELLS, cell_for_seed
 
 FILE = Path(__file__).with_name("ledger.jsonl")
 PAGE = Path(__file__).parent.parent / "docs" / "reliability.md"
@@ -18,16 +18,16 @@ BEGIN, END = "<!-- figures: begin -->", "<!-- figures: end -->"
 
 
 def commit() -> str:
-    """What was tested."""
+    """Return the version under test."""
     root = Path(__file__).parent.parent
-    told = subprocess.run(
+    result = subprocess.run(
         ["git", "describe", "--always", "--dirty"], cwd=root, capture_output=True, text=True, check=False
     )
-    noted = root / "COMMIT"
-    return told.stdout.strip() or (noted.read_text().strip() if noted.exists() else "unknown")
+    exported = root / "COMMIT"  # in a tree without .git
+    return result.stdout.strip() or (exported.read_text().strip() if exported.exists() else "unknown")
 
 
-def add(line: dict[str, Any], file: Path = FILE) -> None:
+def append(line: dict[str, Any], file: Path = FILE) -> None:
     with file.open("a", encoding="utf-8") as out:
         out.write(json.dumps(line, separators=(",", ":"), ensure_ascii=False) + "\n")
 
@@ -38,15 +38,16 @@ def read(file: Path = FILE) -> list[dict[str, Any]]:
     return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines() if line]
 
 
-def seeds(lines: Iterable[dict[str, Any]]) -> Iterator[int]:
-    """What failed and was not told to a good end since comes first; then the ledger goes on where it was."""
+def next_seeds(lines: Iterable[dict[str, Any]]) -> Iterator[int]:
+    """Yield the seeds whose last run failed, then new ones from the end of the ledger."""
     latest = {line["seed"]: line["outcome"] for line in lines}
     yield from (seed for seed, outcome in latest.items() if outcome != "good")
     yield from itertools.count(max(latest, default=0) + 1)
 
 
-def figures(lines: list[dict[str, Any]]) -> str:
-    """The table of docs/reliability.md."""
+def format_figures(lines: list[dict[str, Any]]) -> str:
+    """Return the table of docs/reliability.md."""
+    failures = [line for line in lines if line["outcome"] != "good"]
     good = list({line["seed"]: line for line in lines if line["outcome"] == "good"}.values())
     sums: Counter[str] = Counter()
     refused: Counter[str] = Counter()
@@ -54,37 +55,53 @@ def figures(lines: list[dict[str, Any]]) -> str:
         sums.update(line["tally"])
         refused.update(line["refused"])
     actions = sum(line["actions"] for line in good)
-    cells = {cell_of(line["seed"]).name for line in good}
-    moments = {name: count for name, count in sums.items() if name.startswith("kills after ")}
+    cells = {cell_for_seed(line["seed"]).name for line in good}
+    after = "kills after "
+    kills = {name.removeprefix(after): count for name, count in sums.items() if name.startswith(after)}
+    random_kills = kills.pop("any", 0)
+    triggers = ", ".join(f"{name} {count}" for name, count in sorted(kills.items()))
     rows = [
-        ("stories told to a good end", f"{len(good):,}, with {actions:,} actions"),
-        ("places of the matrix visited", f"{len(cells)} of {len(CELLS)}"),
-        ("records fed", f"{sums['records']:,}"),
+        ("stories that passed", f"{len(good):,}, with {actions:,} actions"),
+        ("failed runs on the way", _format_failures(failures, good)),
+        ("combinations of the matrix covered", f"{len(cells)} of {len(CELLS)}"),
+        ("records sent", f"{sums['records']:,}"),
         ("batches committed", f"{sums['batches']:,}"),
-        ("jobs killed with -9", f"{sums['kills']:,}, {sums['kills in a batch']:,} of them between plan and commit"),
-        ("… at which moments", ", ".join(f"{name[12:]} {count}" for name, count in sorted(moments.items()))),
+        (
+            "jobs killed with `kill -9`",
+            f"{sums['kills']:,}, {sums['kills in a batch']:,} of them between plan and commit",
+        ),
+        (
+            "moments of these kills",
+            f"at a random time {random_kills}, after a new file in: {triggers}",
+        ),
         ("rewinds and undos", f"{sums['rewinds']:,} and {sums['undos']:,}"),
         (
-            "changes killed with -9",
-            f"{sums['kills of changes']:,}, {sums['changes cut short']:,} of them with files on the move",
+            "changes killed with `kill -9`",
+            f"{sums['kills of changes']:,}, {sums['changes cut short']:,} of them while they moved files",
         ),
-        ("forks run and compared", f"{sums['forks']:,}"),
+        ("forks run and checked", f"{sums['forks']:,}"),
         ("repartitions", f"{sums['repartitions']:,}"),
         ("compactions of the quarantine", f"{sums['compactions']:,}"),
         ("Kafka killed or restarted", f"{sums['broker outages']:,}"),
         ("PostgreSQL killed or restarted", f"{sums['postgresql outages']:,}"),
-        ("refusals, each with its reason", ", ".join(f"{name} {count}" for name, count in sorted(refused.items()))),
-        ("hours", f"{sum(line['seconds'] for line in good) / 3600:.1f}"),
-        ("records lost or counted twice", "0"),
+        ("justified refusals, by error code", ", ".join(f"{name} {count}" for name, count in sorted(refused.items()))),
+        ("total time", f"{sum(line['seconds'] for line in good) / 3600:.1f} hours"),
+        ("records lost or counted twice in the stories that passed", "0"),
     ]
-    return "\n".join(["| what | how much |", "|---|---|", *(f"| {name} | {value} |" for name, value in rows)])
+    return "\n".join(["| figure | value |", "|---|---|", *(f"| {name} | {value} |" for name, value in rows)])
+
+
+def _format_failures(failures: list[dict[str, Any]], good: list[dict[str, Any]]) -> str:
+    failed, passed = {line["seed"] for line in failures}, {line["seed"] for line in good}
+    since = "all of which pass now" if failed <= passed else f"{len(failed & passed)} of which pass now"
+    return f"{len(failures)}, of {len(failed)} stories, {since}" if failures else "0"
 
 
 def write_report(file: Path = FILE, page: Path = PAGE) -> None:
-    write_between(page, BEGIN, END, figures(read(file)))
+    replace_between(page, BEGIN, END, format_figures(read(file)))
 
 
-def write_between(page: Path, begin: str, end: str, text: str) -> None:
-    """Put new text between two marks of a page."""
+def replace_between(page: Path, begin: str, end: str, text: str) -> None:
+    """Replace the text between two markers of a page."""
     before, _, rest = page.read_text(encoding="utf-8").partition(begin)
     page.write_text(f"{before}{begin}\n{text}\n{end}{rest.partition(end)[2]}", encoding="utf-8")

@@ -1,4 +1,4 @@
-"""A checkpoint's batches and the records in each, read here without any of the product's code."""
+"""The batches of a checkpoint and the records in each, read without any of Headwater's code."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any, TypeAlias
 from urllib.parse import unquote, urlsplit
 
 Place: TypeAlias = tuple[Any, ...]
-"""Where a record lies: ``(topic, partition, offset)`` or ``(path, line)``."""
+"""The position of a record: ``(topic, partition, offset)`` or ``(path, line)``."""
 
 
 @dataclass(frozen=True)
 class PlannedBatch:
-    """One entry of the offset log. ``until`` is where its input ends: offsets by partition, or names of all files so far."""
+    """One entry of the offset log. ``until`` is the end of its input: offsets by partition, or all file names so far."""
 
     batch_id: int
     watermark_ms: int
@@ -24,13 +24,13 @@ class PlannedBatch:
 
     @property
     def identity(self) -> tuple[int, int, str]:
-        """The same batch, whether it is committed by now or not."""
+        """Identifies the batch, whether it is committed or not."""
         return self.batch_id, self.timestamp_ms, json.dumps(self.until, sort_keys=True)
 
 
 @dataclass(frozen=True)
 class Lineage:
-    """All batches from 0 on. Spark forgets old ones; whoever has seen them passes them on with ``after``."""
+    """All batches from 0 on, including those that Spark has purged since they were first read."""
 
     batches: tuple[PlannedBatch, ...] = ()
 
@@ -50,23 +50,23 @@ class Lineage:
         return [batch.identity for batch in self.batches]
 
     def is_carried(self, number: int) -> bool:
-        """Repartitioning adds a batch that is a copy of the one before, clock and all: Spark ran nothing in it."""
+        """Return whether a repartition added the batch: a copy of the one before, with its timestamp and no input."""
         return number > 0 and self.batches[number].timestamp_ms == self.batches[number - 1].timestamp_ms
 
     def ranges(self) -> list[tuple[PlannedBatch, Any]]:
-        """Each batch with the end of the one before."""
+        """Return each batch with the end of the one before."""
         befores = [None, *(batch.until for batch in self.batches)]
         return list(zip(self.batches, befores, strict=False))
 
 
-def read_lineage(checkpoint: Path, after: Lineage) -> Lineage:
-    """``after`` is what was known before, for batches that the logs have dropped since."""
+def read_lineage(checkpoint: Path, known: Lineage) -> Lineage:
+    """Read the lineage; ``known`` is the one read before, for batches that Spark has purged since."""
     on_disk = {number: _lines(checkpoint / "offsets" / str(number)) for number in _numbers(checkpoint / "offsets")}
     commits = set(_numbers(checkpoint / "commits"))
     files = _source_files(checkpoint / "sources" / "0")
-    known = {batch.batch_id: batch for batch in after.batches}
+    known_batches = {batch.batch_id: batch for batch in known.batches}
     first = min(on_disk, default=0)
-    found = [known[number] for number in range(first)]
+    found = [known_batches[number] for number in range(first)]
     for number in sorted(on_disk):
         metadata, offset = json.loads(on_disk[number][1]), json.loads(on_disk[number][2])
         until = sorted(_up_to(files, offset["logOffset"])) if "logOffset" in offset else offset
@@ -75,12 +75,12 @@ def read_lineage(checkpoint: Path, after: Lineage) -> Lineage:
         found.append(batch)
     numbers = [batch.batch_id for batch in found]
     if numbers != list(range(len(found))):
-        raise AssertionError(f"batches are missing in the logs: {numbers}")
+        raise AssertionError(f"batches are missing from the logs: {numbers}")
     return Lineage(tuple(found))
 
 
 def places(batch: PlannedBatch, before: Any, line_counts: dict[str, int]) -> list[Place]:
-    """Every record of a batch. ``line_counts`` says how many records each input file holds."""
+    """Return the place of every record of a batch. ``line_counts`` has the number of records in each input file."""
     if isinstance(batch.until, list):
         new = sorted(set(batch.until) - set(before or ()))
         return [(name, line) for name in new for line in range(1, line_counts[name] + 1)]
@@ -101,7 +101,7 @@ def _lines(file: Path) -> list[str]:
 
 
 def _source_files(folder: Path) -> list[tuple[int, str]]:
-    """The file source's log: the newest compacted file and what follows it."""
+    """Return the entries of the file source's log: the newest compacted file and those after it."""
     if not folder.is_dir():
         return []
     names = {file.name for file in folder.iterdir() if file.name.removesuffix(".compact").isdigit()}

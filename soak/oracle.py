@@ -1,7 +1,7 @@
-"""What a job should have done, worked out from the records of each batch in plain Python.
+"""The expected results of a job, computed from the records of each batch in plain Python.
 
-Which records are late depends on where batches end. So the batches' own offsets say which records came together, and
-everything else (watermark, drops, state, output) is computed here and compared with what Spark left behind.
+Which records are late depends on the batch boundaries, so the checkpoint's offsets determine the records of each batch.
+Everything else (watermark, drops, state, output) is computed here and compared with what Spark wrote.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MINUTE_MS = 60_000
 
 @dataclass(frozen=True)
 class BatchInput:
-    """``records`` are those that can be decoded, each with its place; ``carried`` means that Spark ran nothing in it."""
+    """The decodable records of a batch with their places; ``carried`` marks a batch that a repartition added."""
 
     batch_id: int
     records: tuple[tuple[Any, Fields], ...]
@@ -29,8 +29,8 @@ class BatchInput:
 
 
 @dataclass(frozen=True)
-class BatchResult:
-    """``emitted`` are the rows for the sink; ``watermark_ms`` is the one that the batch evicts by."""
+class ExpectedBatch:
+    """What a batch must do: ``emitted`` goes to the sink, and ``watermark_ms`` is the watermark that it evicts by."""
 
     batch_id: int
     watermark_ms: int
@@ -41,7 +41,7 @@ class BatchResult:
 
 @dataclass(frozen=True)
 class Rules:
-    """A job in a few lines: the key of a record, its event time and the time until which its key is kept, and the fold.
+    """A job as functions: the key of a record, its event time, the time until which its key is kept, and the fold.
 
     ``time_ms`` and ``end_ms`` are None for jobs without a watermark.
     """
@@ -57,7 +57,7 @@ class Rules:
 
 @dataclass
 class _Watermark:
-    """It moves between batches only."""
+    """The watermark, which moves only between batches."""
 
     rules: Rules
     evicts_ms: int = 0
@@ -74,11 +74,11 @@ class _Watermark:
             self.latest_ms = max((self.rules.time_ms(fields) for _, fields in records), default=self.latest_ms)
 
 
-def simulate(rules: Rules, batches: Sequence[BatchInput]) -> list[BatchResult]:
-    """One result for each batch, from the first on."""
+def simulate(rules: Rules, batches: Sequence[BatchInput]) -> list[ExpectedBatch]:
+    """Return the expected results of all batches, from the first on."""
     state: Rows = {}
     watermark = _Watermark(rules)
-    results = []
+    expected = []
     for batch in batches:
         watermark.next_batch(batch)
         before = dict(state)
@@ -95,8 +95,8 @@ def simulate(rules: Rules, batches: Sequence[BatchInput]) -> list[BatchResult]:
         emitted = {} if batch.carried else _emitted(rules, before, state, touched, closed)
         for key in closed:
             del state[key]
-        results.append(BatchResult(batch.batch_id, watermark.evicts_ms, emitted, dict(state), frozenset(late)))
-    return results
+        expected.append(ExpectedBatch(batch.batch_id, watermark.evicts_ms, emitted, dict(state), frozenset(late)))
+    return expected
 
 
 def _closed(rules: Rules, state: Rows, watermark_ms: int) -> Rows:
@@ -123,15 +123,15 @@ def _window(fields: Fields, name: str, minutes: int) -> tuple[int, int]:
     return start_ms, start_ms + size_ms
 
 
-def _counted_with_latest(held: Value | None, fields: Fields) -> Value:
-    count, latest = held or (0, 0)
+def _count_with_latest(value: Value | None, fields: Fields) -> Value:
+    count, latest = value or (0, 0)
     return (count + 1, max(latest, milliseconds(fields["eventTime"])))
 
 
 def browser_stats(emits: str) -> Rules:
     return Rules(
         key=lambda fields: (fields["browser"], *_window(fields, "eventTime", 5)),
-        fold=_counted_with_latest,
+        fold=_count_with_latest,
         time_ms=lambda fields: milliseconds(fields["eventTime"]),
         end_ms=lambda key: key[2],
         delay_ms=20 * MINUTE_MS,
@@ -142,7 +142,7 @@ def browser_stats(emits: str) -> Rules:
 def deduplicated_events() -> Rules:
     return Rules(
         key=lambda fields: (fields["User"], milliseconds(fields["event_time"])),
-        fold=lambda held, fields: (),  # noqa: ARG005
+        fold=lambda value, fields: (),  # noqa: ARG005
         time_ms=lambda fields: milliseconds(fields["event_time"]),
         end_ms=lambda key: key[1],
         delay_ms=30 * MINUTE_MS,
@@ -153,13 +153,13 @@ def deduplicated_events() -> Rules:
 def running_totals() -> Rules:
     return Rules(
         key=lambda fields: (fields["user"],),
-        fold=lambda held, fields: ((held or (0,))[0] + fields["shopping"],),
+        fold=lambda value, fields: ((value or (0,))[0] + fields["shopping"],),
     )
 
 
 def order_status(emits: str) -> Rules:
     return Rules(
         key=lambda fields: (fields["order_status"],),
-        fold=lambda held, fields: ((held or (0,))[0] + 1,),  # noqa: ARG005
+        fold=lambda value, fields: ((value or (0,))[0] + 1,),  # noqa: ARG005
         emits=emits,
     )

@@ -1,4 +1,4 @@
-"""The processes of a soak: one that keeps Spark warm, and commands that run by themselves. All of them can be killed."""
+"""Processes of the soak tests: a worker that keeps Spark running, and single commands. All of them can be killed."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-PATIENCE_SECONDS = 900.0  # on a machine that is busy with other things
+TIMEOUT_SECONDS = 900.0  # generous, for a busy machine
 
 
 @dataclass(frozen=True)
-class Told:
-    """What a command said and how it ended; ``status`` None: it was killed."""
+class CommandResult:
+    """Output and exit status of a command; the status is None if it was killed."""
 
     status: int | None
     out: str = ""
@@ -29,7 +29,7 @@ class Told:
 
     @property
     def code(self) -> str | None:
-        """The code of the product's error, if it ended with one."""
+        """The code of Headwater's error message, or None without one."""
         for line in self.err.splitlines():
             if line.startswith("error["):
                 return line.removeprefix("error[").partition("]")[0]
@@ -39,7 +39,7 @@ class Told:
 
 
 class Process:
-    """A process group of ours."""
+    """A process in its own process group."""
 
     def __init__(self, command: Sequence[str], folder: Path, **settings: Any) -> None:
         self._process = subprocess.Popen(command, cwd=folder, start_new_session=True, **settings)
@@ -53,7 +53,10 @@ class Process:
         return self._process.poll() is None
 
     def kill(self, *, leader_only: bool = False) -> None:
-        """``kill -9``; returns when nothing of the group is left, however long its other members take to notice."""
+        """Kill with SIGKILL and return when no process of the group is left.
+
+        ``leader_only`` kills the leader and gives the others a minute to end by themselves.
+        """
         if leader_only:
             self._process.kill()
             self._process.wait()
@@ -68,7 +71,7 @@ class Process:
 
 
 class Command(Process):
-    """``headwater …`` as a user would start it."""
+    """A ``headwater`` command in a process of its own, as a user would start it."""
 
     def __init__(self, arguments: Sequence[str], folder: Path) -> None:
         self._out, self._err = folder / "command.out", folder / "command.err"
@@ -76,45 +79,45 @@ class Command(Process):
             command = [sys.executable, "-m", "headwater", *arguments]
             super().__init__(command, folder, stdin=subprocess.DEVNULL, stdout=out, stderr=err)
 
-    def wait(self) -> Told:
-        status = self._process.wait(PATIENCE_SECONDS)
-        return Told(status, self._out.read_text(errors="replace"), self._err.read_text(errors="replace"))
+    def wait(self) -> CommandResult:
+        status = self._process.wait(TIMEOUT_SECONDS)
+        return CommandResult(status, self._out.read_text(errors="replace"), self._err.read_text(errors="replace"))
 
 
 class Worker(Process):
-    """See ``soak.worker``. Starting returns at once; the first command waits until it is ready."""
+    """A ``soak.worker`` process. The constructor returns at once; the first command waits until the worker is ready."""
 
     def __init__(self, folder: Path) -> None:
-        ours, theirs = os.pipe()
-        command = [sys.executable, "-m", "soak.worker", str(theirs), str(folder)]
+        reading_end, writing_end = os.pipe()
+        command = [sys.executable, "-m", "soak.worker", str(writing_end), str(folder)]
         root = str(Path(__file__).parent.parent)
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join([root, os.environ.get("PYTHONPATH", "")])}
         with (folder / "worker.err").open("ab") as err:
             super().__init__(
                 command, folder, env=environment, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=err,
-                pass_fds=[theirs], text=True,
+                pass_fds=[writing_end], text=True,
             )  # fmt: skip
-        os.close(theirs)
-        self._answers = os.fdopen(ours)
+        os.close(writing_end)
+        self._answers = os.fdopen(reading_end)
         self._is_ready = False
 
-    def make_ready(self) -> None:
+    def wait_until_ready(self) -> None:
         if not self._is_ready:
-            self._answer(PATIENCE_SECONDS)
+            self._read_answer()
             self._is_ready = True
 
-    def ask(self, *arguments: object) -> Told:
-        self.begin(*arguments)
-        return self.end()
+    def run(self, *arguments: object) -> CommandResult:
+        self.start(*arguments)
+        return self.finish()
 
-    def begin(self, *arguments: object) -> None:
-        self.make_ready()
+    def start(self, *arguments: object) -> None:
+        self.wait_until_ready()
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps([str(argument) for argument in arguments]) + "\n")
         self._process.stdin.flush()
 
-    def end(self, patience: float = PATIENCE_SECONDS) -> Told:
-        return Told(**self._answer(patience))
+    def finish(self) -> CommandResult:
+        return CommandResult(**self._read_answer())
 
     @property
     def has_answered(self) -> bool:
@@ -124,18 +127,18 @@ class Worker(Process):
         self.kill()
         self._answers.close()
 
-    def _answer(self, patience: float) -> dict[str, Any]:
-        if not select.select([self._answers], [], [], patience)[0]:
-            raise TimeoutError(f"the worker has not answered for {patience:.0f} seconds")
+    def _read_answer(self) -> dict[str, Any]:
+        if not select.select([self._answers], [], [], TIMEOUT_SECONDS)[0]:
+            raise TimeoutError(f"the worker did not answer within {TIMEOUT_SECONDS:.0f} seconds")
         line = self._answers.readline()
         if not line:
-            raise RuntimeError(f"the worker ended by itself with status {self._process.wait()}: see worker.err")
+            raise RuntimeError(f"the worker exited with status {self._process.wait()}; see worker.err")
         found: dict[str, Any] = json.loads(line)
         return found
 
 
-def in_process(*arguments: object) -> Told:
-    """A command that needs no Spark, carried out here: a process for each would cost half a second."""
+def run_in_process(*arguments: object) -> CommandResult:
+    """Run a ``headwater`` command in this process, which saves the half second that a new process takes to start."""
     from headwater.cli.main import main
 
     out, err = io.StringIO(), io.StringIO()
@@ -148,13 +151,13 @@ def in_process(*arguments: object) -> Told:
         status = ended.code if isinstance(ended.code, int) else 1 if ended.code else 0
     finally:
         sys.argv = before
-    if status == 130:  # Ctrl-C is meant for us
+    if status == 130:  # the command handled a Ctrl-C that was meant for the soak run
         raise KeyboardInterrupt
-    return Told(status, out.getvalue(), err.getvalue())
+    return CommandResult(status, out.getvalue(), err.getvalue())
 
 
-def wait_for(event: Callable[[], bool], unless: Callable[[], bool], seconds: float = PATIENCE_SECONDS) -> bool:
-    """Look again and again, every other millisecond, until it has happened; False when ``unless`` came first."""
+def wait_for(event: Callable[[], bool], unless: Callable[[], bool], seconds: float = TIMEOUT_SECONDS) -> bool:
+    """Poll every two milliseconds until ``event`` is true; return False if ``unless`` or the timeout came first."""
     deadline = time.monotonic() + seconds
     while not event():
         if unless() or time.monotonic() > deadline:
@@ -164,7 +167,7 @@ def wait_for(event: Callable[[], bool], unless: Callable[[], bool], seconds: flo
 
 
 def _group_members(group: int) -> list[int]:
-    """Processes of a group that still run; a dead one that nobody has asked after does not."""
+    """Return the running processes of a group, without zombies."""
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():

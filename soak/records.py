@@ -1,4 +1,4 @@
-"""Input records, made from a seed: what is sent, and what a job should make of it. Knows no Spark."""
+"""Input records generated from a seed: the bytes that are sent, and the fields that a job must see."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ STATUSES = ("CLOSED", "COMPLETE", "PENDING", "PAYMENT_REVIEW", "ON HOLD", None)
 
 @dataclass(frozen=True)
 class Record:
-    """``fields`` is what the job sees; None for a record that cannot be decoded."""
+    """``fields`` is what the job must see, or None if the record cannot be decoded."""
 
     data: bytes | None
     fields: Fields | None
@@ -27,7 +27,7 @@ class Record:
 
 @dataclass(frozen=True)
 class Burst:
-    """A number of records at one point of the story's own clock (``minute``), some of them late or malformed."""
+    """A number of records at one minute of the story's event time, some of them late or malformed."""
 
     seed: int
     minute: int
@@ -36,40 +36,40 @@ class Burst:
     malformed: float = 0.0
 
     def records(self, kind: str, *, tombstones: bool) -> list[Record]:
-        """The same burst gives the same records, always. Only Kafka has records without any value: ``tombstones``."""
-        dice = random.Random(f"{self.seed} {kind}")
+        """Generate the records, always the same for the same burst; ``tombstones`` allows records without a value."""
+        rng = random.Random(f"{self.seed} {kind}")
         now = START + timedelta(minutes=self.minute)
-        return [self._record(dice, MAKERS[kind], now, tombstones=tombstones) for _ in range(self.count)]
+        return [self._record(rng, GENERATORS[kind], now, tombstones=tombstones) for _ in range(self.count)]
 
-    def _record(self, dice: random.Random, make: Callable[..., Fields], now: datetime, *, tombstones: bool) -> Record:
-        if dice.random() < self.malformed:
-            return Record(_malformed(dice, make(dice, now), tombstones=tombstones), None)
-        at = now - timedelta(seconds=dice.randrange(600))
-        if dice.random() < self.late:
-            at -= LATE + timedelta(minutes=dice.randrange(600))
-        fields = make(dice, at)
-        return Record(json.dumps(fields, ensure_ascii=dice.random() < 0.5).encode(), fields)
-
-
-def _visit(dice: random.Random, at: datetime) -> Fields:
-    who = dice.randrange(1000)
-    return {"userId": who, "page": f"/{who % 7}", "eventTime": _iso(at), "browser": dice.choice(BROWSERS)}
+    def _record(self, rng: random.Random, make: Callable[..., Fields], now: datetime, *, tombstones: bool) -> Record:
+        if rng.random() < self.malformed:
+            return Record(_malformed(rng, make(rng, now), tombstones=tombstones), None)
+        at = now - timedelta(seconds=rng.randrange(600))
+        if rng.random() < self.late:
+            at -= LATE + timedelta(minutes=rng.randrange(600))
+        fields = make(rng, at)
+        return Record(json.dumps(fields, ensure_ascii=rng.random() < 0.5).encode(), fields)
 
 
-def _event(dice: random.Random, at: datetime) -> Fields:
-    # Few users and whole minutes, so that many events come twice.
-    return {"User": f"u{dice.randrange(4)}", "event_time": _iso(at.replace(second=0, microsecond=0))}
+def _visit(rng: random.Random, at: datetime) -> Fields:
+    who = rng.randrange(1000)
+    return {"userId": who, "page": f"/{who % 7}", "eventTime": _iso(at), "browser": rng.choice(BROWSERS)}
 
 
-def _purchase(dice: random.Random, at: datetime) -> Fields:
-    return {"user": f"user {dice.randrange(25)}", "shopping": dice.randrange(1, 500), "date": f"{at:%d-%m-%Y}"}
+def _event(rng: random.Random, at: datetime) -> Fields:
+    # Few users and whole minutes, so that there are many duplicates.
+    return {"User": f"u{rng.randrange(4)}", "event_time": _iso(at.replace(second=0, microsecond=0))}
 
 
-def _order(dice: random.Random, at: datetime) -> Fields:  # noqa: ARG001  orders have no time
-    return {"order_id": dice.randrange(100_000), "order_status": dice.choice(STATUSES)}
+def _purchase(rng: random.Random, at: datetime) -> Fields:
+    return {"user": f"user {rng.randrange(25)}", "shopping": rng.randrange(1, 500), "date": f"{at:%d-%m-%Y}"}
 
 
-MAKERS: dict[str, Callable[[random.Random, datetime], Fields]] = {
+def _order(rng: random.Random, at: datetime) -> Fields:  # noqa: ARG001  orders have no time
+    return {"order_id": rng.randrange(100_000), "order_status": rng.choice(STATUSES)}
+
+
+GENERATORS: dict[str, Callable[[random.Random, datetime], Fields]] = {
     "visit": _visit,
     "event": _event,
     "purchase": _purchase,
@@ -78,7 +78,7 @@ MAKERS: dict[str, Callable[[random.Random, datetime], Fields]] = {
 WRONG_TYPE = {"userId": "many", "event_time": "yesterday", "shopping": "a lot", "order_id": [1, 2]}
 
 
-def _malformed(dice: random.Random, fields: Fields, *, tombstones: bool) -> bytes | None:
+def _malformed(rng: random.Random, fields: Fields, *, tombstones: bool) -> bytes | None:
     text = json.dumps(fields)
     wrong = {name: WRONG_TYPE.get(name, value) for name, value in fields.items()}
     kinds: list[bytes | None] = [
@@ -86,12 +86,12 @@ def _malformed(dice: random.Random, fields: Fields, *, tombstones: bool) -> byte
         b"",
         b"null",
         b"\xff\xfe broken \xc3",
-        text[: dice.randrange(1, len(text) - 1)].encode(),
+        text[: rng.randrange(1, len(text) - 1)].encode(),
         (text + text).encode(),
         json.dumps(wrong).encode(),
         json.dumps([fields]).encode()[1:],
     ]
-    return dice.choice([*kinds, None] if tombstones else kinds)
+    return rng.choice([*kinds, None] if tombstones else kinds)
 
 
 def _iso(at: datetime) -> str:
@@ -99,7 +99,7 @@ def _iso(at: datetime) -> str:
 
 
 def milliseconds(moment: str | datetime) -> int:
-    """A time in any of the ways in which it comes back, as epoch milliseconds."""
+    """Convert a time, as a string or a datetime with or without a time zone, to epoch milliseconds."""
     if isinstance(moment, str):
         moment = datetime.fromisoformat(moment.replace("Z", "+00:00"))
     if moment.tzinfo is None:

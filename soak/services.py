@@ -1,4 +1,4 @@
-"""What jobs read from and write to: one Kafka broker and one PostgreSQL server for many stories."""
+"""Services that stories share: a Kafka broker, a PostgreSQL server, and the worker that keeps Spark running."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from soak.processes import in_process
+from soak.processes import Worker, run_in_process
 
-# The server asks nobody for it. It must not turn up in any file or message.
+# The server does not check it. It must not appear in any file or message.
 PASSWORD = "correct-horse-battery"
 
 
@@ -27,7 +28,7 @@ def free_port() -> int:
 
 
 class KafkaService:
-    """Started when first asked for."""
+    """A local broker; ``start`` does nothing if it is running."""
 
     def __init__(self, folder: Path, port: int | None = None) -> None:
         self._data, self._port, self._running = folder / "kafka", port or free_port(), False
@@ -35,7 +36,7 @@ class KafkaService:
 
     @classmethod
     def at(cls, address: str) -> KafkaService:
-        """One that somebody else has started."""
+        """Return a client for a broker that was started elsewhere."""
         return cls(Path(), int(address.rpartition(":")[2]))
 
     @property
@@ -44,55 +45,55 @@ class KafkaService:
 
     def start(self) -> None:
         if not self._running:
-            told = in_process("broker", "start", "--port", self._port, "--data", self._data)
-            assert told.status == 0, told.err
+            result = run_in_process("broker", "start", "--port", self._port, "--data", self._data)
+            assert result.status == 0, result.err
             self._running = self._was_used = True
 
-    def mend(self) -> None:
+    def restore(self) -> None:
         if self._was_used:
             self.start()
 
     def stop(self) -> None:
         if self._running:
-            in_process("broker", "stop", "--data", self._data)
+            run_in_process("broker", "stop", "--data", self._data)
             self._running = False
 
     def kill(self) -> None:
         """``kill -9``."""
-        from headwater.broker.process import status
+        from headwater.kafka.broker import status
 
         now = status(self._data)
         if now.pid is not None:
             os.kill(now.pid, signal.SIGKILL)
-            while Path(f"/proc/{now.pid}").exists() and "Z" not in _state(now.pid):
+            while Path(f"/proc/{now.pid}").exists() and "Z" not in _process_state(now.pid):
                 time.sleep(0.01)
         self._running = False
 
     def create(self, topic: str, partitions: int) -> None:
-        told = in_process("topics", "create", topic, "--partitions", partitions, "--bootstrap", self.address)
-        assert told.status == 0, told.err
+        result = run_in_process("topics", "create", topic, "--partitions", partitions, "--bootstrap", self.address)
+        assert result.status == 0, result.err
 
     def send(self, topic: str, values: Sequence[bytes | None], partitions: int) -> list[tuple[int, int]]:
-        """Partition and offset of each value, in turn over the partitions; all are there when this returns."""
+        """Send the values to the partitions in turn and return the partition and offset of each once all are acknowledged."""
         from confluent_kafka import Producer
 
         producer = Producer({"bootstrap.servers": self.address, "linger.ms": 20})
         found: list[tuple[int, int] | None] = [None] * len(values)
 
-        def noted(place: int) -> Any:
+        def record_delivery(index: int) -> Any:
             def on_delivery(error: Any, message: Any) -> None:
                 assert error is None, error
-                found[place] = (message.partition(), message.offset())
+                found[index] = (message.partition(), message.offset())
 
             return on_delivery
 
-        for place, value in enumerate(values):
-            producer.produce(topic, value, partition=place % partitions, on_delivery=noted(place))
+        for index, value in enumerate(values):
+            producer.produce(topic, value, partition=index % partitions, on_delivery=record_delivery(index))
         assert producer.flush(60) == 0
-        return [held for held in found if held is not None]
+        return [position for position in found if position is not None]
 
     def read(self, topic: str) -> list[tuple[bytes | None, bytes | None]]:
-        """Every key and value of a topic, each partition in its order."""
+        """Return every key and value of a topic, partition by partition, in order."""
         from confluent_kafka import Consumer, TopicPartition
 
         settings = {"bootstrap.servers": self.address, "group.id": "soak", "enable.auto.commit": False}
@@ -106,7 +107,7 @@ class KafkaService:
                 position = first
                 while position < end:
                     message = consumer.poll(30)
-                    assert message is not None, f"{topic} does not give offset {position} of {end}"
+                    assert message is not None, f"{topic}: no record at offset {position} of {end} within 30 seconds"
                     assert message.error() is None, message.error()
                     found.append((message.key(), message.value()))
                     position = message.offset() + 1
@@ -116,7 +117,7 @@ class KafkaService:
 
 
 class PostgresService:
-    """Started when first asked for, under another user if we are root."""
+    """A local server; as root, it runs under the postgres user, because PostgreSQL refuses to run as root."""
 
     def __init__(self) -> None:
         self._folder: Path | None = None
@@ -135,27 +136,27 @@ class PostgresService:
             user = pwd.getpwnam("postgres")
             self._identity = {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
             os.chown(self._folder, user.pw_uid, user.pw_gid)
-        self._do("initdb", "--username", "tester", "--auth", "trust", "--no-sync", "--encoding", "UTF8")
-        self.bring_up()
+        self._run_program("initdb", "--username", "tester", "--auth", "trust", "--no-sync", "--encoding", "UTF8")
+        self.start_server()
 
-    def bring_up(self) -> None:
+    def start_server(self) -> None:
         options = f"-c listen_addresses=127.0.0.1 -c port={self._port} -c unix_socket_directories={self._folder}"
-        self._do(
+        self._run_program(
             "pg_ctl", "start", "--log", f"{self._folder}/server.log", "--wait", "--options", f"{options} -c fsync=off"
         )
 
-    def bring_down(self, mode: str = "immediate") -> None:
-        """``immediate`` is as good as a crash."""
-        self._do("pg_ctl", "stop", "--mode", mode)
+    def stop_server(self, mode: str = "immediate") -> None:
+        """Stop the server; the mode ``immediate`` is equivalent to a crash."""
+        self._run_program("pg_ctl", "stop", "--mode", mode)
 
-    def mend(self) -> None:
+    def restore(self) -> None:
         if self._folder is not None and not (self._folder / "data" / "postmaster.pid").exists():
-            self.bring_up()
+            self.start_server()
 
     def stop(self) -> None:
         if self._folder is not None:
-            self.mend()
-            self.bring_down()
+            self.restore()
+            self.stop_server()
             shutil.rmtree(self._folder)
             self._folder = None
 
@@ -170,24 +171,62 @@ class PostgresService:
                 return []
             return connection.execute(sql.SQL("SELECT * FROM {}").format(sql.Identifier(table))).fetchall()
 
-    def _do(self, program: str, *arguments: str) -> None:
+    def _run_program(self, program: str, *arguments: str) -> None:
         assert self._folder is not None
-        command = [str(_programs() / program), *arguments, "--pgdata", str(self._folder / "data")]
+        command = [str(_program_folder() / program), *arguments, "--pgdata", str(self._folder / "data")]
         settings = {**os.environ, "LC_ALL": "C"}
         subprocess.run(command, check=True, cwd=self._folder, env=settings, stdout=subprocess.DEVNULL, **self._identity)
 
 
-def _programs() -> Path:
+@dataclass
+class Services:
+    """The services of all stories. The worker is replaced whenever a story kills it."""
+
+    folder: Path
+    kafka: KafkaService
+    postgres: PostgresService
+    _worker: Worker | None = None
+
+    @classmethod
+    def in_folder(cls, folder: Path) -> Services:
+        return cls(folder, KafkaService(folder), PostgresService())
+
+    @property
+    def worker(self) -> Worker:
+        if self._worker is None or not self._worker.is_running:
+            self._worker = Worker(self.folder)
+        return self._worker
+
+    def replace_worker(self) -> None:
+        """Start a new worker in the background, so that it gets ready while other work continues."""
+        if self._worker is not None:
+            self._worker.close()
+        self._worker = Worker(self.folder)
+
+    def restore(self) -> None:
+        """Bring every service back after a failed story, so that the next one is not affected."""
+        self.replace_worker()
+        self.kafka.restore()
+        self.postgres.restore()
+
+    def close(self) -> None:
+        if self._worker is not None:
+            self._worker.close()
+        self.kafka.stop()
+        self.postgres.stop()
+
+
+def _program_folder() -> Path:
     on_path = shutil.which("initdb")
     if on_path:
         return Path(on_path).parent
-    kept = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda path: int(path.parts[4]))
-    if not kept:
+    installed = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda path: int(path.parts[4]))
+    if not installed:
         raise SystemExit("error: PostgreSQL is not installed\nhelp: apt-get install postgresql")
-    return kept[-1].parent
+    return installed[-1].parent
 
 
-def _state(pid: int) -> str:
+def _process_state(pid: int) -> str:
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except (OSError, IndexError):

@@ -1,4 +1,4 @@
-"""What a sink holds, and what it may hold given every batch that has run into it."""
+"""The rows of a sink, and the rows that it may have after the batches that wrote to it."""
 
 from __future__ import annotations
 
@@ -11,34 +11,34 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from soak.cells import JobKind
-from soak.oracle import BatchResult, Key, Rows, Value
+from soak.oracle import ExpectedBatch, Key, Rows, Value
 
-NEVER: Value = ("never written",)
+NEVER_WRITTEN: Value = ("never written",)
 
 
-def flat(row: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Structs laid flat, as the PostgreSQL sink does it."""
+def flatten(row: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Flatten structs, as the PostgreSQL sink does."""
     found: dict[str, Any] = {}
     for name, value in row.items():
-        found |= flat(value, f"{prefix}{name}_") if isinstance(value, dict) else {f"{prefix}{name}": value}
+        found |= flatten(value, f"{prefix}{name}_") if isinstance(value, dict) else {f"{prefix}{name}": value}
     return found
 
 
-def rows_of_topic(job: JobKind, messages: Iterable[tuple[bytes | None, bytes | None]]) -> Rows:
-    """The last write of each key wins."""
+def parse_topic_rows(job: JobKind, messages: Iterable[tuple[bytes | None, bytes | None]]) -> Rows:
+    """Return the last row of each key."""
     found: Rows = {}
     for _, value in messages:
-        key, held = job.row(flat(json.loads(value or b"{}")))
-        found[key] = held
+        key, columns = job.row(flatten(json.loads(value or b"{}")))
+        found[key] = columns
     return found
 
 
-def rows_of_table(job: JobKind, rows: Iterable[dict[str, Any]]) -> Rows:
+def parse_table_rows(job: JobKind, rows: Iterable[dict[str, Any]]) -> Rows:
     return dict(job.row(row) for row in rows)
 
 
-def rows_of_folder(job: JobKind, folder: Path) -> Counter[tuple[Key, Value]]:
-    """The rows of a file sink, as readers who respect its log see them."""
+def read_folder_rows(job: JobKind, folder: Path) -> Counter[tuple[Key, Value]]:
+    """Return the rows of a file sink that are in its log, as Spark reads them."""
     log = folder / "_spark_metadata"
     names = {file.name for file in log.iterdir()} if log.is_dir() else set()
     compacts = [int(name.removesuffix(".compact")) for name in names if name.endswith(".compact") and name[0] != "."]
@@ -48,35 +48,31 @@ def rows_of_folder(job: JobKind, folder: Path) -> Counter[tuple[Key, Value]]:
     entries = [json.loads(line) for name in chosen for line in (log / name).read_text().splitlines()[1:] if line]
     files = [Path(unquote(urlsplit(entry["path"]).path)) for entry in entries if entry["action"] == "add"]
     lines = [line for file in files for line in file.read_text().splitlines()]
-    return Counter(job.row(flat(json.loads(line))) for line in lines)
+    return Counter(job.row(flatten(json.loads(line))) for line in lines)
 
 
 @dataclass
 class LastWrites:
-    """A sink in which the last write of a key wins, as a set of possible values for each key.
+    """The possible values of each key in a sink where the last write wins.
 
-    A batch that was planned and never committed may have been written, in whole or in part, or not. It usually runs
-    again and then there is no doubt any more; after a rewind that plans anew, the doubt stays.
+    A batch that was planned and never committed may have been written completely, partly, or not at all. If it runs again,
+    its values are certain; after a rewind with a new plan, both values stay possible.
     """
 
     possible: dict[Key, frozenset[Value]] = field(default_factory=dict)
 
-    def ran(self, result: BatchResult) -> None:
-        for key, value in result.emitted.items():
+    def record_committed(self, batch: ExpectedBatch) -> None:
+        for key, value in batch.emitted.items():
             self.possible[key] = frozenset([value])
 
-    def may_have_run(self, result: BatchResult) -> None:
-        for key, value in result.emitted.items():
-            self.possible[key] = self.possible.get(key, frozenset([NEVER])) | {value}
-
-    @property
-    def doubtful(self) -> int:
-        return sum(len(values) > 1 for values in self.possible.values())
+    def record_possible(self, batch: ExpectedBatch) -> None:
+        for key, value in batch.emitted.items():
+            self.possible[key] = self.possible.get(key, frozenset([NEVER_WRITTEN])) | {value}
 
     def differences(self, found: Rows) -> list[str]:
-        """Nothing when the sink holds what it should."""
-        wrong = [f"{key}: a row that nothing explains: {found[key]}" for key in found if key not in self.possible]
+        """Describe the keys whose value in the sink is not one of the possible values."""
+        wrong = [f"{key}: unexpected row {found[key]}" for key in found if key not in self.possible]
         for key, values in self.possible.items():
-            if found.get(key, NEVER) not in values:
-                wrong.append(f"{key}: {found.get(key, 'nothing')} instead of {' or '.join(map(str, values))}")
+            if found.get(key, NEVER_WRITTEN) not in values:
+                wrong.append(f"{key}: {found.get(key, 'no row')} instead of {' or '.join(map(str, values))}")
         return sorted(wrong, key=str)

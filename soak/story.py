@@ -1,4 +1,4 @@
-"""A story is data: a cell of the matrix and a list of actions, both from a seed and nothing else."""
+"""Stories: a cell of the matrix and a list of actions, both derived from a seed."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ import random
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, TypeAlias
 
-from soak.cells import Cell, cell_of
+from soak.cells import Cell, cell_for_seed
 from soak.records import Burst
 
 ACTIONS = 15
-RETAINED = (100, 100, 100, 100, 12)
+RETAINED_BATCHES = (100, 100, 100, 100, 12)
 Moment: TypeAlias = Literal["any", "offsets", "commits", "state", "sources", "sink"]
 MOMENTS: tuple[Moment, ...] = ("any", "offsets", "commits", "state", "sources", "sink")
 
 
 @dataclass(frozen=True)
 class Feed:
-    """Records arrive, in so many files or shared out over the partitions."""
+    """Records arrive in ``parts`` files, or spread over the partitions of the topic."""
 
     burst: Burst
     parts: int = 1
@@ -25,7 +25,7 @@ class Feed:
 
 @dataclass(frozen=True)
 class Run:
-    """The job runs to the end of its input. ``limit`` is how much a batch may take; ``command``: a process of its own."""
+    """The job runs to the end of its input: at most ``limit`` per batch, as a separate process if ``command``."""
 
     limit: int
     command: bool = False
@@ -33,7 +33,7 @@ class Run:
 
 @dataclass(frozen=True)
 class KilledRun:
-    """``kill -9`` so many milliseconds after the nth new file of a kind; ``python_only`` leaves the JVM to notice."""
+    """The job is killed some milliseconds after the nth new file of a kind; ``python_only`` kills only its Python process."""
 
     limit: int
     moment: Moment
@@ -44,7 +44,7 @@ class KilledRun:
 
 @dataclass(frozen=True)
 class Rewind:
-    """So many batches back, or to the very start. ``kill_after_ms``: killed so long after the change began."""
+    """A rewind ``back`` batches, or to the start; if ``kill_after_ms``, killed that long after the change began."""
 
     back: int | None
     replan: bool
@@ -61,7 +61,7 @@ class Undo:
 
 @dataclass(frozen=True)
 class Fork:
-    """A second checkpoint so many batches back, run to the end of the input and compared."""
+    """A fork from ``back`` batches ago, run to the end of the input and checked."""
 
     back: int
     limit: int
@@ -75,7 +75,7 @@ class Repartition:
 
 @dataclass(frozen=True)
 class Compact:
-    """What rewinds set aside is removed for good."""
+    """``compact``: the quarantine is emptied."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class Repair:
 
 @dataclass(frozen=True)
 class Outage:
-    """A service goes away (``kill -9`` or an orderly stop) and comes back; ``during``: while the job runs."""
+    """A service restarts: after a crash while the job runs if ``during``, else after a clean stop between runs."""
 
     service: Literal["broker", "postgresql"]
     during: bool
@@ -93,13 +93,13 @@ class Outage:
 
 
 @dataclass(frozen=True)
-class Look:
-    """State at every batch, differences, log and dropped records, each compared with the records."""
+class Inspect:
+    """A read of the checkpoint, compared with the oracle."""
 
-    at: Literal["state", "spark-state", "late", "diff"]
+    what: Literal["state", "spark-state", "late", "diff"]
 
 
-Action: TypeAlias = Feed | Run | KilledRun | Rewind | Undo | Fork | Repartition | Compact | Repair | Outage | Look
+Action: TypeAlias = Feed | Run | KilledRun | Rewind | Undo | Fork | Repartition | Compact | Repair | Outage | Inspect
 
 
 @dataclass(frozen=True)
@@ -112,36 +112,38 @@ class Story:
     actions: tuple[Action, ...]
 
 
-def story(seed: int, length: int = ACTIONS) -> Story:
-    """The same seed tells the same story."""
-    dice = random.Random(seed)
-    cell = cell_of(seed)
-    teller = _Teller(dice, cell)
-    actions: list[Action] = [teller.feed(), teller.run()]
+def generate_story(seed: int, length: int = ACTIONS) -> Story:
+    """Return the story of a seed, always the same for the same seed."""
+    rng = random.Random(seed)
+    cell = cell_for_seed(seed)
+    generator = _ActionGenerator(rng, cell)
+    actions: list[Action] = [generator.feed(), generator.run()]
     while len(actions) < length - 1:
-        actions.append(teller.next(actions[-1]))
-    actions.append(teller.run())
-    return Story(seed, cell, dice.choice(RETAINED), tuple(actions))
+        actions.append(generator.next(actions[-1]))
+    actions.append(generator.run())
+    return Story(seed, cell, rng.choice(RETAINED_BATCHES), tuple(actions))
 
 
-def as_dict(action: Action) -> dict[str, Any]:
-    """For the ledger and for people."""
-    return {"do": type(action).__name__, **asdict(action)}
+def describe_action(action: Action) -> str:
+    """Return the action with its parameters on one line."""
+    parameters = asdict(action)
+    burst = parameters.pop("burst", {})
+    return " ".join([type(action).__name__, *(f"{key}={value}" for key, value in {**burst, **parameters}.items())])
 
 
-class _Teller:
-    """Chooses what happens next. Its clock goes on with every feed."""
+class _ActionGenerator:
+    """Chooses the next action. Every feed advances the clock of the generated records."""
 
-    def __init__(self, dice: random.Random, cell: Cell) -> None:
-        self._dice, self._cell = dice, cell
+    def __init__(self, rng: random.Random, cell: Cell) -> None:
+        self._rng, self._cell = rng, cell
         self._minute = 0
         self._next: list[Action] = []
 
     def next(self, last: Action) -> Action:
         if self._next:
             return self._next.pop()
-        if isinstance(last, Rewind | Undo) and self._dice.random() < 0.5:
-            return self._dice.choice([self.run, self._killed_run, self._undo])()
+        if isinstance(last, Rewind | Undo) and self._rng.random() < 0.5:
+            return self._rng.choice([self.run, self._killed_run, self._undo])()
         choices: list[tuple[int, Any]] = [
             (6, self.feed),
             (8, self.run),
@@ -152,62 +154,62 @@ class _Teller:
             (6, self._repartition),
             (3, Compact),
             (2, Repair),
-            (5, self._look),
+            (5, self._inspect),
             (4 if self._services() else 0, self._outage),
         ]
-        weights, makers = [weight for weight, _ in choices], [maker for _, maker in choices]
-        made: Action = self._dice.choices(makers, weights)[0]()
-        if isinstance(made, Run | KilledRun | Fork) and not isinstance(last, Feed | Rewind | Undo | Repartition):
-            self._next.append(made)  # a job with nothing to do is seldom at a moment that matters
+        weights, factories = [weight for weight, _ in choices], [factory for _, factory in choices]
+        action: Action = self._rng.choices(factories, weights)[0]()
+        if isinstance(action, Run | KilledRun | Fork) and not isinstance(last, Feed | Rewind | Undo | Repartition):
+            self._next.append(action)  # without new input, a run would end before it can be killed
             return self.feed()
-        return made
+        return action
 
     def feed(self) -> Feed:
-        kind = self._dice.choices(["plain", "late", "malformed"], [6, 2, 2])[0]
+        kind = self._rng.choices(["plain", "late", "malformed"], [6, 2, 2])[0]
         late = {"plain": 0.02, "late": 0.6, "malformed": 0.0}[kind]
         malformed = {"plain": 0.03, "late": 0.0, "malformed": 0.5}[kind]
-        self._minute += self._dice.choice([3, 7, 15, 40])
-        count = self._dice.randrange(20, 120)
-        burst = Burst(self._dice.randrange(2**31), self._minute, count, late, malformed)
-        return Feed(burst, self._dice.randrange(1, 5))
+        self._minute += self._rng.choice([3, 7, 15, 40])
+        count = self._rng.randrange(20, 120)
+        burst = Burst(self._rng.randrange(2**31), self._minute, count, late, malformed)
+        return Feed(burst, self._rng.randrange(1, 5))
 
     def run(self) -> Run:
-        return Run(self._limit(), self._dice.random() < 0.06)
+        return Run(self._limit(), self._rng.random() < 0.06)
 
     def _killed_run(self) -> KilledRun:
-        moment = self._dice.choice(MOMENTS)
-        delay = self._dice.choice([0, 1, 3, 10, 30, 100]) if moment != "any" else self._dice.randrange(1500)
-        nth = self._dice.randrange(1, 4)
-        return KilledRun(self._limit(), moment, nth, delay, python_only=self._dice.random() < 0.25)
+        moment = self._rng.choice(MOMENTS)
+        delay = self._rng.choice([0, 1, 3, 10, 30, 100]) if moment != "any" else self._rng.randrange(1500)
+        nth = self._rng.randrange(1, 4)
+        return KilledRun(self._limit(), moment, nth, delay, python_only=self._rng.random() < 0.25)
 
     def _rewind(self) -> Rewind:
-        back = None if self._dice.random() < 0.08 else self._dice.randrange(1, 7)
-        return Rewind(back, self._dice.random() < 0.5, *self._cut_short())
+        back = None if self._rng.random() < 0.08 else self._rng.randrange(1, 7)
+        return Rewind(back, self._rng.random() < 0.5, *self._kill_and_ending())
 
     def _undo(self) -> Undo:
-        return Undo(self._dice.random() < 0.6, *self._cut_short())
+        return Undo(self._rng.random() < 0.6, *self._kill_and_ending())
 
-    def _cut_short(self) -> tuple[float | None, Any]:
-        kill = round(self._dice.random() * 15, 2) if self._dice.random() < 0.4 else None
-        return kill, self._dice.choice(["resume", "abort", "repair"])
+    def _kill_and_ending(self) -> tuple[float | None, Any]:
+        kill = round(self._rng.random() * 15, 2) if self._rng.random() < 0.4 else None
+        return kill, self._rng.choice(["resume", "abort", "repair"])
 
     def _fork(self) -> Fork:
-        return Fork(self._dice.randrange(4), self._limit())
+        return Fork(self._rng.randrange(4), self._limit())
 
     def _repartition(self) -> Repartition:
-        kill = self._dice.randrange(1500) if self._dice.random() < 0.2 else None
-        return Repartition(self._dice.randrange(1, 6), kill)
+        kill = self._rng.randrange(1500) if self._rng.random() < 0.2 else None
+        return Repartition(self._rng.randrange(1, 6), kill)
 
-    def _look(self) -> Look:
-        return Look(self._dice.choice(["state", "spark-state", "late", "diff"]))
+    def _inspect(self) -> Inspect:
+        return Inspect(self._rng.choice(["state", "spark-state", "late", "diff"]))
 
     def _outage(self) -> Outage:
-        return Outage(self._dice.choice(self._services()), self._dice.random() < 0.5, self._limit())
+        return Outage(self._rng.choice(self._services()), self._rng.random() < 0.5, self._limit())
 
     def _services(self) -> list[Any]:
         services = ["broker"] if self._cell.uses_kafka else []
         return [*services, *(["postgresql"] if self._cell.sink == "postgresql" else [])]
 
     def _limit(self) -> int:
-        """Files or records that a batch takes at most."""
-        return self._dice.randrange(1, 4) if self._cell.source == "files" else self._dice.choice([25, 40, 80, 200])
+        """Return the most files or records of a batch."""
+        return self._rng.randrange(1, 4) if self._cell.source == "files" else self._rng.choice([25, 40, 80, 200])

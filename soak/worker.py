@@ -1,45 +1,45 @@
-"""A process that carries out headwater commands one after another in one JVM, because a JVM takes seconds to start.
+"""A process that runs headwater commands one after another in one JVM, because a JVM takes seconds to start.
 
-The commands are the product's own, words and all; only the session that they ask for is there already. Started as
-``python -m soak.worker FD FOLDER``: commands come on standard input, answers go to the file descriptor.
+The commands are Headwater's own; only the Spark session is created in advance. Start it with
+``python -m soak.worker FD FOLDER``: it reads commands from standard input and writes results to the file descriptor.
 """
 
 from __future__ import annotations
 
-import contextlib
-import io
 import json
 import os
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from headwater.spark import session as product_session
+from soak.processes import run_in_process
 
 MASTER = "local[2]"
 
 
 class SharedSpark:
-    """Gives every command a session of its own in the one JVM."""
+    """Replaces Headwater's session functions: every command gets its own session in the shared JVM."""
 
     def __init__(self, folder: Path) -> None:
         self._start = product_session.start_session
         self._base = self._start("soak", master=MASTER, jars=("spark",), log=folder / "spark.log")
         self._latest: Any = None
-        vars(product_session).update(start_session=self.start_session, stop_session=self.end)
+        vars(product_session).update(start_session=self.start_session, stop_session=self.stop_session)
 
     def start_session(self, _name: str, *, conf: dict[str, str] | None = None, **_: Any) -> Any:
-        """What a command gets instead of a new Spark: the defaults of the product and its own settings."""
+        """Return a new session with Headwater's defaults and the command's settings."""
         self._latest = self._base.newSession()
         for key, value in {**product_session.default_conf(MASTER), **(conf or {})}.items():
             if self._latest.conf.isModifiable(key):
                 self._latest.conf.set(key, value)
-        self._latest.stop = self.end
+        self._latest.stop = self.stop_session
         return self._latest
 
-    def end(self, _: Any = None) -> None:
-        """A process of its own would end here, and its state stores with it."""
-        from headwater.spark.state_stores import unload_state_stores
+    def stop_session(self, _: Any = None) -> None:
+        """Stop the session's queries and unload the state stores, which would end with the process of a single command."""
+        from headwater.spark.internals.state_stores import unload_state_stores
 
         if self._latest is not None:
             for query in self._latest.streams.active:
@@ -49,20 +49,6 @@ class SharedSpark:
     @property
     def jvm_pid(self) -> int:
         return int(self._base._jvm.java.lang.ProcessHandle.current().pid())
-
-
-def carry_out(arguments: list[str]) -> dict[str, Any]:
-    from headwater.cli.main import main
-
-    out, err = io.StringIO(), io.StringIO()
-    status = 0
-    sys.argv = ["headwater", *arguments]
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        try:
-            main()
-        except SystemExit as ended:
-            status = ended.code if isinstance(ended.code, int) else 1 if ended.code else 0
-    return {"status": status, "out": out.getvalue(), "err": err.getvalue()}
 
 
 def serve(answers: Any, folder: Path) -> None:
@@ -75,9 +61,9 @@ def serve(answers: Any, folder: Path) -> None:
 
     answer({"ready": spark.jvm_pid})
     for line in sys.stdin:
-        answer(carry_out(json.loads(line)))
+        answer(asdict(run_in_process(*json.loads(line))))
 
 
 if __name__ == "__main__":
-    with os.fdopen(int(sys.argv[1]), "w") as held:
-        serve(held, Path(sys.argv[2]))
+    with os.fdopen(int(sys.argv[1]), "w") as answers:
+        serve(answers, Path(sys.argv[2]))

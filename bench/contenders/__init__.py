@@ -1,1 +1,1 @@
-"""One small program for each contender. Each runs in a process of its own and prints one JSON line at its end."""
+"""One program per contender. Each runs in its own process; those that are not Spark streams print their times as JSON."""

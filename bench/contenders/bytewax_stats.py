@@ -1,6 +1,6 @@
-"""Browser statistics in Bytewax, as its documentation has windows: ``python -m bytewax.run FILE:flow``.
+"""Browser statistics in Bytewax with its window operators: ``python -m bytewax.run FILE:flow``.
 
-Parameters come by the environment, because the runner takes the command line.
+Parameters come from the environment, because the runner owns the command line.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Pair = tuple[int, int]
 seen = {"first": 0.0}
 
 
-def decoded(messages: list[KafkaSourceMessage]) -> list[tuple[str, datetime]]:
+def decode(messages: list[KafkaSourceMessage]) -> list[tuple[str, datetime]]:
     seen["first"] = seen["first"] or time.time()
     rows = [orjson.loads(message.value) for message in messages]
     return [(row["browser"], datetime.fromisoformat(row["eventTime"])) for row in rows]
@@ -39,18 +39,18 @@ def merge(one: tuple[int, datetime | None], other: tuple[int, datetime | None]) 
     return one[0] + other[0], max(time for time in (one[1], other[1]) if time)
 
 
-def message(row: tuple[str, tuple[int, tuple[int, datetime]]]) -> KafkaSinkMessage:
+def to_message(row: tuple[str, tuple[int, tuple[int, datetime]]]) -> KafkaSinkMessage:
     browser, (window, (visits, last)) = row
     start = int(START.timestamp() * 1000) + window * 300_000
-    told = {"browser": browser, "start": start, "count": visits, "last": int(last.timestamp() * 1000)}
-    return KafkaSinkMessage(browser.encode(), orjson.dumps(told))
+    row_out = {"browser": browser, "start": start, "count": visits, "last": int(last.timestamp() * 1000)}
+    return KafkaSinkMessage(browser.encode(), orjson.dumps(row_out))
 
 
 flow = Dataflow("browser_statistics")
 source = KafkaSource(BROKERS, [os.environ["BENCH_TOPIC"]], tail=False, batch_size=5000)
-visits = op.flat_map_batch("decode", op.input("visits", flow, source), decoded)
+visits = op.flat_map_batch("decode", op.input("visits", flow, source), decode)
 clock = EventClock(lambda at: at, wait_for_system_duration=timedelta(minutes=20))
 windower = TumblingWindower(length=timedelta(minutes=5), align_to=START)
 stats = fold_window("stats", visits, clock, windower, lambda: (0, None), add, merge, ordered=False)
-kop.output("out", op.map("message", stats.down, message), brokers=BROKERS, topic=os.environ["BENCH_OUT"])
+kop.output("out", op.map("message", stats.down, to_message), brokers=BROKERS, topic=os.environ["BENCH_OUT"])
 atexit.register(lambda: print(json.dumps({"ready_at": seen["first"], "done_at": time.time()})))

@@ -1,8 +1,10 @@
-"""Running totals in custom state, written as Spark's guide to ``transformWithState`` has it.
+"""Running totals in custom state, written as in Spark's guide to ``transformWithState``.
 
-``--form rows`` or ``pandas``; ``--settings spark`` (its defaults, with the state store that custom state needs),
-``headwater`` (the same code in a session with Headwater's settings, but with PySpark's own Python workers) or
-``headwater-workers`` (with Headwater's as well).
+``--form`` is ``rows`` or ``pandas``. ``--settings`` is one of
+
+- ``spark``: Spark's defaults, with the state store that custom state needs,
+- ``headwater``: Headwater's session settings with PySpark's Python workers,
+- ``headwater-workers``: Headwater's session settings and Python workers.
 """
 
 from __future__ import annotations
@@ -58,7 +60,7 @@ class TotalOfFrames(TotalOfRows):
         yield pd.DataFrame({"user": [key[0]], "total": [total]})
 
 
-def session() -> SparkSession:
+def create_session() -> SparkSession:
     if chosen.settings.startswith("headwater"):
         from headwater.spark.session import start_session
 
@@ -69,7 +71,7 @@ def session() -> SparkSession:
     return builder.config("spark.sql.streaming.stateStore.providerClass", store).getOrCreate()
 
 
-spark = session()
+spark = create_session()
 purchase = F.from_json(
     F.col("value").cast("string"), "user STRING, shopping INT, date DATE", {"dateFormat": "dd-MM-yyyy"}
 )

@@ -1,6 +1,7 @@
-"""Browser statistics in PyFlink: Flink SQL, checkpoints every ten seconds, state on the heap as Flink has it by default.
+"""Browser statistics in PyFlink: Flink SQL, checkpoints every ten seconds, and Flink's default state on the heap.
 
-With ``--updates`` every record gives a new row (for latency); without, a window is given once, when it is complete.
+With ``--updates``, every record emits a new row, as the latency workload needs; without it, each window is emitted once,
+when it is complete.
 """
 
 from __future__ import annotations

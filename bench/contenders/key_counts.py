@@ -1,4 +1,4 @@
-"""Counts per key from files that land one after the other, with Spark's own defaults."""
+"""Counts per key, one file per batch, with Spark's defaults."""
 
 from __future__ import annotations
 

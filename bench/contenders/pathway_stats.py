@@ -1,4 +1,4 @@
-"""Browser statistics in Pathway: what is in the topic now, on two threads, with its snapshots on disk."""
+"""Browser statistics in Pathway over the current content of the topic, on two threads, with snapshots on disk."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Browser statistics in Quix Streams: state in RocksDB with changelog topics, as it is by default."""
+"""Browser statistics in Quix Streams, with its default state: RocksDB and changelog topics."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def event_ms(value: dict[str, str], *_: object) -> int:
     return int(datetime.fromisoformat(value["eventTime"]).timestamp() * 1000)
 
 
-def note_time(*_: object) -> None:
+def record_time(*_: object) -> None:
     seen["last"] = time.time()
     seen["first"] = seen["first"] or seen["last"]
 
@@ -33,7 +33,7 @@ app = Application(
     consumer_group=chosen.out,
     auto_offset_reset="earliest",
     state_dir=chosen.state,
-    on_message_processed=note_time,
+    on_message_processed=record_time,
     loglevel="WARNING",
 )
 visits = app.dataframe(app.topic(chosen.topic, timestamp_extractor=event_ms))

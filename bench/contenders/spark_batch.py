@@ -1,4 +1,4 @@
-"""The same statistics as one batch job over the same records, with Spark's own defaults: no stream, no state."""
+"""Browser statistics as one batch job over the same records, with Spark's defaults: no stream and no state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Browser statistics as a PySpark tutorial has them: every setting is Spark's own default."""
+"""Browser statistics as a PySpark tutorial would write them, with Spark's default settings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How often each key came: a state as large as the number of keys, for measuring what its size costs."""
+"""Counts per key, whose state is as large as the number of keys, to measure the cost of a large state."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from headwater import Files, Job, Kafka
 
 
 def key_counts(rows: DataFrame) -> DataFrame:
-    """The number of rows of each key so far."""
+    """Count the rows of each key so far."""
     return rows.groupBy("key").agg(F.count("*").alias("count"))
 
 

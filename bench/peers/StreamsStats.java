@@ -23,10 +23,10 @@ import org.apache.kafka.streams.kstream.Repartitioned;
 import org.apache.kafka.streams.kstream.TimeWindows;
 
 /**
- * Browser statistics in Kafka Streams: state in RocksDB with changelog topics, as it is by default.
+ * Browser statistics in Kafka Streams, with its default state: RocksDB and changelog topics.
  *
  * <p>Arguments: bootstrap, topic, output topic, state folder, threads, records to expect (0: run until stopped).
- * Without an end every update goes out at once (no cache), since latency is what is measured then.
+ * A run without an end measures latency, so its cache is off and every update is sent at once.
  */
 public final class StreamsStats {
   public record Visit(int userId, String page, String eventTime, String browser) {
@@ -35,7 +35,7 @@ public final class StreamsStats {
     }
   }
 
-  /** A visit with its time read once: the timestamp extractor and the aggregation both need it. */
+  /** A visit with its time parsed once for both the timestamp extractor and the aggregation. */
   record Timed(String browser, long eventMs) {}
 
   record Count(long visits, long lastMs) {}

@@ -1,4 +1,4 @@
-"""Input nobody should send: the stream goes on, and every record is counted, malformed or late."""
+"""Fuzzed input: the stream continues, and every record is counted, malformed or late."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 
 from broker_support import Broker, headwater
 
-sys.path.insert(0, str(Path(__file__).parent.parent.parent))  # soak/ is beside src/, not in it
+sys.path.insert(0, str(Path(__file__).parent.parent.parent))  # soak/ is next to src/
 
 from soak.fuzz import HUGE_LINE_BYTES, Fuzzed, fuzzed_visits
 from soak.services import KafkaService
@@ -22,12 +22,12 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
 
 RECORDS = int(os.environ.get("FUZZED_RECORDS", "100000"))
 SEED = int(os.environ.get("SEED", "11"))
-ROOM = 2 * HUGE_LINE_BYTES
+MAX_MESSAGE_BYTES = 2 * HUGE_LINE_BYTES
 FILES = 20
 
 
-def put_in_files(folder: Path, records: list[Fuzzed]) -> tuple[str, dict[Any, Fuzzed]]:
-    """Twenty files, read two at a time."""
+def write_files(folder: Path, records: list[Fuzzed]) -> tuple[str, dict[Any, Fuzzed]]:
+    """Write twenty files; return a source that reads two at a time, and the place of each record."""
     folder.mkdir()
     placed: dict[Any, Fuzzed] = {}
     size = -(-len(records) // FILES)
@@ -40,23 +40,23 @@ def put_in_files(folder: Path, records: list[Fuzzed]) -> tuple[str, dict[Any, Fu
     return f"files:{folder}?maxFilesPerTrigger=2", placed
 
 
-def put_in_kafka(broker: Broker, topic: str, records: list[Fuzzed]) -> tuple[str, dict[Any, Fuzzed]]:
-    """Two partitions, a tenth of the records a batch."""
+def send_to_kafka(broker: Broker, topic: str, records: list[Fuzzed]) -> tuple[str, dict[Any, Fuzzed]]:
+    """Send to two partitions; return a source that reads a tenth of the records per batch, and the place of each record."""
     from confluent_kafka import Producer
     from confluent_kafka.admin import AdminClient, NewTopic
 
-    new = NewTopic(topic, num_partitions=2, config={"max.message.bytes": str(ROOM)})
+    new = NewTopic(topic, num_partitions=2, config={"max.message.bytes": str(MAX_MESSAGE_BYTES)})
     client = AdminClient({"bootstrap.servers": broker.bootstrap})
     client.create_topics([new])[topic].result(30)
     settings = {
         "bootstrap.servers": broker.bootstrap,
-        "message.max.bytes": ROOM,
+        "message.max.bytes": MAX_MESSAGE_BYTES,
         "queue.buffering.max.kbytes": 1_000_000,
     }
     producer = Producer(settings)
     placed: dict[Any, Fuzzed] = {}
 
-    def noted(record: Fuzzed) -> Any:
+    def record_place(record: Fuzzed) -> Any:
         def on_delivery(error: Any, message: Any) -> None:
             assert error is None, error
             placed[message.partition(), message.offset()] = record
@@ -64,7 +64,7 @@ def put_in_kafka(broker: Broker, topic: str, records: list[Fuzzed]) -> tuple[str
         return on_delivery
 
     for number, record in enumerate(records):
-        producer.produce(topic, record.data, partition=number % 2, on_delivery=noted(record))
+        producer.produce(topic, record.data, partition=number % 2, on_delivery=record_place(record))
         producer.poll(0)
     assert producer.flush(120) == 0
     return f"kafka://{broker.bootstrap}/{topic}?maxOffsetsPerTrigger={len(records) // 10}", placed
@@ -72,24 +72,24 @@ def put_in_kafka(broker: Broker, topic: str, records: list[Fuzzed]) -> tuple[str
 
 @pytest.mark.parametrize("source", ["files", "kafka"])
 def test_every_record_is_accounted_for(source: str, broker: Broker, tmp_path: Path) -> None:
-    """What the sink counted, what was malformed and what was late add up to what was sent, record by record."""
+    """Every record that was sent is in the sink's counts, or is reported as malformed or late."""
     records = list(fuzzed_visits(SEED, RECORDS, tombstones=source == "kafka"))
     uri, placed = (
-        put_in_files(tmp_path / "in", records)
+        write_files(tmp_path / "in", records)
         if source == "files"
-        else put_in_kafka(broker, f"fuzz-{os.getpid()}", records)
+        else send_to_kafka(broker, f"fuzz-{os.getpid()}", records)
     )
     assert len(placed) == RECORDS
     out = f"fuzz-{source}-{os.getpid()}-out"
     sink = f"kafka://{broker.bootstrap}/{out}?key=browser,window"
     checkpoint = tmp_path / "checkpoint"
-    words = ["browser-stats-stateful", "--source", uri, "--sink", sink, "--checkpoint", checkpoint]
-    ran = headwater("run", *words, "--trigger", "available-now", cwd=tmp_path, timeout=1500)
+    arguments = ["browser-stats-stateful", "--source", uri, "--sink", sink, "--checkpoint", checkpoint]
+    ran = headwater("run", *arguments, "--trigger", "available-now", cwd=tmp_path, timeout=1500)
     assert ran.returncode == 0, ran.stderr[-3000:]
-    told = headwater("late", checkpoint, "--json", cwd=tmp_path, timeout=1500)
-    assert told.returncode == 0, told.stderr[-3000:]
-    # The records hold other ends of lines than this one, as JSON may.
-    fate = {place_of(row): row["reason"] for row in map(json.loads, filter(None, told.stdout.split("\n")))}
+    late_result = headwater("late", checkpoint, "--json", cwd=tmp_path, timeout=1500)
+    assert late_result.returncode == 0, late_result.stderr[-3000:]
+    # splitlines() would also split at other line separators, which JSON strings may contain.
+    fate = {place_of(row): row["reason"] for row in map(json.loads, filter(None, late_result.stdout.split("\n")))}
     assert set(fate) <= set(placed)
 
     wrong = Counter(
@@ -104,10 +104,10 @@ def test_every_record_is_accounted_for(source: str, broker: Broker, tmp_path: Pa
     assert sum(line["input_rows"] for line in lines) == RECORDS
     malformed = sum(reason == "malformed" for reason in fate.values())
     assert sum(line["malformed"] for line in lines) == malformed
-    unsure = Counter((r.kind, fate.get(p, "decoded")) for p, r in placed.items() if r.expected is None)
+    either = Counter((r.kind, fate.get(p, "decoded")) for p, r in placed.items() if r.expected is None)
     late = len(fate) - malformed
     print(
-        f"{source}: {RECORDS} records, {RECORDS - len(fate)} decoded, {malformed} malformed, {late} late; {dict(unsure)}"
+        f"{source}: {RECORDS} records, {RECORDS - len(fate)} decoded, {malformed} malformed, {late} late; {dict(either)}"
     )
 
 
@@ -116,7 +116,7 @@ def place_of(row: dict[str, Any]) -> Any:
 
 
 def sums_in(broker: Broker, topic: str) -> Counter[str | None]:
-    """Visits per browser over all windows, the last write of each window counting."""
+    """Return the visits per browser over all windows, by the last write of each window."""
     last = {key: json.loads(value or b"") for key, value in KafkaService.at(broker.bootstrap).read(topic)}
     found: Counter[str | None] = Counter()
     for row in last.values():

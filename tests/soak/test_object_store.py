@@ -1,4 +1,4 @@
-"""A checkpoint on an object store that has bad days, and on one that a cluster shares."""
+"""A checkpoint on an unreliable object store, and on one that a cluster shares."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from bad_proxy import bad_proxy
-from test_faults import COUNTS, counted, put
+from faulty_proxy import faulty_proxy
+from test_faults import COUNTS, count_by_status, put_orders
 
 from cli.commands import assert_no_stack_trace
 from s3_support import S3
@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(2400)]
 
 
 def s3_conf(endpoint: str, **more: str) -> list[str]:
-    """moto does not take s3a's fast way to put up local files, which RocksDB's snapshots are."""
+    """Return the settings for moto, which does not support s3a's optimized upload of local files."""
     conf = {
         "spark.hadoop.fs.s3a.endpoint": endpoint,
         "spark.hadoop.fs.s3a.endpoint.region": "us-east-1",
@@ -34,76 +34,76 @@ def s3_conf(endpoint: str, **more: str) -> list[str]:
     return [word for key, value in conf.items() for word in ("--conf", f"{key}={value}")]
 
 
-def run(folder: Path, endpoint: str, *words: str, timeout: float = 900) -> subprocess.CompletedProcess[str]:
+def run(folder: Path, endpoint: str, *arguments: str, timeout: float = 900) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "headwater", *words],
+        [sys.executable, "-m", "headwater", *arguments],
         cwd=folder, env={**os.environ, "AWS_ENDPOINT_URL": endpoint}, capture_output=True, text=True, timeout=timeout,
         check=False,
     )  # fmt: skip
 
 
 def counts(folder: Path, endpoint: str, checkpoint: str) -> dict[str, int]:
-    told = run(folder, endpoint, "state", checkpoint, "--json")
-    assert told.returncode == 0, told.stderr
-    rows = [json.loads(line) for line in told.stdout.splitlines()]
+    result = run(folder, endpoint, "state", checkpoint, "--json")
+    assert result.returncode == 0, result.stderr
+    rows = [json.loads(line) for line in result.stdout.splitlines()]
     return {row["key"]["order_status"]: row["value"]["count"] for row in rows}
 
 
-def test_an_object_store_with_bad_days(s3: S3, tmp_path: Path) -> None:
-    """Slow answers and a tenth of errors only take time; a store that answers nothing but errors ends the job clearly."""
-    statuses = [status for number in range(4) for status in put(tmp_path / "in", number)]
-    checkpoint = s3.url("bad-days", "s3a")
-    words = ["run", *COUNTS, "--source", f"files:{tmp_path}/in?maxFilesPerTrigger=1", "--sink", "console:"]
-    words += ["--checkpoint", checkpoint, "--trigger", "available-now"]
-    with bad_proxy(s3.endpoint) as (endpoint, mood):
-        mood.errors, mood.delay_seconds = 0.1, 0.03
-        bad = run(tmp_path, s3.endpoint, *words, *s3_conf(endpoint))
-        assert bad.returncode == 0, bad.stderr
-        assert mood.refused > 10
-        statuses += put(tmp_path / "in", 4)
-        mood.errors, mood.delay_seconds = 1.0, 0.0
-        # By default s3a takes many errors in a row for a busy store, and waits longer and longer: for a quarter of an hour.
+def test_an_unreliable_object_store(s3: S3, tmp_path: Path) -> None:
+    """Delays and 10% errors only slow a job down; a store that always fails ends the job with a clear message."""
+    statuses = [status for number in range(4) for status in put_orders(tmp_path / "in", number)]
+    checkpoint = s3.url("unreliable", "s3a")
+    arguments = ["run", *COUNTS, "--source", f"files:{tmp_path}/in?maxFilesPerTrigger=1", "--sink", "console:"]
+    arguments += ["--checkpoint", checkpoint, "--trigger", "available-now"]
+    with faulty_proxy(s3.endpoint) as (endpoint, faults):
+        faults.error_rate, faults.delay_seconds = 0.1, 0.03
+        slow = run(tmp_path, s3.endpoint, *arguments, *s3_conf(endpoint))
+        assert slow.returncode == 0, slow.stderr
+        assert faults.refused > 10
+        statuses += put_orders(tmp_path / "in", 4)
+        faults.error_rate, faults.delay_seconds = 1.0, 0.0
+        # By default, s3a treats repeated errors as throttling and backs off for a quarter of an hour.
         limits = ("attempts.maximum", "retry.limit", "retry.throttle.limit")
-        quick = {f"spark.hadoop.fs.s3a.{name}": "2" for name in limits}
-        dead = run(tmp_path, s3.endpoint, *words, *s3_conf(endpoint, **quick))
-        assert dead.returncode not in (0, 17), dead.stderr
-        assert_no_stack_trace(dead.stderr)
-        mood.errors = 0.0
-        ran = run(tmp_path, s3.endpoint, *words, *s3_conf(endpoint))
+        few_retries = {f"spark.hadoop.fs.s3a.{name}": "2" for name in limits}
+        down = run(tmp_path, s3.endpoint, *arguments, *s3_conf(endpoint, **few_retries))
+        assert down.returncode not in (0, 17), down.stderr
+        assert_no_stack_trace(down.stderr)
+        faults.error_rate = 0.0
+        ran = run(tmp_path, s3.endpoint, *arguments, *s3_conf(endpoint))
         assert ran.returncode == 0, ran.stderr
-    assert counts(tmp_path, s3.endpoint, checkpoint) == counted(statuses)
+    assert counts(tmp_path, s3.endpoint, checkpoint) == count_by_status(statuses)
     assert run(tmp_path, s3.endpoint, "fsck", checkpoint).returncode == 0
-    print(f"S3 proxy: {mood.passed} requests passed, {mood.refused} refused")
+    print(f"S3 proxy: {faults.passed} requests passed, {faults.refused} refused")
 
 
 def test_a_cluster_with_its_checkpoint_on_s3(s3: S3, spark_cluster: Cluster, tmp_path: Path) -> None:
-    """A worker and then the driver are killed; the next run goes on from the bucket, and counts what a local run counts."""
-    statuses = [status for number in range(8) for status in put(tmp_path / "in", number)]
+    """After a worker and then the driver are killed, the next run resumes from the bucket and counts what a local run does."""
+    statuses = [status for number in range(8) for status in put_orders(tmp_path / "in", number)]
     checkpoint = s3.url("cluster", "s3a")
-    words = ["run", *COUNTS, "--source", f"files:{tmp_path}/in?maxFilesPerTrigger=1", "--sink", "console:"]
-    words += ["--trigger", "available-now", *s3_conf(s3.endpoint)]
-    on_cluster = [*words, "--checkpoint", checkpoint, "--master", spark_cluster.master]
+    arguments = ["run", *COUNTS, "--source", f"files:{tmp_path}/in?maxFilesPerTrigger=1", "--sink", "console:"]
+    arguments += ["--trigger", "available-now", *s3_conf(s3.endpoint)]
+    on_cluster = [*arguments, "--checkpoint", checkpoint, "--master", spark_cluster.master]
     on_cluster += ["--conf", "spark.executor.memory=512m"]
     job = subprocess.Popen(
         [sys.executable, "-m", "headwater", *on_cluster],
         cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True,
     )  # fmt: skip
     assert job.stderr is not None
-    said = []
+    printed = []
     for line in job.stderr:
-        said.append(line)
+        printed.append(line)
         if line.startswith("batch 1 "):
             spark_cluster.workers[0].kill()
         if line.startswith("batch 4 "):
             os.killpg(job.pid, 9)
             break
     job.wait()
-    assert any(line.startswith("batch 4 ") for line in said), "".join(said)
-    statuses += put(tmp_path / "in", 8)
-    again = run(tmp_path, s3.endpoint, *on_cluster)
-    assert again.returncode == 0, again.stderr
-    local = run(tmp_path, s3.endpoint, *words, "--checkpoint", str(tmp_path / "local"))
+    assert any(line.startswith("batch 4 ") for line in printed), "".join(printed)
+    statuses += put_orders(tmp_path / "in", 8)
+    resumed = run(tmp_path, s3.endpoint, *on_cluster)
+    assert resumed.returncode == 0, resumed.stderr
+    local = run(tmp_path, s3.endpoint, *arguments, "--checkpoint", str(tmp_path / "local"))
     assert local.returncode == 0, local.stderr
     found = counts(tmp_path, s3.endpoint, checkpoint)
-    assert found == counts(tmp_path, s3.endpoint, str(tmp_path / "local")) == counted(statuses)
+    assert found == counts(tmp_path, s3.endpoint, str(tmp_path / "local")) == count_by_status(statuses)
     assert run(tmp_path, s3.endpoint, "fsck", checkpoint).returncode == 0

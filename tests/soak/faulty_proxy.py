@@ -1,4 +1,4 @@
-"""A proxy on loopback before an S3 server: it answers some requests with an error, and takes its time over all of them."""
+"""A loopback proxy in front of an S3 server that delays requests and answers some of them with an error."""
 
 from __future__ import annotations
 
@@ -13,24 +13,26 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import urlsplit
 
 HOP_BY_HOP = {"connection", "transfer-encoding", "keep-alive", "content-length"}
-BUSY = b"<?xml version='1.0'?><Error><Code>SlowDown</Code><Message>Please reduce your request rate.</Message></Error>"
+SLOW_DOWN = (
+    b"<?xml version='1.0'?><Error><Code>SlowDown</Code><Message>Please reduce your request rate.</Message></Error>"
+)
 
 
 @dataclass
-class Mood:
-    """How the proxy behaves now; ``refused`` counts the requests that it turned away."""
+class Faults:
+    """The share of errors and the delay of the proxy, and how many requests it refused and passed."""
 
-    errors: float = 0.0
+    error_rate: float = 0.0
     delay_seconds: float = 0.0
     refused: int = 0
     passed: int = 0
-    dice: random.Random = field(default_factory=lambda: random.Random(5))
+    rng: random.Random = field(default_factory=lambda: random.Random(5))
 
 
 @contextmanager
-def bad_proxy(target: str) -> Iterator[tuple[str, Mood]]:
-    """The proxy's own address, and its mood, which may be changed at any time."""
-    mood, upstream = Mood(), urlsplit(target)
+def faulty_proxy(target: str) -> Iterator[tuple[str, Faults]]:
+    """Yield the proxy's address and its faults, which can be changed at any time."""
+    faults, upstream = Faults(), urlsplit(target)
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -40,18 +42,18 @@ def bad_proxy(target: str) -> Iterator[tuple[str, Mood]]:
 
         def answer(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-            time.sleep(mood.delay_seconds)
-            if mood.dice.random() < mood.errors:
-                mood.refused += 1
-                self._reply(503, {"Content-Type": "application/xml"}, BUSY)
+            time.sleep(faults.delay_seconds)
+            if faults.rng.random() < faults.error_rate:
+                faults.refused += 1
+                self._reply(503, {"Content-Type": "application/xml"}, SLOW_DOWN)
                 return
-            mood.passed += 1
+            faults.passed += 1
             connection = http.client.HTTPConnection(upstream.hostname or "", upstream.port, timeout=60)
             connection.request(self.command, self.path, body, dict(self.headers))
-            told = connection.getresponse()
-            headers = {name: value for name, value in told.getheaders() if name.lower() not in HOP_BY_HOP}
-            length = told.getheader("Content-Length")
-            self._reply(told.status, headers, told.read(), length if self.command == "HEAD" else None)
+            response = connection.getresponse()
+            headers = {name: value for name, value in response.getheaders() if name.lower() not in HOP_BY_HOP}
+            length = response.getheader("Content-Length")
+            self._reply(response.status, headers, response.read(), length if self.command == "HEAD" else None)
             connection.close()
 
         def _reply(self, status: int, headers: dict[str, str], body: bytes, length: str | None = None) -> None:
@@ -69,7 +71,7 @@ def bad_proxy(target: str) -> Iterator[tuple[str, Mood]]:
     server.daemon_threads = True
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
-        yield f"http://127.0.0.1:{server.server_address[1]}", mood
+        yield f"http://127.0.0.1:{server.server_address[1]}", faults
     finally:
         server.shutdown()
         server.server_close()

@@ -1,4 +1,4 @@
-"""What a running job uses and leaves behind, looked at from outside, again and again."""
+"""Samples of a running job: memory, and the size of its state and checkpoint."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from bench.measure import resident_bytes, tree
+from bench.measure import process_tree, resident_bytes
 
 MEGABYTE = 1024 * 1024
 
 
 @dataclass(frozen=True)
-class Vitals:
-    """One look."""
+class Sample:
+    """One sample."""
 
     second: float
     batch: int
@@ -32,26 +32,26 @@ class Vitals:
 
 
 def resident_megabytes(root: int) -> int:
-    """Of a process and all below it."""
-    return resident_bytes(tree(root)) // MEGABYTE
+    """Return the resident size of a process and its descendants."""
+    return resident_bytes(process_tree(root)) // MEGABYTE
 
 
-def jvm_below(root: int) -> int | None:
-    return next((pid for pid in tree(root) if _name(pid) == "java"), None)
+def find_jvm(root: int) -> int | None:
+    return next((pid for pid in process_tree(root) if _process_name(pid) == "java"), None)
 
 
 def live_heap_megabytes(jvm: int) -> float | None:
-    """What is left of the heap after a full collection; None without a JDK's jcmd."""
+    """Return the live heap after a full collection, or None if there is no jcmd, which is part of a JDK."""
     try:
-        told = subprocess.run(["jcmd", str(jvm), "GC.class_histogram"], capture_output=True, text=True, check=False)
+        result = subprocess.run(["jcmd", str(jvm), "GC.class_histogram"], capture_output=True, text=True, check=False)
     except FileNotFoundError:
         return None
-    found = re.search(r"^Total\s+\d+\s+(\d+)", told.stdout, re.MULTILINE)
+    found = re.search(r"^Total\s+\d+\s+(\d+)", result.stdout, re.MULTILINE)
     return round(int(found[1]) / MEGABYTE, 1) if found else None
 
 
-def size_of(folder: Path) -> tuple[int, float]:
-    """Files, and megabytes in them. Files come and go meanwhile."""
+def measure_folder(folder: Path) -> tuple[int, float]:
+    """Return the number of files in a folder and their megabytes; files that vanish in the meantime are skipped."""
     count, size = 0, 0
     for place, _, names in os.walk(folder):
         for name in names:
@@ -63,7 +63,7 @@ def size_of(folder: Path) -> tuple[int, float]:
     return count, round(size / MEGABYTE, 1)
 
 
-def _name(pid: int) -> str:
+def _process_name(pid: int) -> str:
     try:
         return Path(f"/proc/{pid}/comm").read_text().strip()
     except OSError:

@@ -1,4 +1,4 @@
-"""Visits decoded and passed on: the least that a stateless job can do, for measuring latency."""
+"""Visits decoded and passed through: the least that a stateless job can do, to measure latency."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from pyspark.sql import DataFrame
 from headwater import Job, Kafka
 
 
-def passed_on(visits: DataFrame) -> DataFrame:
-    """Every visit but its page."""
+def passthrough(visits: DataFrame) -> DataFrame:
+    """Keep visits that have a browser, without their page."""
     return visits.where("browser is not null").select("userId", "browser", "eventTime")
 
 
-PASSED_ON = Job(
-    "passed-on",
-    passed_on,
+PASSTHROUGH = Job(
+    "passthrough",
+    passthrough,
     reads=Kafka("visits", schema="userId INT, page STRING, eventTime TIMESTAMP, browser STRING"),
-    writes=Kafka("passed-on", key="browser"),
+    writes=Kafka("passthrough", key="browser"),
     mode="update",
 )

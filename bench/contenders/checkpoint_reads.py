@@ -1,6 +1,6 @@
-"""The same looks into a checkpoint with Spark's own data sources: ``log``, ``state``, ``key`` and ``diff``.
+"""Headwater's reads of a checkpoint with Spark's own data sources: ``log``, ``state``, ``key`` and ``diff``.
 
-Each prints one JSON line with the number of rows that it found, so that the answers can be held against Headwater's.
+Each prints the number of rows that it found as a JSON line, to be compared with Headwater's.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ import sys
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-look, path, *more = sys.argv[1:]
+read, path, *more = sys.argv[1:]
 builder = (
     SparkSession.builder.master("local[*]").config("spark.ui.enabled", "false").config("spark.driver.memory", "3g")
 )
 spark = builder.config("spark.sql.shuffle.partitions", "2").config("spark.log.level", "OFF").getOrCreate()
-spark.streams.active  # noqa: B018  the state source needs what this starts
+spark.streams.active  # noqa: B018  starts what the state source needs
 
 
 def state(batch: str | None = None):
@@ -24,7 +24,7 @@ def state(batch: str | None = None):
     return (reader.option("batchId", batch) if batch else reader).load(path)
 
 
-if look == "log":
+if read == "log":
     logs = {}
     for log in ("offsets", "commits"):
         rows = (
@@ -34,10 +34,10 @@ if look == "log":
     operators = spark.read.format("state-metadata").load(path).collect()
     assert operators
     found = [(batch, batch in logs["commits"], text) for batch, text in sorted(logs["offsets"].items())]
-elif look == "state":
+elif read == "state":
     state().write.mode("overwrite").parquet(more[0])
     found = [None] * spark.read.parquet(more[0]).count()
-elif look == "key":
+elif read == "key":
     found = state().where(F.col("key.user") == more[0]).collect()
 else:
     before, after = (

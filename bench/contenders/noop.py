@@ -1,6 +1,6 @@
-"""How fast Spark can read the topic at all: into the noop sink, with or without decoding, with Headwater's settings.
+"""Read the topic into Spark's noop sink, with or without decoding: an upper limit for any Spark stream.
 
-With ``--tuned`` Kafka's consumer too has the options that Headwater gives it.
+The session has Headwater's settings. With ``--tuned``, the Kafka consumer has Headwater's options as well.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pyspark.sql import functions as F
 
-from headwater.spark.reading import CONSUMER
+from headwater.spark.reading import CONSUMER_OPTIONS
 from headwater.spark.session import start_session
 
 options = argparse.ArgumentParser()
@@ -21,13 +21,13 @@ options.add_argument("--decode", action="store_true")
 options.add_argument("--tuned", action="store_true")
 chosen = options.parse_args()
 
-spark = start_session("into nothing", log=Path(chosen.checkpoint).with_suffix(".spark.log"))
+spark = start_session("noop", log=Path(chosen.checkpoint).with_suffix(".spark.log"))
 rows = (
     spark.readStream.format("kafka")
     .option("kafka.bootstrap.servers", chosen.bootstrap)
     .option("subscribe", chosen.topic)
     .option("startingOffsets", "earliest")
-    .options(**(CONSUMER if chosen.tuned else {}))
+    .options(**(CONSUMER_OPTIONS if chosen.tuned else {}))
     .load()
 )
 if chosen.decode:

@@ -1,4 +1,4 @@
-"""Fill a state with keys: all in one batch, then small batches that add and change a thousand, with snapshots between."""
+"""Write a checkpoint with Spark: all keys in one batch, then small batches of a thousand keys, with snapshots in between."""
 
 from __future__ import annotations
 

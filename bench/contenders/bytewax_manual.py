@@ -1,6 +1,6 @@
-"""Browser statistics in Bytewax with the windows kept by hand in ``stateful_batch``: whole batches at a time, numbers for times.
+"""Browser statistics in Bytewax with hand-written windows in ``stateful_batch``, which takes many records per call.
 
-Faster than the window operators of ``bytewax_stats.py``, which look at every record by itself; more to write and to get right.
+This is faster than the window operators of ``bytewax_stats.py``, which handle one record at a time, and takes more code.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ def second_ms(text: str) -> int:
     return int(datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp()) * 1000
 
 
-def decoded(messages: list[KafkaSourceMessage]) -> list[tuple[str, int]]:
+def decode(messages: list[KafkaSourceMessage]) -> list[tuple[str, int]]:
     seen["first"] = seen["first"] or time.time()
     rows = [orjson.loads(message.value) for message in messages]
     return [(row["browser"], second_ms(at[:19]) + int(at[20:23])) for row in rows if (at := row["eventTime"])]
 
 
 class Stats(StatefulBatchLogic[int, Row, tuple[int, Windows]]):
-    """Open windows of one browser; a window is given when the newest event time is 20 minutes past its end."""
+    """Open windows of one browser; a window is emitted when the newest event time is 20 minutes past its end."""
 
     def __init__(self, resumed: tuple[int, Windows] | None) -> None:
         self.newest, self.open = resumed or (0, {})
@@ -63,7 +63,7 @@ class Stats(StatefulBatchLogic[int, Row, tuple[int, Windows]]):
         return self.newest, dict(self.open)
 
 
-def message(row: tuple[str, Row]) -> KafkaSinkMessage:
+def to_message(row: tuple[str, Row]) -> KafkaSinkMessage:
     browser, (start, visits, last) = row
     return KafkaSinkMessage(
         browser.encode(), orjson.dumps({"browser": browser, "start": start, "count": visits, "last": last})
@@ -72,7 +72,7 @@ def message(row: tuple[str, Row]) -> KafkaSinkMessage:
 
 flow = Dataflow("browser_statistics")
 source = KafkaSource(BROKERS, [os.environ["BENCH_TOPIC"]], tail=False, batch_size=5000)
-visits = op.flat_map_batch("decode", op.input("visits", flow, source), decoded)
+visits = op.flat_map_batch("decode", op.input("visits", flow, source), decode)
 stats = op.stateful_batch("stats", visits, Stats)
-kop.output("out", op.map("message", stats, message), brokers=BROKERS, topic=os.environ["BENCH_OUT"])
+kop.output("out", op.map("message", stats, to_message), brokers=BROKERS, topic=os.environ["BENCH_OUT"])
 atexit.register(lambda: print(json.dumps({"ready_at": seen["first"], "done_at": time.time()})))

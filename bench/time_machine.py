@@ -1,0 +1,201 @@
+"""The time machine: commands on checkpoints, each in a cold process, next to the same read with PySpark."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import statistics
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from bench import measure
+from bench.broker import HEADWATER
+from bench.charts import HEADWATER_COLOR, OTHER_COLOR, Bar, draw_bars
+from bench.checkpoints import STATE_BATCHES, ensure_generated_checkpoint, ensure_spark_checkpoint
+from bench.contender import Command, Contender, ContenderFailed, program, run_rounds, select
+from bench.tables import best, describe_conditions, format_number, last_line, markdown_table, median, wrap
+
+BATCHES = 1_000
+LIMIT_SECONDS = 300.0
+
+
+def run(work: Path, *, keys: Sequence[int], rounds: int, only: list[str]) -> dict[str, Any]:
+    """Run every command and count the rows of both sides, which must agree."""
+    folder = work / "checkpoints"
+    log = ensure_generated_checkpoint(folder, BATCHES)
+    contenders = [*_log_contenders(log), *_rewind_contenders(log)]
+    for count in keys:
+        contenders += _state_contenders(ensure_spark_checkpoint(folder, count), count, folder)
+    contenders.append(_scenario_contender())
+
+    def run_once(contender: Contender, number: int) -> dict[str, Any]:
+        command = contender.command(None)  # type: ignore[arg-type]
+        file = work / "logs" / f"time-machine-{contender.slug}-{number}.log"
+        measured = measure.run(command.argv, log=file, seconds=LIMIT_SECONDS, env=command.env, cwd=folder)
+        if measured.failed:
+            raise ContenderFailed(f"{measured.outcome}: {measured.error}")
+        return {
+            "wall_seconds": measured.wall_seconds,
+            "cpu_seconds": measured.cpu_seconds,
+            "peak_megabytes": measured.peak_megabytes,
+            "rows": _count_rows(measured, file.with_suffix(".out"), contender.slug, folder),
+            **{name: value for name, value in measured.last_json.items() if name == "batches_per_second"},
+        }
+
+    # The order is fixed because an undo needs the rewind before it.
+    rows = run_rounds(select(contenders, only), rounds, run_once, alternate_order=False)
+    return {"batches": BATCHES, "keys": list(keys), "contenders": rows}
+
+
+def _headwater(slug: str, name: str, *arguments: str) -> Contender:
+    return Contender(slug, name, "headwater", lambda _: Command([HEADWATER, *arguments], {"TZ": "UTC"}))
+
+
+def _spark(slug: str, name: str, *arguments: str) -> Contender:
+    return Contender(slug, name, "spark", lambda _: program("checkpoint_reads.py", *arguments))
+
+
+def _log_contenders(log: Path) -> list[Contender]:
+    name = f"log of {BATCHES:,} batches"
+    return [
+        _headwater("log", name, "log", str(log), "--json"),
+        _spark("log-spark", name, "log", str(log)),
+    ]
+
+
+def _rewind_contenders(log: Path) -> list[Contender]:
+    """Rewind over all batches but the first tenth, then undo: the pair leaves the checkpoint as it was."""
+    target = str(BATCHES // 10 - 1)
+    return [
+        _headwater(
+            "rewind", f"rewind over {BATCHES - BATCHES // 10:,} batches", "rewind", str(log), "--to", target, "--yes"
+        ),
+        _headwater(
+            "rewind-undo",
+            f"undo of that rewind ({BATCHES - BATCHES // 10:,} batches restored)",
+            "undo",
+            str(log),
+            "--yes",
+        ),
+    ]
+
+
+def _state_contenders(checkpoint: Path, keys: int, folder: Path) -> list[Contender]:
+    path, headwater, spark = str(checkpoint), str(folder / "headwater.parquet"), str(folder / "spark.parquet")
+    user = f"user-{keys // 2}"
+    last_two = [str(STATE_BATCHES - 2), str(STATE_BATCHES - 1)]
+    state, one, change = (
+        f"state of {keys:,} keys, as Parquet",
+        f"one key of {keys:,}",
+        f"diff of two batches, {keys:,} keys",
+    )
+    return [
+        _headwater(f"state-{keys}", state, "state", path, "--format", "parquet", "--out", headwater),
+        _spark(f"state-{keys}-spark", state, "state", path, spark),
+        _headwater(f"key-{keys}", one, "state", path, "--key", f"user={user}", "--json"),
+        _spark(f"key-{keys}-spark", one, "key", path, user),
+        _headwater(f"diff-{keys}", change, "diff", path, *last_two, "--json"),
+        _spark(f"diff-{keys}-spark", change, "diff", path, *last_two),
+    ]
+
+
+def _scenario_contender() -> Contender:
+    command = Command([sys.executable, str(Path(__file__).with_name("scenario_speed.py"))])
+    name = "three test scenarios of 40 feeds each, with Spark's start"
+    return Contender("scenario", name, "headwater", lambda _: command)
+
+
+def _count_rows(measured: measure.Measurement, output: Path, slug: str, folder: Path) -> int | None:
+    """Return the number of rows of an answer: PySpark's side prints it, Headwater's output has one line for each."""
+    if "rows" in measured.last_json:
+        return int(measured.last_json["rows"])
+    if slug.startswith("state-"):
+        import pyarrow.parquet as pq
+
+        return int(pq.ParquetFile(folder / "headwater.parquet").metadata.num_rows)
+    if slug.startswith(("log", "key-", "diff-")):
+        with contextlib.suppress(ValueError):
+            return sum(1 for line in output.read_text().splitlines() if isinstance(json.loads(line), dict))
+    return None
+
+
+def format_table(result: dict[str, Any]) -> str:
+    head = ("command", "Headwater s: median", "best", "PySpark s: median", "best", "times as fast")
+    head += ("Headwater peak MB", "PySpark peak MB", "same number of rows")
+    rows = []
+    for headwater, spark in _pairs(result):
+        if not headwater["runs"]:
+            rows.append((headwater["name"], "did not run", *[""] * 6, last_line(headwater["error"] or "")))
+            continue
+        own_seconds, spark_seconds = median(headwater, "wall_seconds"), median(spark, "wall_seconds") if spark else None
+        rows.append(
+            (
+                headwater["name"],
+                format_number(own_seconds, 2),
+                format_number(best(headwater, "wall_seconds", lowest=True), 2),
+                format_number(spark_seconds, 2) or "no equivalent",
+                format_number(best(spark, "wall_seconds", lowest=True), 2) if spark else "",
+                format_number(spark_seconds / own_seconds, 1) if spark_seconds and own_seconds else "",
+                format_number(median(headwater, "peak_megabytes")),
+                format_number(median(spark, "peak_megabytes")) if spark else "",
+                _format_agreement(headwater, spark),
+            )
+        )
+    title = (
+        "Every command runs in a cold process and is timed from its start to its end. PySpark's times include the start of "
+        "the JVM and of the session, which a long-lived session pays only once."
+    )
+    return "\n\n".join([wrap(title), markdown_table(head, rows), *_scenario_rates(result), describe_conditions(result)])
+
+
+def _scenario_rates(result: dict[str, Any]) -> list[str]:
+    """Return a line on how fast the test harness drives a job, which has no PySpark equivalent."""
+    runs = [
+        run["batches_per_second"] for row in result["contenders"] for run in row["runs"] if "batches_per_second" in run
+    ]
+    if not runs:
+        return []
+    rates = {name: [run[name] for run in runs] for name in runs[0]}
+    parts = [f"{name} {max(found):.1f} ({statistics.median(found):.1f})" for name, found in rates.items()]
+    return [wrap(f"Micro-batches a second through the scenario harness, best (median): {', '.join(parts)}.")]
+
+
+def _format_agreement(headwater: dict[str, Any], spark: dict[str, Any] | None) -> str:
+    if spark is None or not spark["runs"]:
+        return ""
+    counts = {run["rows"] for row in (headwater, spark) for run in row["runs"]}
+    return f"yes, {counts.pop():,}" if len(counts) == 1 else f"**no**: {sorted(map(str, counts))}"
+
+
+def _pairs(result: dict[str, Any]) -> list[tuple[dict[str, Any], dict[str, Any] | None]]:
+    """Return each of Headwater's rows with PySpark's row for the same read, if there is one."""
+    rows = {row["slug"]: row for row in result["contenders"]}
+    return [(row, rows.get(f"{slug}-spark")) for slug, row in rows.items() if not slug.endswith("-spark")]
+
+
+def summarize(result: dict[str, Any]) -> str:
+    ratios = [
+        spark_seconds / own_seconds
+        for headwater, spark in _pairs(result)
+        if spark
+        and (own_seconds := median(headwater, "wall_seconds"))
+        and (spark_seconds := median(spark, "wall_seconds"))
+    ]
+    if not ratios:
+        return "time machine: no PySpark times to compare with"
+    return f"time machine: {min(ratios):.0f} to {max(ratios):.0f} times as fast as PySpark, JVM start included"
+
+
+def draw_plots(result: dict[str, Any]) -> dict[str, str]:
+    rows = []
+    for headwater, spark in _pairs(result):
+        for row, engine, color in ((headwater, "Headwater", HEADWATER_COLOR), (spark, "PySpark", OTHER_COLOR)):
+            if row and (value := median(row, "wall_seconds")):
+                rows.append(
+                    Bar(f"{row['name']}: {engine}" if row is headwater else engine, value, f"{value:.2f} s", color)
+                )
+    return {
+        "time_machine": draw_bars("The time machine, from a cold start", rows, "seconds, median; shorter is better")
+    }

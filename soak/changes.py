@@ -1,0 +1,260 @@
+"""Changes of a checkpoint: rewind, undo, fork, repartition, compact and repair, some of them killed half-way."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from soak import checks
+from soak.checks import require
+from soak.environment import StoryEnvironment, Stream
+from soak.lineage import Lineage
+from soak.processes import Command, CommandResult, run_in_process, wait_for
+from soak.story import Fork, Repartition, Rewind, Undo
+
+FULL_RETENTION = 100  # batches; a story has fewer, so Spark purges nothing
+
+
+@dataclass
+class UndoableChange:
+    """A change that ``undo`` is expected to undo, unless its quarantine was emptied since."""
+
+    verb: str
+    before: Lineage
+    quarantine_emptied: bool = False
+
+
+@dataclass
+class CheckpointChanges:
+    """Makes changes and checks them. ``tally`` counts what happened; ``refused`` counts refusals by error code."""
+
+    env: StoryEnvironment
+    tally: Counter[str]
+    refused: Counter[str]
+    undoable: list[UndoableChange] = field(default_factory=list)
+
+    @property
+    def stream(self) -> Stream:
+        return self.env.main
+
+    def rewind(self, rewind: Rewind) -> str:
+        before = self.env.read_lineage(self.stream)
+        target = -1 if rewind.back is None else max(-1, before.head - rewind.back)
+        arguments = ["rewind", str(self.stream.checkpoint), "--yes", "--json"]
+        arguments += ["--replan"] if rewind.replan else []
+        arguments += ["--redo", "0"] if target < 0 else ["--to", str(target)]
+
+        def is_done(now: Lineage) -> bool:
+            kept = [batch.identity for batch in before.batches if batch.batch_id <= target]
+            found = now.identities()
+            next_one = before.identities()[len(kept) : len(kept) + 1]
+            return found == kept or (not rewind.replan and found == kept + next_one)
+
+        outcome = self._change(arguments, "rewind", before, is_done, rewind.kill_after_ms, rewind.ending)
+        return outcome or f"rewound from {before.head} to {target}"
+
+    def redo_stuck_batch(self) -> None:
+        """Apply the remedy that ``run`` prints for a batch that Spark cannot finish."""
+        before = self.env.read_lineage(self.stream)
+        require(before.planned is not None, "run refused with batch-stuck, but no batch is planned")
+        arguments = ["rewind", str(self.stream.checkpoint), "--yes", "--json", "--redo", str(before.head + 1)]
+        outcome = self._change(arguments, "rewind", before, lambda now: now == before, None, "")
+        require(outcome == "", "the remedy for a stuck batch failed:", outcome)
+        self.refused["run: batch-stuck"] += 1
+
+    def undo(self, undo: Undo) -> str:
+        before = self.env.read_lineage(self.stream)
+        last = self.undoable[-1] if self.undoable else None
+        arguments = ["undo", str(self.stream.checkpoint), "--yes", "--json"]
+        arguments += ["--drop-newer"] if undo.drop_newer else []
+
+        def is_done(now: Lineage) -> bool:
+            assert last is not None
+            if last.verb == "repair":
+                return now.identities() == before.identities()
+            return now.identities() == last.before.identities() and now.head == last.before.head
+
+        outcome = self._change(arguments, "undo", before, is_done, undo.kill_after_ms, undo.ending)
+        return outcome or f"undid a {last.verb if last else ''}"
+
+    def _change(
+        self,
+        arguments: list[str],
+        verb: str,
+        before: Lineage,
+        is_done: Callable[[Lineage], bool],
+        kill_after_ms: float | None,
+        ending: str,
+    ) -> str:
+        """Make a change and check it. Return an empty string if it ran undisturbed, else what happened instead."""
+        interruption = ""
+        if kill_after_ms is None:
+            result = run_in_process(*arguments)
+        else:
+            result, interruption = self._kill_change(arguments, kill_after_ms, ending, before)
+        if result.status not in (0, None):
+            checks.require_clear_error(result)
+            self._require_reason(verb, str(result.code), before, drop_newer="--drop-newer" in arguments)
+            now = self.env.read_lineage(self.stream)
+            require(now == before, f"a refused {verb} changed the checkpoint")
+            self.refused[f"{verb}: {result.code}"] += 1
+            return f"refused: {result.code}{interruption}"
+        now = self.env.read_lineage(self.stream)
+        unchanged = now.identities() == before.identities() and now.head == before.head
+        if interruption.endswith("aborted") or (result.status is None and unchanged):
+            require(unchanged, f"an aborted {verb} changed the batches: {now.identities()}")
+            return f"{verb} {interruption or 'killed before it began'}"
+        require(is_done(now), f"batches after {verb}: {now.identities()}, before: {before.identities()}")
+        self.stream.lineage = now
+        if verb == "undo":
+            self.undoable.pop()
+            self.tally["undos"] += 1
+        else:
+            self.undoable.append(UndoableChange(verb, before))
+            self.tally[f"{verb}s"] += 1
+        return f"{verb} {interruption}" if interruption else ""
+
+    def _kill_change(
+        self, arguments: list[str], kill_after_ms: float, ending: str, before: Lineage
+    ) -> tuple[CommandResult, str]:
+        """Kill a change some time after it began to move files, then end it by resuming, aborting or repairing it."""
+        pending = self.stream.checkpoint / "_headwater" / "pending.json"
+        command = Command(arguments, self.env.folder)
+        wait_for(pending.exists, unless=lambda: not command.is_running)
+        time.sleep(kill_after_ms / 1000)
+        if not command.is_running:
+            return command.wait(), ""
+        command.kill()
+        self.tally["kills of changes"] += 1
+        if not pending.exists():
+            return CommandResult(None), ""
+        self.tally["changes cut short"] += 1
+        fsck = run_in_process("fsck", self.stream.checkpoint, "--json")
+        require(
+            fsck.status == 1 and "interrupted-operation" in fsck.out, "fsck missed an interrupted change:", fsck.out
+        )
+        run = run_in_process(*self.env.run_arguments(self.stream, 1))
+        require(run.code == "interrupted-operation", "run accepted an interrupted change:", run.status, run.err)
+        if ending == "repair":
+            self._repair_interrupted()
+            now = self.env.read_lineage(self.stream)
+            aborted = now.identities() == before.identities() and now.head == before.head
+            return CommandResult(0), "interrupted, then aborted" if aborted else "interrupted, then repaired"
+        result = run_in_process("rewind", self.stream.checkpoint, f"--{ending}")
+        if result.code == "already-done":
+            ending, result = "resume", run_in_process("rewind", self.stream.checkpoint, "--resume")
+        require(result.status == 0, f"--{ending} failed:", result.err)
+        return CommandResult(0), f"interrupted, then {'resumed' if ending == 'resume' else 'aborted'}"
+
+    def _repair_interrupted(self) -> None:
+        result = run_in_process("fsck", self.stream.checkpoint, "--repair", "--yes", "--json")
+        require(result.status == 0, "fsck --repair did not resolve an interrupted change:", result.out, result.err)
+
+    def _require_reason(self, verb: str, code: str, before: Lineage, *, drop_newer: bool) -> None:
+        """Check that the situation justifies a refusal."""
+        last = self.undoable[-1] if self.undoable else None
+        purged = self.env.story.retained_batches < FULL_RETENTION
+        reasons = {
+            "rewind: nothing-to-undo": not before.batches or before.head < 0,
+            "rewind: state-pruned": purged,
+            "rewind: cannot-rewind": purged,
+            "undo: nothing-to-undo": last is None,
+            "undo: quarantine-emptied": last is not None and last.quarantine_emptied,
+            "undo: newer-batches": last is not None and before.head >= 0 and not drop_newer,
+            "undo: cannot-restore": drop_newer and purged,
+        }
+        require(reasons.get(f"{verb}: {code}", False), f"{verb} was refused without reason: {code}")
+
+    def fork(self, fork: Fork) -> str:
+        origin = self.env.read_lineage(self.stream)
+        at = origin.head - fork.back
+        if at < 0:
+            return "too early to fork"
+        stream = self.env.create_stream(f"fork{self.tally['forks']}")
+        sink = ["--sink", self.env.sink_uri(stream)] if self.env.cell.sink == "files" else []
+        result = run_in_process("fork", self.stream.checkpoint, stream.checkpoint, "--at", at, *sink)
+        if result.code == "cannot-fork":
+            require(self.env.story.retained_batches < FULL_RETENTION, "fork was refused without reason:", result.err)
+            self.refused["fork: cannot-fork"] += 1
+            return "refused: cannot-fork"
+        require(result.status == 0, "fork failed:", result.err)
+        stream.lineage = Lineage(tuple(batch for batch in origin.batches if batch.batch_id <= at))
+        stream.starts_at = at + 1
+        now = self.env.read_lineage(stream)
+        require(now.identities() == stream.lineage.identities(), "the fork has different batches:", now.identities())
+        run = self.env.services.worker.run(*self.env.run_arguments(stream, fork.limit))
+        require(run.status == 0, "the fork failed to run:", run.err[-2000:])
+        self.tally["batches"] += checks.record_run(self.env, stream)
+        checks.check_after_action(self.env, stream)
+        checks.check_drained(self.env, stream)
+        require(self.env.read_lineage(self.stream) == origin, "a run of the fork changed the original")
+        self.tally["forks"] += 1
+        return f"forked at {at} and ran the fork to {stream.lineage.head}"
+
+    def repartition(self, repartition: Repartition) -> str:
+        before = self.env.read_lineage(self.stream)
+        worker = self.env.services.worker
+        worker.wait_until_ready()
+        worker.start("repartition", self.stream.checkpoint, repartition.partitions, "--yes")
+        if repartition.kill_after_ms is not None:
+            wait_for(lambda: False, unless=lambda: worker.has_answered, seconds=repartition.kill_after_ms / 1000)
+            if not worker.has_answered:
+                worker.kill()
+                self.env.services.replace_worker()
+                self.tally["kills of changes"] += 1
+                return self._end_killed_repartition(before)
+        result = worker.finish()
+        if result.status:
+            reasons = {
+                "state-store": self.env.cell.store == "hdfs",
+                "uncommitted-batch": before.planned is not None,
+                "nothing-to-do": True,
+                "no-state": before.head < 0,
+            }
+            require(reasons.get(str(result.code), False), "repartition was refused without reason:", result.err)
+            require(self.env.read_lineage(self.stream) == before, "a refused repartition changed the checkpoint")
+            self.refused[f"repartition: {result.code}"] += 1
+            return f"refused: {result.code}"
+        return self._check_repartition(before)
+
+    def _check_repartition(self, before: Lineage) -> str:
+        now = self.env.read_lineage(self.stream)
+        require(now.identities()[:-1] == before.identities(), "repartition changed older batches")
+        require(now.is_carried(now.head), "the batch that repartition added is not a copy of the one before")
+        checks.check_state(self.env, self.stream, now.head, self.env.expected_batches(now)[-1].state)
+        self.stream.lineage = now
+        self.undoable.append(UndoableChange("repartition", before))
+        self.tally["repartitions"] += 1
+        return f"repartitioned in batch {now.head}"
+
+    def _end_killed_repartition(self, before: Lineage) -> str:
+        if (self.stream.checkpoint / "_headwater" / "pending.json").exists():
+            self.tally["changes cut short"] += 1
+            self._repair_interrupted()
+        if self.env.read_lineage(self.stream) == before:
+            return "repartition killed, nothing changed"
+        return self._check_repartition(before) + ", killed half-way"
+
+    def compact(self) -> str:
+        quarantines = [root / "_headwater" / "quarantine" for root in (self.stream.checkpoint, self.stream.sink)]
+        files = [file for folder in quarantines for file in folder.rglob("*") if file.is_file()]
+        set_aside = [file for file in files if file.suffix != ".emptied"]
+        result = run_in_process("compact", self.stream.checkpoint, "--yes")
+        require(result.status == 0, "compact failed:", result.err)
+        for change in self.undoable:
+            change.quarantine_emptied = change.quarantine_emptied or bool(set_aside)
+        self.tally["compactions"] += 1
+        return f"removed {len(set_aside)} files from the quarantine"
+
+    def repair(self) -> str:
+        before = self.env.read_lineage(self.stream)
+        result = run_in_process("fsck", self.stream.checkpoint, "--repair", "--yes", "--json")
+        require(result.status == 0, "fsck --repair failed:", result.out, result.err)
+        require(self.env.read_lineage(self.stream) == before, "a repair changed the batches")
+        repaired = '"repair":' in result.out
+        if repaired:
+            self.undoable.append(UndoableChange("repair", before))
+        self.tally["repairs"] += 1
+        return "repaired" if repaired else "nothing to repair"

@@ -1,0 +1,127 @@
+"""The environment of one story: its folder, its input so far, its checkpoint and its sink."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from soak.cells import FREQUENT_SNAPSHOTS, STORES
+from soak.lineage import Lineage, Place, places, read_lineage
+from soak.oracle import BatchInput, ExpectedBatch, Rows, simulate
+from soak.records import Record
+from soak.services import Services
+from soak.sinks import LastWrites, parse_table_rows, parse_topic_rows, read_folder_rows
+from soak.story import Feed, Story
+
+PARTITIONS = 2
+
+
+@dataclass
+class Stream:
+    """A checkpoint with its sink: the main one, or a fork."""
+
+    name: str
+    checkpoint: Path
+    sink: Path
+    lineage: Lineage = field(default_factory=Lineage)
+    writes: LastWrites = field(default_factory=LastWrites)
+    starts_at: int = 0
+    """The first batch that wrote to this sink."""
+
+
+class StoryEnvironment:
+    """The story's input, streams and command lines. ``soak.runner`` runs the actions in it."""
+
+    def __init__(self, story: Story, folder: Path, services: Services) -> None:
+        self.story, self.cell, self.job = story, story.cell, story.cell.job
+        self.folder, self.services = folder, services
+        self.records: dict[Place, Record] = {}
+        self.line_counts: dict[str, int] = {}
+        self.inbox = folder / "in"
+        self.inbox.mkdir(parents=True)
+        # Topics and tables stay, so a story that runs twice needs new names.
+        self.tag = f"story-{story.seed}-{os.getpid()}-{os.urandom(3).hex()}"
+        self.topic = f"{self.tag}-in"
+        if self.cell.uses_kafka:
+            services.kafka.start()
+        if self.cell.source == "kafka":
+            services.kafka.create(self.topic, PARTITIONS)
+        if self.cell.sink == "postgresql":
+            services.postgres.start()
+        self.main = self.create_stream("main")
+
+    def create_stream(self, name: str) -> Stream:
+        if self.cell.sink == "kafka":
+            # Orders without a status have no key and go to any partition, but only a single partition keeps their order.
+            self.services.kafka.create(f"{self.tag}-{name}", 1 if self.job.sink_key == "order_status" else PARTITIONS)
+        return Stream(name, self.folder / name, self.folder / f"{name}-out")
+
+    def feed(self, feed: Feed) -> int:
+        """Write records to the folder or the topic and return how many."""
+        kafka = self.cell.source == "kafka"
+        records = feed.burst.records(self.job.records, tombstones=kafka)
+        if kafka:
+            found = self.services.kafka.send(self.topic, [record.data for record in records], PARTITIONS)
+            self.records |= {(self.topic, *place): record for place, record in zip(found, records, strict=True)}
+            return len(records)
+        size = -(-len(records) // feed.parts)
+        for start in range(0, len(records), size):
+            part = records[start : start + size]
+            name = f"{len(self.line_counts):05d}.json"
+            draft = self.folder / name
+            draft.write_bytes(b"".join((record.data or b"") + b"\n" for record in part))
+            draft.rename(self.inbox / name)
+            self.line_counts[name] = len(part)
+            self.records |= {(name, line): record for line, record in enumerate(part, 1)}
+        return len(records)
+
+    def run_arguments(self, stream: Stream, limit: int) -> list[str]:
+        """Return the arguments of ``headwater run``."""
+        conf = {
+            **FREQUENT_SNAPSHOTS,
+            **STORES[self.cell.store],
+            "spark.sql.streaming.minBatchesToRetain": self.story.retained_batches,
+        }
+        arguments = ["run", self.job.name, "--source", self._source(limit), "--sink", self.sink_uri(stream)]
+        arguments += ["--checkpoint", str(stream.checkpoint), "--mode", self.job.mode, "--trigger", "available-now"]
+        return arguments + [word for key, value in conf.items() for word in ("--conf", f"{key}={value}")]
+
+    def _source(self, limit: int) -> str:
+        if self.cell.source == "kafka":
+            return f"kafka://{self.services.kafka.address}/{self.topic}?maxOffsetsPerTrigger={limit}"
+        return f"files:{self.inbox}?maxFilesPerTrigger={limit}"
+
+    def sink_uri(self, stream: Stream) -> str:
+        match self.cell.sink:
+            case "kafka":
+                return f"kafka://{self.services.kafka.address}/{self.tag}-{stream.name}?key={self.job.sink_key}"
+            case "postgresql":
+                return f"{self.services.postgres.url}?table={self.tag}-{stream.name}&key={self.job.sink_key}"
+            case _:
+                return f"files:{stream.sink}?format=json"
+
+    def read_lineage(self, stream: Stream) -> Lineage:
+        return read_lineage(stream.checkpoint, stream.lineage)
+
+    def expected_batches(self, lineage: Lineage) -> list[ExpectedBatch]:
+        """Compute what every batch of a lineage, committed or planned, must do."""
+        inputs = []
+        for number, (batch, before) in enumerate(lineage.ranges()):
+            read = [(place, self.records[place].fields) for place in places(batch, before, self.line_counts)]
+            decoded = tuple((place, fields) for place, fields in read if fields is not None)
+            inputs.append(BatchInput(batch.batch_id, decoded, carried=lineage.is_carried(number)))
+        return simulate(self.job.rules, inputs)
+
+    def places_read(self, lineage: Lineage) -> Counter[Place]:
+        pairs = [(batch, before) for batch, before in lineage.ranges() if batch.committed]
+        return Counter(place for batch, before in pairs for place in places(batch, before, self.line_counts))
+
+    def rows_in_sink(self, stream: Stream) -> Rows:
+        if self.cell.sink == "kafka":
+            return parse_topic_rows(self.job, self.services.kafka.read(f"{self.tag}-{stream.name}"))
+        return parse_table_rows(self.job, self.services.postgres.rows(f"{self.tag}-{stream.name}"))
+
+    def rows_in_folder(self, stream: Stream) -> Counter[object]:
+        return Counter(read_folder_rows(self.job, stream.sink))

@@ -1,0 +1,203 @@
+"""Runs the actions of a story and checks the checkpoint and the sink after each."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+from pathlib import Path
+
+from soak import checks
+from soak.changes import CheckpointChanges
+from soak.checks import require
+from soak.environment import StoryEnvironment, Stream
+from soak.processes import Command, CommandResult, wait_for
+from soak.services import PASSWORD
+from soak.story import (
+    Action,
+    Compact,
+    Feed,
+    Fork,
+    Inspect,
+    KilledRun,
+    Outage,
+    Repair,
+    Repartition,
+    Rewind,
+    Run,
+    Undo,
+)
+
+
+class StoryRunner:
+    """Runs one story. ``tally`` counts what happened; ``refused`` counts the refusals of Headwater by error code."""
+
+    def __init__(self, env: StoryEnvironment) -> None:
+        self.env = env
+        self.tally: Counter[str] = Counter()
+        self.refused: Counter[str] = Counter()
+        self._changes = CheckpointChanges(env, self.tally, self.refused)
+
+    @property
+    def stream(self) -> Stream:
+        return self.env.main
+
+    def perform(self, action: Action) -> str:
+        """Perform one action, check the result, and return a short description of the outcome."""
+        match action:
+            case Feed():
+                count = self.env.feed(action)
+                self.tally["records"] += count
+                return f"{count} records"
+            case Run():
+                outcome = self._run(action)
+            case KilledRun():
+                outcome = self._kill_run(action)
+            case Rewind():
+                outcome = self._changes.rewind(action)
+            case Undo():
+                outcome = self._changes.undo(action)
+            case Fork():
+                outcome = self._changes.fork(action)
+            case Repartition():
+                outcome = self._changes.repartition(action)
+            case Compact():
+                outcome = self._changes.compact()
+            case Repair():
+                outcome = self._changes.repair()
+            case Outage():
+                outcome = self._interrupt_service(action)
+            case Inspect():
+                outcome = self._inspect(action)
+        checks.check_after_action(self.env, self.stream)
+        return outcome
+
+    def _run(self, run: Run) -> str:
+        arguments = self.env.run_arguments(self.stream, run.limit)
+
+        def start() -> CommandResult:
+            if run.command:
+                return Command(arguments, self.env.folder).wait()
+            return self.env.services.worker.run(*arguments)
+
+        result = start()
+        if result.code == "batch-stuck":
+            self._changes.redo_stuck_batch()
+            result = start()
+        self._check_finished_run(result)
+        require(PASSWORD not in result.out + result.err, "the password was printed")
+        return f"ran to batch {self.stream.lineage.head}" + (", in a process of its own" if run.command else "")
+
+    def _kill_run(self, run: KilledRun) -> str:
+        worker, before = self.env.services.worker, self._checkpoint_files(run.moment)
+        worker.wait_until_ready()
+        worker.start(*self.env.run_arguments(self.stream, run.limit))
+        wait_for(
+            lambda: run.moment == "any" or len(self._checkpoint_files(run.moment) - before) >= run.nth,
+            unless=lambda: worker.has_answered,
+        )
+        time.sleep(run.delay_ms / 1000)
+        if worker.has_answered:
+            result = worker.finish()
+            if result.code == "batch-stuck":
+                self._changes.redo_stuck_batch()
+                return "refused: batch-stuck, then rewound as the message says"
+            self._check_finished_run(result)
+            return f"ran to batch {self.stream.lineage.head} before it could be killed"
+        worker.kill(leader_only=run.python_only)
+        self.env.services.replace_worker()
+        self._record_run()
+        self.tally["kills"] += 1
+        self.tally[f"kills after {run.moment}"] += 1
+        planned = self.stream.lineage.planned
+        self.tally["kills in a batch"] += planned is not None
+        return f"killed at batch {self.stream.lineage.head}" + (f", {planned.batch_id} planned" if planned else "")
+
+    def _check_finished_run(self, result: CommandResult) -> None:
+        require(result.status == 0, "run exited with status", result.status, result.err[-2000:])
+        self._record_run()
+        checks.check_drained(self.env, self.stream)
+        self.tally["runs"] += 1
+
+    def _record_run(self) -> None:
+        self.tally["batches"] += checks.record_run(self.env, self.stream)
+
+    def _checkpoint_files(self, moment: str) -> set[str]:
+        """Return the files whose appearance marks a moment of a batch."""
+        checkpoint = self.stream.checkpoint
+        files_sink = self.env.cell.sink == "files"
+        folders = {
+            "offsets": [checkpoint / "offsets"],
+            "commits": [checkpoint / "commits"],
+            "sources": [checkpoint / "sources" / "0"],
+            "sink": [self.stream.sink / "_spark_metadata" if files_sink else checkpoint / "commits"],
+            "state": [checkpoint / "state" / "0" / part for part in ("0", "1", "0/default", "1/default")],
+        }.get(moment, [])
+        return {f"{folder}/{name}" for folder in folders for name in _file_names(folder)}
+
+    def _interrupt_service(self, outage: Outage) -> str:
+        self.tally[f"{outage.service} outages"] += 1
+        if not outage.during:
+            self._stop_service(outage.service, crash=False)
+            self._start_service(outage.service)
+            return f"{outage.service} stopped and restarted"
+        worker, before = self.env.services.worker, self._checkpoint_files("offsets")
+        worker.wait_until_ready()
+        worker.start(*self.env.run_arguments(self.stream, outage.limit))
+        wait_for(lambda: len(self._checkpoint_files("offsets") - before) >= 1, unless=lambda: worker.has_answered)
+        self._stop_service(outage.service, crash=True)
+        time.sleep(0.5)
+        self._start_service(outage.service)
+        result = worker.finish()
+        self._record_run()
+        if result.status == 0:
+            checks.check_drained(self.env, self.stream)
+            return f"{outage.service} crashed and restarted, and the job continued to batch {self.stream.lineage.head}"
+        checks.require_clear_error(result)
+        return f"{outage.service} crashed and restarted, and the job ended: {result.code}"
+
+    def _stop_service(self, service: str, *, crash: bool) -> None:
+        services = self.env.services
+        if service == "broker":
+            services.kafka.kill() if crash else services.kafka.stop()
+        else:
+            services.postgres.stop_server("immediate" if crash else "fast")
+
+    def _start_service(self, service: str) -> None:
+        services = self.env.services
+        services.kafka.start() if service == "broker" else services.postgres.start_server()
+
+    def _inspect(self, inspect: Inspect) -> str:
+        lineage = self.env.read_lineage(self.stream)
+        if lineage.head < 0:
+            return "no committed batch yet"
+        self.tally["looks"] += 1
+        match inspect.what:
+            case "state":
+                return f"state of {checks.check_states(self.env, self.stream)} batches"
+            case "spark-state":
+                var = ["--var", self.env.job.var] if self.env.job.var else []
+                arguments = ["state", self.stream.checkpoint, "--at", lineage.head, "--engine", "spark", "--json", *var]
+                result = self.env.services.worker.run(*arguments)
+                require(result.status == 0, "state --engine spark failed:", result.err[-2000:])
+                rows = [json.loads(line) for line in result.out.splitlines()]
+                expected = self.env.expected_batches(lineage)[lineage.head].state
+                checks.compare_state(self.env, rows, lineage.head, expected)
+                return f"Spark's reader returns the same {len(rows)} rows"
+            case "late":
+                result = self.env.services.worker.run("late", self.stream.checkpoint, "--json")
+                require(result.status == 0, "late failed:", result.err[-2000:])
+                checks.check_late(self.env, self.stream, result.out)
+                return f"all {len(result.out.splitlines())} late and malformed records"
+            case "diff":
+                first = min(int(name) for name in _file_names(self.stream.checkpoint / "commits") if name.isdigit())
+                a = max(first, lineage.head - 3)
+                checks.check_diff(self.env, self.stream, a, lineage.head)
+                return f"diff of {a} and {lineage.head}"
+
+
+def _file_names(folder: Path) -> list[str]:
+    try:
+        return [file.name for file in folder.iterdir() if not file.name.startswith(".")]
+    except OSError:
+        return []
