@@ -1,4 +1,4 @@
-"""A real broker for tests, started and stopped through the product's own command."""
+"""Real Kafka brokers for tests, started and stopped with Headwater's own command."""
 
 from __future__ import annotations
 
@@ -7,19 +7,29 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 
+from headwater.kafka.options import Connection
+
 HEADWATER = Path(sys.executable).with_name("headwater")
+USER, PASSWORD = "ann", 'correct "horse" \\battery'
+PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
 
 
 def headwater(
-    *arguments: object, stdin: str | bytes = b"", cwd: Path | None = None, timeout: float = 120
+    *arguments: object,
+    stdin: str | bytes = b"",
+    cwd: Path | None = None,
+    timeout: float = 120,
+    env: Mapping[str, str] | None = None,
 ) -> subprocess.CompletedProcess[str]:
-    """Run the installed command as a user would, and give what it said and its exit status."""
+    """Run the installed command as a user does; return its output and exit status. ``env`` is added to the environment."""
     done = subprocess.run(
         [HEADWATER, *map(str, arguments)],
         input=stdin.encode() if isinstance(stdin, str) else stdin,
@@ -27,11 +37,13 @@ def headwater(
         cwd=cwd,
         timeout=timeout,
         check=False,
+        env={**os.environ, **(env or {})},
     )
     return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
 
 
 def free_port() -> int:
+    """Return a port on which nothing listens."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
@@ -39,35 +51,81 @@ def free_port() -> int:
 
 @dataclass(frozen=True)
 class Broker:
-    """Where the session's broker listens and keeps its data."""
+    """Address, data folder and connection options of a running broker."""
 
     bootstrap: str
     data: Path
+    options: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def connection(self) -> Connection:
+        """The connection for functions of ``headwater.kafka``."""
+        return Connection(self.bootstrap, self.options)
+
+    @property
+    def arguments(self) -> list[str]:
+        """The command-line options that select this broker."""
+        options = [word for name, value in self.options.items() for word in ("--option", f"{name}={value}")]
+        return ["--bootstrap", self.bootstrap, *options]
+
+    def uri(self, topic: str, **options: str) -> str:
+        """Return the URI of a topic as a source or sink, with the connection options."""
+        query = "&".join(f"{name}={quote(value)}" for name, value in {**options, **self.options}.items())
+        return f"kafka://{self.bootstrap}/{topic}" + (f"?{query}" if query else "")
 
     def produce(self, topic: str, *lines: str, partition: int | None = None) -> None:
+        """Write each line as a record."""
         where = [] if partition is None else ["--partition", str(partition)]
         text = "".join(f"{line}\n" for line in lines)
-        done = headwater("produce", topic, "--bootstrap", self.bootstrap, *where, stdin=text)
+        done = headwater("produce", topic, *self.arguments, *where, stdin=text)
         assert done.returncode == 0, done.stderr
 
     def consume(self, topic: str, count: int, timeout: float = 20) -> list[str]:
+        """Return the values of a topic from its beginning."""
         limits = ["--from-beginning", "--count", count, "--timeout", timeout]
-        done = headwater("consume", topic, "--bootstrap", self.bootstrap, *limits)
+        done = headwater("consume", topic, *self.arguments, *limits)
         assert done.returncode == 0, done.stderr
         return done.stdout.splitlines()
 
 
-@pytest.fixture(scope="session")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    """One broker for all tests of a session; tests keep apart by the names of their topics."""
-    data = tmp_path_factory.mktemp("kafka")
+def login(password: str, user: str = USER) -> str:
+    """Return a ``sasl.jaas.config`` for a user name and a password."""
+    escaped = password.replace("\\", "\\\\").replace('"', '\\"')
+    return f'{PLAIN_MODULE} required username="{user}" password="{escaped}";'
+
+
+@contextmanager
+def _started(data: Path, *arguments: object) -> Iterator[str]:
     port = free_port()
-    started = headwater("broker", "start", "--port", port, "--data", data, timeout=300)
+    started = headwater("broker", "start", "--port", port, "--data", data, *arguments, timeout=300)
     assert started.returncode == 0, started.stderr
     pid = int((data / "broker.json").read_text().split('"pid": ')[1].split(",")[0])
     try:
-        yield Broker(f"127.0.0.1:{port}", data)
+        yield f"127.0.0.1:{port}"
     finally:
         stopped = headwater("broker", "stop", "--data", data)
         if stopped.returncode:
             os.kill(pid, signal.SIGKILL)
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """A broker without TLS and login for all tests of a session; each test uses topic names of its own."""
+    data = tmp_path_factory.mktemp("kafka")
+    with _started(data) as bootstrap:
+        yield Broker(bootstrap, data)
+
+
+@pytest.fixture(scope="session")
+def secured_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """A broker that requires TLS and a login, with the options that a Spark source needs for it."""
+    data = tmp_path_factory.mktemp("secured-kafka")
+    options = {
+        "kafka.security.protocol": "SASL_SSL",
+        "kafka.sasl.mechanism": "PLAIN",
+        "kafka.sasl.jaas.config": login(PASSWORD),
+        "kafka.ssl.truststore.type": "PEM",
+        "kafka.ssl.truststore.location": str(data / "tls" / "ca.pem"),
+    }
+    with _started(data, "--tls", "--sasl-plain", f"{USER}:{PASSWORD}") as bootstrap:
+        yield Broker(bootstrap, data, options)

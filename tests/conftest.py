@@ -4,11 +4,23 @@ from __future__ import annotations
 
 import os
 
+import pytest
+
 from corpus_support import corpus
 
-# Tests start many JVMs and let none live long enough for the optimising compiler to pay: 40 % less CPU without it.
+# Tests start many short-lived JVMs, for which the optimizing compiler does not pay off: without it they use 40 % less CPU.
 os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1")
 
 __all__ = ["corpus"]
 
 pytest_plugins = ["broker_support", "postgres_support", "s3_support", "spark_cluster_support"]
+
+# Fixtures that start Spark, a server or a browser. Tests that start one in a process of their own carry the marker.
+SERVICE_FIXTURES = {"headwater_spark", "broker", "secured_broker", "postgres", "browser", "s3", "spark_cluster"}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests that `make check` leaves out."""
+    for item in items:
+        if SERVICE_FIXTURES & set(getattr(item, "fixturenames", ())):
+            item.add_marker("services")

@@ -1,4 +1,4 @@
-"""A real PostgreSQL server for tests, in a folder of its own, on a free port of this machine."""
+"""A real PostgreSQL server for tests, in a temporary folder and on a free port."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from broker_support import free_port
 
 @dataclass(frozen=True)
 class PostgresServer:
-    """Where the session's server listens. Tests keep apart by the names of their tables."""
+    """The server of the test session. Each test uses table names of its own."""
 
     url: str
 
@@ -35,28 +35,28 @@ class PostgresServer:
 
 
 def binaries() -> Path | None:
-    """Debian keeps the server's programs out of PATH."""
+    """Return the folder of the server's programs, which Debian does not add to PATH."""
     on_path = shutil.which("initdb")
     if on_path:
         return Path(on_path).parent
-    kept = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda path: int(path.parts[4]))
-    return kept[-1].parent if kept else None
+    installed = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda path: int(path.parts[4]))
+    return installed[-1].parent if installed else None
 
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[PostgresServer]:
-    """One server for all tests of a session. It refuses to run as root, and then runs as the user postgres."""
+    """One server for all tests of a session. It cannot run as root, so for root it runs as the user postgres."""
     programs = binaries()
     if programs is None:
-        pytest.skip("left out: PostgreSQL is not installed (Debian: apt-get install postgresql)")
+        pytest.skip("skipped: PostgreSQL is not installed (Debian: apt-get install postgresql)")
     identity: dict[str, Any] = {}
     if os.geteuid() == 0:
         try:
             user = pwd.getpwnam("postgres")
         except KeyError:
-            pytest.skip("left out: PostgreSQL will not run as root, and there is no user postgres")
+            pytest.skip("skipped: PostgreSQL cannot run as root, and there is no user postgres")
         identity = {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
-    # Not in pytest's own folder, which is closed to other users.
+    # Not in pytest's own folder, to which other users have no access.
     with tempfile.TemporaryDirectory(prefix="headwater-postgres-") as place:
         if identity:
             os.chown(place, identity["user"], identity["group"])

@@ -1,6 +1,6 @@
-"""An S3 server on this machine (moto's, a process of its own) and a checkpoint that Spark wrote to it through s3a.
+"""A local S3 server (moto, in a process of its own) and a checkpoint that Spark writes to it through s3a.
 
-The product finds the server as it would find any: by AWS's own environment variables.
+Headwater finds the server by AWS's own environment variables, like any other.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ CREDENTIALS = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AW
 
 @dataclass(frozen=True)
 class S3:
-    """A server with one bucket, and a plain client for it: the independent view of what is there."""
+    """A server with one bucket, and a plain client that shows independently what the bucket contains."""
 
     endpoint: str
     client: Any
@@ -35,9 +35,9 @@ class S3:
         return f"{scheme}://{BUCKET}/{prefix}"
 
     def objects(self, prefix: str) -> dict[str, datetime]:
-        """Every object below a prefix, by its path from there, with the time it was written.
+        """Return the objects below a prefix by relative path, with the time of their last modification.
 
-        Without the empty ones that s3a keeps for folders.
+        The empty objects that s3a keeps as placeholders for folders are left out.
         """
         pages = self.client.get_paginator("list_objects_v2").paginate(Bucket=BUCKET, Prefix=f"{prefix}/")
         found = [item for page in pages for item in page.get("Contents", ())]
@@ -49,7 +49,7 @@ class S3:
         return data
 
     def download(self, prefix: str, into: Path) -> Path:
-        """The same tree in a folder, files with the times that the server tells."""
+        """Copy the objects below a prefix to a folder, with their times, and return the folder."""
         for path, written in self.objects(prefix).items():
             target = into / path
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -58,6 +58,7 @@ class S3:
         return into
 
     def upload(self, folder: Path, prefix: str) -> str:
+        """Copy the files of a folder to a prefix and return its URL."""
         for file in sorted(path for path in folder.rglob("*") if path.is_file()):
             self.client.put_object(Bucket=BUCKET, Key=f"{prefix}/{file.relative_to(folder)}", Body=file.read_bytes())
         return self.url(prefix)
@@ -65,7 +66,7 @@ class S3:
 
 @pytest.fixture(scope="session")
 def s3() -> Iterator[S3]:
-    """A running server with an empty bucket, for as long as the tests run."""
+    """A running server with an empty bucket, until the end of the test session."""
     import boto3
 
     with socket.socket() as probe:
@@ -91,19 +92,19 @@ def s3() -> Iterator[S3]:
 def _wait_for(port: int, server: subprocess.Popen[bytes]) -> None:
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
-        assert server.poll() is None, "moto's server ended before it answered"
+        assert server.poll() is None, "the S3 server exited before it responded"
         try:
             socket.create_connection(("127.0.0.1", port), timeout=1).close()
         except OSError:
             time.sleep(0.05)
         else:
             return
-    raise AssertionError("moto's server does not answer")
+    raise AssertionError("the S3 server does not respond")
 
 
 @dataclass(frozen=True)
 class WrittenBySpark:
-    """A checkpoint on the server, its file sink's folder, and what Spark's reader said of the state at each batch."""
+    """A checkpoint on the server, the folder of its file sink, and the state as of each batch by Spark's own reader."""
 
     prefix: str
     sink_prefix: str
@@ -112,7 +113,7 @@ class WrittenBySpark:
 
 @pytest.fixture(scope="session")
 def s3_checkpoint(s3: S3) -> WrittenBySpark:
-    """Windowed counts from files on s3a to files on s3a, with the checkpoint there too."""
+    """A query with windowed counts whose source, sink and checkpoint are on S3."""
     here = Path(__file__).resolve()
     done = subprocess.run(
         [sys.executable, here, s3.endpoint], capture_output=True, text=True, timeout=500, check=False, cwd=here.parent

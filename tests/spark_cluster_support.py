@@ -1,4 +1,4 @@
-"""A Spark standalone cluster on this machine, from the PySpark package: a master and two small workers."""
+"""A Spark standalone cluster on this machine, started from the PySpark package: a master and two small workers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DEPLOY = "org.apache.spark.deploy"
 
 
 class Daemon:
-    """A master or a worker, with the executors that it started, in one process group."""
+    """A master or a worker, in one process group with the executors that it starts."""
 
     def __init__(self, name: str, *arguments: object, ready: str) -> None:
         settings = {"SPARK_HOME": str(SPARK_HOME), "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_DAEMON_MEMORY": "256m"}
@@ -37,14 +37,14 @@ class Daemon:
 
     def _wait_for(self, ready: str) -> None:
         assert self.process.stderr is not None
-        said = []
+        lines = []
         for line in self.process.stderr:
-            said.append(line)
+            lines.append(line)
             if ready in line:
-                # Nobody reads on, and a full pipe would stop the daemon.
+                # Keep reading, because a full pipe would block the daemon.
                 threading.Thread(target=self.process.stderr.read, daemon=True).start()
                 return
-        raise AssertionError("".join(said))
+        raise AssertionError("".join(lines))
 
     def kill(self) -> None:
         with suppress(ProcessLookupError):
@@ -54,7 +54,7 @@ class Daemon:
 
 @dataclass
 class Cluster:
-    """``master`` is its URL; a worker may be killed on the way."""
+    """A running cluster. ``master`` is its URL; tests may kill a worker."""
 
     master: str
     workers: list[Daemon] = field(default_factory=list)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
-# Names are loaded on first use: reading a checkpoint must not cost the import of anything else.
-_HOMES = {
+# Names are imported on first use, so that reading a checkpoint does not import Spark.
+_MODULES = {
     "Checkpoint": "headwater.api",
     "Job": "headwater.jobs.job",
     "Kafka": "headwater.jobs.endpoints",
@@ -42,9 +42,9 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in _MODULES:
         raise AttributeError(f"module 'headwater' has no attribute {name!r}")
-    return getattr(importlib.import_module(_HOMES[name]), name)
+    return getattr(importlib.import_module(_MODULES[name]), name)
 
 
 def __dir__() -> list[str]:

@@ -1,4 +1,4 @@
-"""``python -m headwater``, and the file to hand to spark-submit."""
+"""The entry point of ``python -m headwater``, and the script to pass to spark-submit."""
 
 from __future__ import annotations
 

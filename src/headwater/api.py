@@ -1,16 +1,17 @@
-"""What a Python program sees of a checkpoint. Rooms that cost more to import are entered only when they are needed."""
+"""The Python interface to a checkpoint. Modules that take long to import are imported when they are needed."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 from headwater.checkpoint import revisions
 from headwater.checkpoint.filetree import FileTree
 from headwater.checkpoint.history import Batch, History
-from headwater.checkpoint.locate import open_checkpoint, open_files
-from headwater.checkpoint.record import read_job_record
-from headwater.core.ids import BatchId
+from headwater.checkpoint.locate import open_checkpoint
+from headwater.checkpoint.record import FILES
+from headwater.core.ids import BatchId, StoreRef
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 class Checkpoint:
     """A streaming query's checkpoint, given by path, URL or job name.
 
-    Every property reads the checkpoint as it is at that moment, so that a query that goes on is seen to go on.
+    Every property and method reads the checkpoint as it is at that moment, so a running query's new batches are seen.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -32,11 +33,12 @@ class Checkpoint:
 
     @property
     def location(self) -> str:
+        """The path or URL of the checkpoint."""
         return self.files.location
 
     @property
     def history(self) -> History:
-        """The logs as batches, read as far as they are asked for."""
+        """The logs as batches. It reads only what is used."""
         return History(self.files)
 
     @property
@@ -45,12 +47,12 @@ class Checkpoint:
         return self.history.batches()
 
     def batch(self, revision: int | str) -> Batch:
-        """One batch, by number or as on the command line: ``41``, ``"HEAD~3"``, ``"@10:30"``."""
+        """Return a batch by number, or by revision as on the command line: ``41``, ``"HEAD~3"``, ``"@10:30"``."""
         history = self.history
         return history.batch(self.resolve(revision, history=history))
 
     def resolve(self, revision: int | str, *, history: History | None = None) -> BatchId:
-        """The id of the batch that a revision names."""
+        """Return the id of the batch that a revision names."""
         history = history or self.history
         return revisions.resolve(str(revision), history.batch_ids, history.committed_at_ms)
 
@@ -62,13 +64,14 @@ class Checkpoint:
         store: str | None = None,
         var: str | None = None,
     ) -> pa.Table:
-        """The state as of a batch, in the columns of Spark's ``statestore`` source: ``key``, ``value``, ``partition_id``.
+        """Return the state as of a batch, in the columns of Spark's ``statestore`` source.
 
-        A query with several stores or state variables needs ``operator``, ``store`` or ``var`` to choose one.
+        These are ``key``, ``value`` and ``partition_id`` for most operators. If the query has several stores or state
+        variables, choose one with ``operator``, ``store`` or ``var``.
         """
         from headwater.statefiles.reader import read_state  # noqa: PLC0415
 
-        return read_state(self.files, self.resolve(at), operator=operator, store=store, var=var)
+        return read_state(self.files, self.resolve(at), StoreRef(operator, store, var))
 
     def diff(
         self,
@@ -79,26 +82,23 @@ class Checkpoint:
         store: str | None = None,
         var: str | None = None,
     ) -> pa.Table:
-        """The keys that differ between two batches: ``change``, ``key``, ``before``, ``after``, ``partition_id``."""
-        from headwater.timemachine.diff import diff_tables  # noqa: PLC0415
+        """Return the keys that differ between two batches: ``change``, ``key``, ``before``, ``after``, ``partition_id``."""
+        from headwater.timemachine.diff import diff_table  # noqa: PLC0415
 
-        return diff_tables(self.files, self.resolve(a), self.resolve(b), operator=operator, store=store, var=var)
+        return diff_table(self.files, self.resolve(a), self.resolve(b), StoreRef(operator, store, var))
 
     def plan_rewind(self, *, to: int | str | None, replan: bool = False, sink: str | Path | None = None) -> RewindPlan:
-        """What a rewind to a batch (None: to the very start) would do; ``plan.apply()`` does it.
+        """Plan a rewind after which batch ``to`` is the last one; None undoes all batches. ``plan.apply()`` does it.
 
-        ``sink`` is the folder of the query's file sink, where ``headwater run`` did not write that down.
+        ``sink`` is the folder of the query's file sink, if ``headwater run`` has not recorded it.
         """
         from headwater.kafka.offsets import earliest_offsets  # noqa: PLC0415
-        from headwater.timemachine.rewind import plan_rewind  # noqa: PLC0415
+        from headwater.timemachine.rewind import plan_query_rewind  # noqa: PLC0415
 
-        folder = str(sink) if sink is not None else read_job_record(self.files).sink_folder
-        if folder and "://" not in folder:
-            folder = str(Path(folder).absolute())  # the journal is read from elsewhere, too
-        return plan_rewind(
+        return plan_query_rewind(
             self.files,
             to=None if to is None else self.resolve(to),
             replan=replan,
-            sink=open_files(folder) if folder else None,
+            sink=None if sink is None else f"{FILES}{quote(str(sink))}",
             ask_kafka=earliest_offsets,
         )

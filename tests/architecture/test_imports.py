@@ -60,8 +60,8 @@ def test_only_three_rooms_know_spark() -> None:
 
 @pytest.mark.parametrize("room", ["core", "checkpoint"])
 def test_inner_rooms_need_only_the_standard_library(room: str) -> None:
-    """core needs nothing but the standard library; checkpoint may also use fsspec."""
-    allowed = {"headwater", "__future__"} | ({"fsspec"} if room == "checkpoint" else set())
+    """core needs nothing but the standard library; checkpoint may also use fsspec and google_crc32c."""
+    allowed = {"headwater", "__future__"} | ({"fsspec", "google_crc32c"} if room == "checkpoint" else set())
     for file in (SOURCE / room).rglob("*.py"):
         for name in imports_of(file):
             top = name.split(".")[0]
@@ -101,3 +101,12 @@ def test_private_spark_stays_in_internals() -> None:
             continue
         used = {node.attr for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.Attribute)}
         assert not used & PRIVATE_SPARK, f"{file.relative_to(SOURCE)} uses {used & PRIVATE_SPARK}"
+
+
+def test_only_the_kafka_package_uses_the_kafka_client() -> None:
+    """confluent_kafka is imported in ``kafka`` alone, so that every connection uses the same security options."""
+    for file in SOURCE.rglob("*.py"):
+        if file.is_relative_to(SOURCE / "kafka"):
+            continue
+        clients = [name for name in imports_of(file) if name.split(".")[0] == "confluent_kafka"]
+        assert not clients, f"{file.relative_to(SOURCE)} imports {clients}"

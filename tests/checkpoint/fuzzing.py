@@ -1,4 +1,4 @@
-"""Mutations of a checkpoint: flipped bits, truncations, deletions, renamed and swapped files. Seeded and repeatable."""
+"""Mutations of a checkpoint: flipped bits, truncations, deletions, renamed and swapped files. Reproducible by seed."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ def truncate(contents: Contents, chance: random.Random) -> str:
     path = _some_file(contents, chance)
     keep = chance.choice([0, 1, 2, 3, chance.randrange(len(contents[path]) + 1)])
     contents[path] = contents[path][:keep]
-    return f"cut {path} to {keep} bytes"
+    return f"truncate {path} to {keep} bytes"
 
 
 def fill_with_zeros(contents: Contents, chance: random.Random) -> str:
     path = _some_file(contents, chance)
     start = chance.randrange(len(contents[path]) + 1)
     contents[path] = contents[path][:start] + b"\0" * (len(contents[path]) - start)
-    return f"zeros in {path} from {start}"
+    return f"fill {path} with zeros from {start}"
 
 
 def replace_number(contents: Contents, chance: random.Random) -> str:
-    """Numbers in JSON and file names are where wrong assumptions hide."""
+    """Replace a number in JSON by a value that readers may not expect."""
     path = _some_file(contents, chance)
     numbers = list(re.finditer(rb"\d+", contents[path]))
     if not numbers:
@@ -41,7 +41,7 @@ def replace_number(contents: Contents, chance: random.Random) -> str:
     spot = chance.choice(numbers)
     new = chance.choice([b"-1", b"0", b"99999999999999999999", b"1e9", b"null", b'"x"', b"[]", b"{}", b"true", b"1.5"])
     contents[path] = contents[path][: spot.start()] + new + contents[path][spot.end() :]
-    return f"{new!r} in {path} at {spot.start()}"
+    return f"write {new!r} into {path} at {spot.start()}"
 
 
 def insert_line(contents: Contents, chance: random.Random) -> str:
@@ -49,7 +49,7 @@ def insert_line(contents: Contents, chance: random.Random) -> str:
     lines = contents[path].split(b"\n")
     lines.insert(chance.randrange(len(lines) + 1), chance.choice([b"", b"-", b"{}", b"v2", b"\xff", b"[" * 5000]))
     contents[path] = b"\n".join(lines)
-    return f"a line more in {path}"
+    return f"insert a line into {path}"
 
 
 def delete(contents: Contents, chance: random.Random) -> str:
@@ -69,7 +69,7 @@ def delete_folder(contents: Contents, chance: random.Random) -> str:
 def rename(contents: Contents, chance: random.Random) -> str:
     path = _some_file(contents, chance)
     folder, _, name = path.rpartition("/")
-    made_up = [
+    odd_names = [
         "-1",
         "007",
         "99999999999999999999",
@@ -81,7 +81,7 @@ def rename(contents: Contents, chance: random.Random) -> str:
         "é",
         "1.delta",
     ]
-    moved = chance.choice([re.sub(r"\d+", str(chance.randrange(30)), name, count=1), f"{name}~", *made_up])
+    moved = chance.choice([re.sub(r"\d+", str(chance.randrange(30)), name, count=1), f"{name}~", *odd_names])
     target = f"{folder}/{moved}" if folder else moved
     contents[target] = contents.pop(path)
     return f"rename {path} to {target}"
@@ -127,17 +127,17 @@ MUTATIONS: tuple[Callable[[Contents, random.Random], str], ...] = (
 
 
 def mutated(contents: Contents, chance: random.Random) -> tuple[Contents, list[str]]:
-    """A copy with one to four mutations, and what they were."""
+    """Return a copy with one to four mutations, and their descriptions."""
     changed = dict(contents)
-    story = []
+    descriptions = []
     for _ in range(chance.choice([1, 1, 1, 2, 4])):
         if changed:
-            story.append(chance.choice(MUTATIONS)(changed, chance))
-    return changed, story
+            descriptions.append(chance.choice(MUTATIONS)(changed, chance))
+    return changed, descriptions
 
 
 def _some_file(contents: Contents, chance: random.Random) -> str:
-    """Text logs as often as state files, which are many more."""
+    """Return a random file: a text log about as often as one of the far more numerous state files."""
     paths = sorted(contents)
     logs = [path for path in paths if not path.startswith("state/") and not path.rpartition("/")[2].startswith(".")]
     return chance.choice(logs if logs and chance.random() < 0.6 else paths)

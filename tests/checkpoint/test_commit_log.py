@@ -1,4 +1,4 @@
-"""Reading commits of versions 1, 2 and 3."""
+"""Commits of versions 1, 2 and 3."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ IDS = b'{"nextBatchWatermarkMs":7,"stateUniqueIds":{"0":[["a0"],["a1"]],"1":[["w
     [(b"v1", None), (b"v1\n", None), (b"v1\n{}", None), (b'v1\n{"nextBatchWatermarkMs":12}', 12)],
 )
 def test_version_1_since_spark_2_1(data: bytes, watermark_ms: int | None) -> None:
-    """Old commits hold nothing or an empty object, later ones the next watermark."""
+    """Old commits contain nothing or an empty object, later ones the next watermark."""
     entry = parse_commit(data, "commits/0")
     assert (entry.version, entry.next_watermark_ms, entry.state_unique_ids) == (1, watermark_ms, None)
 
 
 def test_version_2_names_the_state_files() -> None:
-    """Version 2 gives an id for each operator, partition and store; a join's four stores come in a fixed order."""
+    """Version 2 has an id for each operator, partition and store; a join's four stores have a fixed order."""
     entry = parse_commit(b"v2\n" + IDS, "commits/0")
     assert entry.unique_id(StoreKey(0, 1)) == "a1"
     assert entry.unique_id(StoreKey(1, 0, "left-keyToNumValues")) == "w"
@@ -33,7 +33,7 @@ def test_version_2_names_the_state_files() -> None:
 
 
 def test_version_3_names_the_sinks() -> None:
-    """Version 3 adds the sinks, of which one is active."""
+    """Version 3 adds the sinks, one of which is active."""
     data = (
         b'v3\n{"nextBatchWatermarkMs":0,"sinkMetadataMap":{"old":{"sinkName":"old","commitOffset":"7","providerName":"p",'
         b'"apiVersion":"DSv1","isActive":false},"new":{"sinkName":"new","commitOffset":"-","providerName":"q",'
@@ -44,7 +44,7 @@ def test_version_3_names_the_sinks() -> None:
         ("old", False, "7"),
         ("new", True, None),
     ]
-    assert entry.to_bytes() == data
+    assert entry.text.to_bytes() == data
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_version_3_names_the_sinks() -> None:
         b'v1\n{"nextBatchWatermarkMs":null}',
     ],
 )
-def test_unknown_shapes_are_refused(data: bytes) -> None:
-    """A commit whose parts have another shape is refused, not guessed at."""
+def test_unknown_forms_are_refused(data: bytes) -> None:
+    """A commit in an unknown form is an error."""
     with pytest.raises(CheckpointUnreadable):
         parse_commit(data, "commits/1")

@@ -1,4 +1,4 @@
-"""Logs with compaction: of file sources and file sinks."""
+"""The logs of file sources and file sinks, which Spark compacts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ def line(number: int) -> str:
 
 
 def log_of(*names: str) -> FileSourceLog:
-    """A log whose every id saw one file; compact files repeat all before them."""
+    """Return a log in which every id has one file; compact files repeat everything before them."""
     contents = {}
     for name in names:
         number = int(name.removesuffix(".compact"))
@@ -20,8 +20,8 @@ def log_of(*names: str) -> FileSourceLog:
     return FileSourceLog(MemoryTree(contents), "sources/0")
 
 
-def test_everything_comes_from_the_last_compact_file_on() -> None:
-    """All entries up to an id are in the last compact file not after it and the files since."""
+def test_needed_files_start_with_the_last_compact_file() -> None:
+    """All entries up to an id are in the last compact file up to it and the files since."""
     names = LogNames.of(["0", "1", "2.compact", "3", "4", "5.compact", ".5.compact.crc", "x"])
     assert names.ids == (0, 1, 2, 3, 4, 5)
     assert names.needed_for(4) == (2, 3, 4)
@@ -30,7 +30,7 @@ def test_everything_comes_from_the_last_compact_file_on() -> None:
 
 
 def test_missing_ids_are_named() -> None:
-    """An id that is not on disk since the last compact file is missing; before it, it may be gone."""
+    """An id without a file is missing if it is after the last compact file, and unneeded before it."""
     names = LogNames.of(["2.compact", "4"])
     assert names.missing_for(4) == (3,)
     assert names.missing_for(2) == ()
@@ -39,14 +39,14 @@ def test_missing_ids_are_named() -> None:
 
 
 def test_two_files_for_one_id() -> None:
-    """A compact file wins over a plain one of the same id, and the other is told as a duplicate."""
+    """A compact file takes precedence over a plain one with the same id, and a duplicate is reported."""
     names = LogNames.of(["5", "5.compact"])
     assert names.by_id == {5: "5.compact"}
     assert names.duplicates == ("5.compact",)
 
 
 def test_entries_of_one_offset() -> None:
-    """A log offset's files come from its own file, from its part of a compact one, or from a later compact one."""
+    """The files of a log offset are read from its own file or from a later compact one."""
     log = log_of("1", "2.compact", "3")
     assert [entry.batch_id for entry in log.entries_at(1) or ()] == [1]
     assert [entry.batch_id for entry in log.entries_at(2) or ()] == [2]
@@ -57,7 +57,7 @@ def test_entries_of_one_offset() -> None:
 
 
 def test_everything_up_to_an_offset() -> None:
-    """All files up to an offset are put together, from a later compact file if the earlier ones are gone."""
+    """All files up to an offset are read from a later compact file if the earlier ones are missing."""
     assert [entry.batch_id for entry in log_of("2.compact", "3").everything_upto(3) or ()] == [0, 1, 2, 3]
     assert [entry.batch_id for entry in log_of("5.compact").everything_upto(3) or ()] == [0, 1, 2, 3]
     assert log_of("3").everything_upto(3) is None

@@ -1,4 +1,4 @@
-"""Logs as batches, held against what Spark itself reported while it ran."""
+"""Batches read from the logs match what Spark reported while it ran."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ def history_of(checkpoint: CorpusCheckpoint) -> History:
 
 
 def progress_by_batch(checkpoint: CorpusCheckpoint) -> dict[int, dict[str, Any]]:
-    """Spark reports an idle trigger under the next batch's number, with no time spent on a batch."""
+    """Return Spark's reports by batch, without those of idle triggers, which have the number of the next batch."""
     return {report["batchId"]: report for report in checkpoint.progress if "addBatch" in report["durationMs"]}
 
 
 @pytest.mark.parametrize("name", corpus_names())
 def test_batches_are_those_that_spark_ran(name: str, corpus) -> None:
-    """Every batch that Spark reported is there, with the watermark and the offsets that it reported."""
+    """Every batch that Spark reported has the watermark and the offsets that it reported."""
     checkpoint = corpus(name)
     batches = {batch.batch_id: batch for batch in history_of(checkpoint).batches()}
     reports = progress_by_batch(checkpoint)
     assert reports
     for number, report in reports.items():
         if number not in batches:
-            continue  # purged from the logs since
+            continue  # purged from the logs
         batch = batches[BatchId(number)]
         assert batch.problem is None
         watermark = report.get("eventTime", {}).get("watermark", iso_from_ms(0))
@@ -50,7 +50,7 @@ def _value(offset: Any) -> Any:
 
 @pytest.mark.parametrize("name", corpus_names("aggregation"))
 def test_times_and_files(name: str, corpus) -> None:
-    """A batch was planned before it was committed, and a file source's input files are counted."""
+    """A batch is planned before it is committed, and the input files of a file source are counted."""
     for batch in history_of(corpus(name)).batches():
         assert batch.planned_at_ms is not None
         if batch.status == "committed" and batch.committed_at_ms is not None:
@@ -78,7 +78,7 @@ def last_of(files: MemoryTree) -> int:
 
 
 def test_batch_without_commit_is_planned() -> None:
-    """The last offsets without a commit are a planned batch, which cannot be the last one kept."""
+    """Offsets without a commit are a planned batch, to which the stream cannot be rewound."""
     last = last_of(as_memory_files("aggregation-changelog"))
     batch = batch_of(files_without("aggregation-changelog", f"commits/{last}"), last)
     assert (batch.status, batch.can_rewind_to, batch.committed_at_ms) == ("planned", False, None)
@@ -86,15 +86,15 @@ def test_batch_without_commit_is_planned() -> None:
 
 
 def test_missing_state_names_the_store() -> None:
-    """A batch whose state is gone says which version of which store is missing."""
+    """A batch whose state is missing names the version and the store."""
     files = files_without("aggregation-rocksdb", "state/0/1/4.zip")
     assert batch_of(files, 3).why_not == "state version 4 of operator 0, store default, partition 1 cannot be rebuilt"
     assert batch_of(files, 2).can_rewind_to
     assert batch_of(files, 4).can_rewind_to
 
 
-def test_missing_change_breaks_all_that_build_on_it() -> None:
-    """Without a change file, every version up to the next snapshot is lost, and the reason names the culprit."""
+def test_missing_changes_affect_all_later_versions() -> None:
+    """Without a file of changes, no version up to the next snapshot can be rebuilt, and the reason names the file."""
     files = as_memory_files("aggregation-changelog")
     for path in list(files.contents):
         if path.startswith("state/0/0/") and path.endswith((".zip", "/2.changelog")):
@@ -102,11 +102,11 @@ def test_missing_change_breaks_all_that_build_on_it() -> None:
     history = History(files)
     assert [batch.can_rewind_to for batch in history.batches()[:3]] == [True, False, False]
     reason = history.batch(BatchId(2)).why_not
-    assert reason is not None and reason.endswith("partition 0 cannot be rebuilt: version 2 is gone")
+    assert reason is not None and reason.endswith("partition 0 cannot be rebuilt: version 2 is missing")
 
 
-def test_whole_partition_gone() -> None:
-    """A partition without any file counts, because the configuration says how many there are."""
+def test_partition_without_files() -> None:
+    """A partition without any file is missed, because the configuration has the number of partitions."""
     files = as_memory_files("aggregation-hdfs")
     files.remove_folder("state/0/1")
     files.remove_folder("state/0/0")
@@ -117,29 +117,29 @@ def test_whole_partition_gone() -> None:
 
 
 def test_unreadable_offsets_do_not_hide_the_other_batches() -> None:
-    """A torn file costs its own batch's details and nothing else."""
+    """A truncated file affects only its own batch."""
     files = as_memory_files("aggregation-changelog")
     files.write("offsets/3", files.read("offsets/3")[:40])
     history = History(files)
     assert len(history.batches()) == len(History(as_memory_files("aggregation-changelog")).batches())
-    broken, after = history.batch(BatchId(3)), history.batch(BatchId(4))
-    assert broken.problem == "offsets/3 ends in the middle of its JSON"
-    assert broken.why_not == broken.problem
+    unreadable, after = history.batch(BatchId(3)), history.batch(BatchId(4))
+    assert unreadable.problem == "offsets/3 ends in the middle of its JSON"
+    assert unreadable.why_not == unreadable.problem
     assert after.problem is None
     assert after.sources[0].start is None
 
 
-def test_neighbour_is_needed() -> None:
-    """Spark starts from two neighbouring offsets: without any neighbour there is no going on."""
+def test_adjacent_offsets_are_needed() -> None:
+    """Spark starts from two adjacent offsets, so a batch without any neighbor cannot be resumed from."""
     files = files_without("aggregation-changelog", "offsets/4", "offsets/6")
     assert batch_of(files, 5).why_not == (
-        "neither offsets/4 nor offsets/6 is there, and Spark starts from two neighbours"
+        "offsets/4 and offsets/6 are both missing, and Spark needs one of them to start"
     )
     assert batch_of(files_without("aggregation-changelog", "offsets/4"), 5).can_rewind_to
 
 
 def test_gaps_are_allowed_in_stateless_queries() -> None:
-    """Asynchronous progress tracking leaves gaps on purpose, and only stateless queries have it."""
+    """Asynchronous progress tracking, which only stateless queries can use, leaves gaps."""
     offset = b'v1\n{"batchWatermarkMs":0,"batchTimestampMs":5,"conf":{}}\n7'
     batches = (0, 4, 9)
     files = MemoryTree({f"offsets/{batch}": offset for batch in batches})
@@ -148,7 +148,7 @@ def test_gaps_are_allowed_in_stateless_queries() -> None:
 
 
 def test_newest_batches_only() -> None:
-    """Asking for the newest few reads the logs of those, and of the one before them, alone."""
+    """The newest batches are read without the logs of older ones, except for the one before them."""
     files = as_memory_files("aggregation-hdfs")
     read: list[str] = []
 
@@ -163,7 +163,7 @@ def test_newest_batches_only() -> None:
     assert {path for path in read if path.startswith("offsets/")} == {f"offsets/{last - n}" for n in range(3)}
 
 
-def test_since_a_time() -> None:
+def test_batches_since_a_time() -> None:
     """Batches since a time are those planned then or later."""
     history = History(as_memory_files("aggregation-hdfs"))
     every = history.batches()
@@ -171,14 +171,14 @@ def test_since_a_time() -> None:
     assert [batch.batch_id for batch in history.batches(since_ms=cut)] == [batch.batch_id for batch in every[4:]]
 
 
-def test_batch_that_is_not_there() -> None:
-    """Asking for a batch that the logs do not have is a programmer's mistake."""
+def test_unknown_batch() -> None:
+    """A batch that is not in the logs is a ValueError."""
     with pytest.raises(ValueError, match="77"):
         History(as_memory_files("aggregation-hdfs")).batch(BatchId(77))
 
 
 def test_rate_rows_from_the_job_record() -> None:
-    """With the job's record a rate source's rows are known."""
+    """The rows of a rate source are known if the job is recorded."""
     planned = b'v1\n{"batchWatermarkMs":0,"batchTimestampMs":5,"conf":{}}\n%d'
     files = MemoryTree({"offsets/0": planned % 2, "offsets/1": planned % 5, "sources/0/0": b"v1\n1700000000000"})
     assert [batch.rows for batch in History(files).batches()] == [None, None]

@@ -1,4 +1,4 @@
-"""Checkpoints that were made to do harm: nothing outside them is read or moved, and nothing in them is run."""
+"""Malicious checkpoints: nothing outside them is read or moved, and no code in them is run."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from headwater.statefiles.rocksdb_snapshot import open_snapshot
 
 
 def snapshot_naming(path: Path, table: str) -> None:
-    """The same zip, but for one table file's name."""
+    """Change the name of a table file in a snapshot's zip."""
     with zipfile.ZipFile(path) as held:
         contents = {name: held.read(name) for name in held.namelist()}
     version, _, body = contents["metadata"].decode().partition("\n")
@@ -50,7 +50,7 @@ def secret(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("way", ["relative", "absolute"])
 def test_a_snapshot_cannot_name_files_elsewhere(checkpoint: Path, secret: Path, way: str) -> None:
-    """Table names that lead out of the checkpoint are refused by readers and are an error for fsck."""
+    """Table names that lead outside the checkpoint are refused by readers and are an error for fsck."""
     table = str(secret) if way == "absolute" else f"../../../../../{secret.name}"
     for snapshot in checkpoint.glob("state/0/*/*.zip"):
         snapshot_naming(snapshot, table)
@@ -58,15 +58,15 @@ def test_a_snapshot_cannot_name_files_elsewhere(checkpoint: Path, secret: Path, 
         state_rows(LocalTree(checkpoint))
     assert "horse" not in str(refusal.value)
     for verb in (["state"], ["fsck"], ["log"], ["rewind", "--to", "1", "--yes"], ["fork", str(checkpoint) + "-2"]):
-        told = headwater(verb[0], checkpoint, *verb[1:])
-        assert "Traceback" not in told.stderr
-        assert "unexpected" not in told.stderr
-        assert "horse" not in told.stdout + told.stderr
+        result = headwater(verb[0], checkpoint, *verb[1:])
+        assert "Traceback" not in result.stderr
+        assert "unexpected" not in result.stderr
+        assert "horse" not in result.stdout + result.stderr
     assert secret.read_text().startswith("correct")
 
 
 def test_entries_of_a_zip_stay_in_their_folder(checkpoint: Path, tmp_path: Path) -> None:
-    """An entry called ../../OPTIONS is laid out under its last name only."""
+    """An entry such as ../../OPTIONS is extracted under its last name only."""
     from headwater.statefiles.rocksdb_snapshot import read_through_rocksdb
 
     path = next(iter(sorted(checkpoint.glob("state/0/*/*.zip"))))
@@ -74,30 +74,30 @@ def test_entries_of_a_zip_stay_in_their_folder(checkpoint: Path, tmp_path: Path)
         held.writestr("OPTIONS/../../../../stolen", b"")
         held.writestr("../MANIFEST-x", b"")
     files = LocalTree(checkpoint)
-    snapshot, packed = open_snapshot(files, str(path.relative_to(checkpoint)))
+    snapshot = open_snapshot(files, str(path.relative_to(checkpoint)))
     before = set(tmp_path.rglob("*"))
     with contextlib.suppress(CheckpointUnreadable):
-        read_through_rocksdb(files, snapshot, packed)
+        read_through_rocksdb(files, snapshot)
     assert set(tmp_path.rglob("*")) == before
 
 
 def test_a_pending_change_cannot_move_files_elsewhere(checkpoint: Path, secret: Path) -> None:
-    """A change that a checkpoint claims was cut short moves nothing but its own files, whatever it says."""
+    """A pending change that a checkpoint brings along moves only files of that checkpoint."""
     move = {"do": "move", "root": "checkpoint", "source": f"../{secret.name}", "target": "offsets/7"}
     pretend_pending(checkpoint, move, sink=None)
     for ending in (["rewind", checkpoint, "--resume"], ["fsck", checkpoint, "--repair", "--yes"]):
-        told = headwater(*ending)
-        assert told.returncode != 0
-        assert "Traceback" not in told.stderr
+        result = headwater(*ending)
+        assert result.returncode != 0
+        assert "Traceback" not in result.stderr
         assert secret.exists()
 
 
 def test_a_pending_change_cannot_name_any_folder_its_sink(checkpoint: Path, secret: Path) -> None:
-    """A folder that holds no sink of Spark's is not touched, although the checkpoint calls it its sink."""
+    """A folder that is not a file sink is left alone, even if the checkpoint names it as its sink."""
     move = {"do": "move", "root": "sink", "source": secret.name, "target": "gone"}
     pretend_pending(checkpoint, move, sink=str(secret.parent))
-    told = headwater("fsck", checkpoint, "--repair", "--yes")
-    assert "error[not-a-sink]" in told.stderr
+    result = headwater("fsck", checkpoint, "--repair", "--yes")
+    assert "error[not-a-sink]" in result.stderr
     assert secret.exists()
 
 
@@ -109,7 +109,7 @@ def pretend_pending(checkpoint: Path, step: dict[str, str], sink: str | None) ->
 
 
 def test_a_sink_log_cannot_name_files_elsewhere(checkpoint: Path, secret: Path, tmp_path: Path) -> None:
-    """A rewind does not set files aside that a sink's log names outside the sink."""
+    """A rewind does not set aside files outside the sink that the sink's log names."""
     sink = tmp_path / "sink"
     (sink / "_spark_metadata").mkdir(parents=True)
     entry = {
@@ -122,53 +122,53 @@ def test_a_sink_log_cannot_name_files_elsewhere(checkpoint: Path, secret: Path, 
     last = max(int(file.name) for file in (checkpoint / "commits").glob("[0-9]*"))
     for number in range(last + 1):
         (sink / "_spark_metadata" / str(number)).write_text(f"v1\n{json.dumps(entry)}" if number == last else "v1")
-    told = headwater(
+    result = headwater(
         "rewind", checkpoint, "--to", last - 1, "--yes", "--allow-missing-input", "--sink", f"files:{sink}"
     )
-    assert told.returncode != 0
-    assert "error[path-outside]" in told.stderr
+    assert result.returncode != 0
+    assert "error[path-outside]" in result.stderr
     assert secret.exists()
 
 
-def test_links_that_go_round_and_round(checkpoint: Path) -> None:
-    """Links to folders inside a checkpoint are not followed: two of them would be walked for ever."""
+def test_links_that_form_a_cycle(checkpoint: Path) -> None:
+    """Links to folders are not followed, so a cycle of them ends."""
     for name in ("a", "b"):
         (checkpoint / "state" / "0" / name).symlink_to(checkpoint / "state")
         (checkpoint / "offsets" / name).symlink_to("/")
-    told = headwater("fsck", checkpoint, "--json", timeout=60)
-    assert "Traceback" not in told.stderr
+    result = headwater("fsck", checkpoint, "--json", timeout=60)
+    assert "Traceback" not in result.stderr
     assert headwater("log", checkpoint, "--json", timeout=60).returncode == 0
 
 
 def test_code_that_a_checkpoint_brings_along_is_not_run(checkpoint: Path, tmp_path: Path) -> None:
-    """A checkpoint whose record names a file of its own as the job: late does not run it without being told to."""
-    trace = tmp_path / "was run"
+    """late does not run a job whose recorded file is inside the checkpoint, unless the user names it."""
+    trace = tmp_path / "evidence"
     (checkpoint / "_headwater").mkdir(exist_ok=True)
     (checkpoint / "harm.py").write_text(f"open({str(trace)!r}, 'w')\n")
     record = {"job": "harm", "reference": f"{checkpoint}/harm.py:JOB", "source": "files:in"}
     (checkpoint / "_headwater" / "job.json").write_text(json.dumps(record))
-    told = headwater("late", checkpoint)
-    assert "error[job-in-checkpoint]" in told.stderr
+    result = headwater("late", checkpoint)
+    assert "error[job-in-checkpoint]" in result.stderr
     assert not trace.exists()
 
 
 def test_lengths_that_are_only_claimed() -> None:
-    """A few bytes that claim to be gigabytes are refused before anybody makes room for them."""
+    """A few bytes that claim to be gigabytes are refused before memory is allocated."""
     block = struct.pack("<8sBiiI", b"LZ4Block", 0x20 | 6, 4, 2**31 - 1, 0) + b"\0\0\0\0"
     with pytest.raises(CheckpointUnreadable):
         decompress(block * 50_000, "state/0/0/1.delta")
 
 
-def test_a_stream_that_unpacks_to_gigabytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file that is a bomb is refused before it fills the memory."""
+def test_a_stream_that_decompresses_to_gigabytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A decompression bomb is refused before it exhausts the memory."""
     monkeypatch.setattr(codecs, "_ZSTD_MOST_BYTES", 1 << 20)
     bomb = zstandard.ZstdCompressor().compress(bytes(64 << 20))
-    with pytest.raises(CheckpointUnreadable, match="unpacks to more than"):
+    with pytest.raises(CheckpointUnreadable, match="decompresses to more than"):
         decompress(bomb, "state/0/0/1.changelog")
 
 
-def test_a_zip_that_unpacks_to_gigabytes() -> None:
-    """Metadata of a snapshot that would fill the memory is refused by its size."""
+def test_a_zip_that_decompresses_to_gigabytes() -> None:
+    """Metadata of a snapshot that would exhaust the memory is refused by its size."""
     packed = io.BytesIO()
     with (
         zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as out,
@@ -181,7 +181,7 @@ def test_a_zip_that_unpacks_to_gigabytes() -> None:
 
 
 def test_no_reader_can_run_what_it_reads() -> None:
-    """Nothing in the product unpickles, parses XML, evaluates text or hands a string to a shell."""
+    """No code unpickles, parses XML, evaluates text or passes a string to a shell."""
     import ast
 
     import headwater as product
@@ -210,6 +210,6 @@ def _is_os(function: object) -> bool:
 
 
 def test_a_checkpoint_that_is_a_link(checkpoint: Path, tmp_path: Path) -> None:
-    """A link to a checkpoint is as good as the checkpoint: only what leads out of it is refused."""
+    """A link to a checkpoint can be read like the checkpoint itself."""
     (tmp_path / "link").symlink_to(checkpoint)
     assert state_rows(LocalTree(tmp_path / "link")) == state_rows(LocalTree(checkpoint))

@@ -1,4 +1,4 @@
-"""From what a user calls a checkpoint to its files."""
+"""Opening a checkpoint by job name, path or URL."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("called", ["visits", ".headwater/checkpoints/visits", "data/inner", "file:data/inner"])
-def test_found(called: str, home: Path) -> None:
-    """A job's name, a path and a file URI lead to a checkpoint."""
-    assert open_checkpoint(called).entries("")
+@pytest.mark.parametrize("name", ["visits", ".headwater/checkpoints/visits", "data/inner", "file:data/inner"])
+def test_found(name: str, home: Path) -> None:
+    """A checkpoint can be named by its job, a path or a file URI."""
+    assert open_checkpoint(name).entries("")
 
 
-def test_full_path(home: Path) -> None:
-    """An absolute path leads to it, too."""
+def test_absolute_path(home: Path) -> None:
+    """A checkpoint can be named by its absolute path."""
     assert open_checkpoint(str(home / "data" / "inner")).location == str(home / "data" / "inner")
 
 
 def test_unknown_name_lists_the_known_ones(home: Path) -> None:
-    """A name that is nearly right gets the right one to paste."""
+    """A misspelled name is refused with the closest known name."""
     with pytest.raises(CheckpointUnreadable) as refused:
         open_checkpoint("vists")
     assert refused.value.code == "no-checkpoint"
@@ -40,23 +40,23 @@ def test_unknown_name_lists_the_known_ones(home: Path) -> None:
 
 
 def test_folder_above_a_checkpoint(home: Path) -> None:
-    """A folder that holds checkpoints and is none says which are inside."""
+    """A folder that is not a checkpoint itself is refused with the checkpoints inside it."""
     with pytest.raises(CheckpointUnreadable) as refused:
         open_checkpoint("data")
     assert refused.value.code == "not-a-checkpoint"
     assert refused.value.remedy == "headwater log data/inner"
 
 
-@pytest.mark.parametrize("called", ["nowhere", "/nowhere/at/all", "nosuch://bucket/x"])
-def test_nothing_there(called: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A place that is not there, or that cannot be reached, is refused with a remedy."""
+@pytest.mark.parametrize("name", ["nowhere", "/nowhere/at/all", "nosuch://bucket/x"])
+def test_nothing_there(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A location that does not exist or is not supported is refused with a remedy."""
     monkeypatch.chdir(tmp_path)
     with pytest.raises(CheckpointUnreadable) as refused:
-        open_checkpoint(called)
+        open_checkpoint(name)
     assert refused.value.remedy
 
 
-def test_new_checkpoint_counts(tmp_path: Path) -> None:
-    """A query that has only just started has left its id and nothing else."""
+def test_new_checkpoint(tmp_path: Path) -> None:
+    """The checkpoint of a query that has just started contains only the query's id."""
     (tmp_path / "metadata").write_text('{"id":"x"}')
     assert open_checkpoint(str(tmp_path))

@@ -1,4 +1,4 @@
-"""Reading offsets, in all shapes that Spark has written."""
+"""Offsets in all forms that Spark has written."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ VERSION_2 = (
 
 
 def test_version_1() -> None:
-    """Version 1 has a line for each source, a dash where a source has no offset yet."""
+    """Version 1 has a line for each source, with a dash if the source has no offset yet."""
     entry = parse_offsets(VERSION_1, "offsets/4")
     assert (entry.watermark_ms, entry.timestamp_ms, entry.shuffle_partitions) == (5, 7, 3)
     assert entry.sources == (
@@ -29,7 +29,7 @@ def test_version_1() -> None:
 
 
 def test_version_2_names_its_sources() -> None:
-    """Version 2 gives each source a name, and the provider where it is recorded."""
+    """Version 2 has the name of each source, and its provider if recorded."""
     entry = parse_offsets(VERSION_2, "offsets/4")
     assert entry.sources == (SourceOffset("events", '{"a:b":1}', "kinesis"), SourceOffset("late", None))
     assert entry.shuffle_partitions is None
@@ -39,7 +39,7 @@ def test_version_2_names_its_sources() -> None:
     ("data", "watermark_ms"), [(b"v1\n\n0", None), (b'v1\n{"batchWatermarkMs":3,"batchTimestampMs":1}\n0', 3)]
 )
 def test_spark_2_1(data: bytes, watermark_ms: int | None) -> None:
-    """Spark 2.1 wrote no configuration, and at first no metadata at all."""
+    """Spark 2.1 wrote no configuration, and its first release no metadata at all."""
     entry = parse_offsets(data, "offsets/0")
     assert (entry.watermark_ms, dict(entry.conf)) == (watermark_ms, {})
     assert entry.sources == (SourceOffset("0", "0"),)
@@ -67,8 +67,8 @@ def test_spark_2_1(data: bytes, watermark_ms: int | None) -> None:
         (b"v1\n{}\n\xff\xfe", "not-text"),
     ],
 )
-def test_what_cannot_be_read_is_said(data: bytes, code: str) -> None:
-    """A broken file is refused with a code for how it is broken, its path and a remedy."""
+def test_unreadable_file(data: bytes, code: str) -> None:
+    """A corrupt file is refused with a code for the kind of damage, its path and a remedy."""
     with pytest.raises(CheckpointUnreadable) as refused:
         parse_offsets(data, "offsets/3")
     assert refused.value.code == code

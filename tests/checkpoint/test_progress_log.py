@@ -1,4 +1,4 @@
-"""What Spark reported of each batch, written down and read back."""
+"""The recorded progress of each batch."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ def record(batch_id: int, rows: int = 1) -> ProgressRecord:
     return ProgressRecord(batch_id=batch_id, at_ms=1_000 * batch_id, input_rows=rows, durations_ms={"addBatch": 7})
 
 
-def test_reads_what_was_written(tmp_path: Path) -> None:
-    """Every field of every batch comes back."""
+def test_records_read_back_as_written(tmp_path: Path) -> None:
+    """Every field of every record reads back as written."""
     files = LocalTree(tmp_path)
     writer = ProgressWriter(files)
     for number in range(3):
@@ -25,8 +25,8 @@ def test_reads_what_was_written(tmp_path: Path) -> None:
     assert read_progress(files) == {number: record(number) for number in range(3)}
 
 
-def test_later_line_of_a_batch_counts(tmp_path: Path) -> None:
-    """A batch that ran again after a rewind is known by its second run, also to another process's writer."""
+def test_last_line_of_a_batch_is_valid(tmp_path: Path) -> None:
+    """If a batch ran again after a rewind, the record of its second run is returned."""
     files = LocalTree(tmp_path)
     ProgressWriter(files).add(record(4, rows=10))
     ProgressWriter(files).add(record(4, rows=12))
@@ -34,7 +34,7 @@ def test_later_line_of_a_batch_counts(tmp_path: Path) -> None:
 
 
 def test_file_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """When the file is full a new one begins; one older file is kept, and both are read."""
+    """A full file is replaced by a new one; one older file is kept, and both are read."""
     monkeypatch.setattr(records, "MOST_LINES", 10)
     files = LocalTree(tmp_path)
     writer = ProgressWriter(files)
@@ -45,8 +45,8 @@ def test_file_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert sorted(read_progress(files)) == list(range(20, 35))
 
 
-def test_object_store_gets_whole_files(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where files cannot grow, the last lines are written whole."""
+def test_object_store_rewrites_the_last_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On an object store, the object is rewritten with the last lines."""
     monkeypatch.setattr(records, "REMOTE_SECONDS", 0.0)
     monkeypatch.setattr(records, "REMOTE_LINES", 2)
     files = MemoryTree({})
@@ -56,23 +56,23 @@ def test_object_store_gets_whole_files(monkeypatch: pytest.MonkeyPatch) -> None:
     assert sorted(read_progress(files)) == [1, 2]
 
 
-def test_broken_lines_are_passed_over() -> None:
-    """A line that was cut short, or holds something else, is no record; one of a newer version still is."""
+def test_unreadable_lines_are_skipped() -> None:
+    """A truncated line, or one that is not a record, is skipped; unknown fields of a newer version are ignored."""
     assert parse_line('{"batch_id":1,"at_') is None
     assert parse_line("[1,2]") is None
     assert parse_line("{}") is None
     assert parse_line('{"batch_id":1,"at_ms":5,"from_the_future":true}') == ProgressRecord(1, 5)
 
 
-def test_a_stream_never_stops_for_its_diary(tmp_path: Path) -> None:
-    """When the record cannot be written, nothing is raised."""
+def test_failed_write_does_not_stop_the_stream(tmp_path: Path) -> None:
+    """If the record cannot be written, nothing is raised."""
     (tmp_path / "_headwater").write_text("a file where a folder should be")
     ProgressWriter(LocalTree(tmp_path)).add(record(0))
     assert read_progress(LocalTree(tmp_path)) == {}
 
 
 def test_tail_sees_what_was_added(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A reader that looks again finds new lines, half lines only when they are whole, and a new file after the old."""
+    """A second read returns new lines, a line only once it is complete, and the lines of a new file."""
     monkeypatch.setattr(records, "MOST_LINES", 4)
     files = LocalTree(tmp_path)
     tail, writer = ProgressTail(files), ProgressWriter(files)
@@ -80,7 +80,7 @@ def test_tail_sees_what_was_added(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     writer.add(record(0))
     assert sorted(tail.records()) == [0]
     line = record(1).to_line()
-    path = files.path_of(records.PROGRESS_FILE)
+    path = files.local_path(records.PROGRESS_FILE)
     with path.open("a") as out:
         out.write(line[:20])
         out.flush()

@@ -1,4 +1,4 @@
-"""The ways to name a batch."""
+"""Revisions, the names of batches."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ BATCHES = (4, 5, 6, 7, 8)
     ],
 )
 def test_resolved(text: str, batch: int) -> None:
-    """Numbers, HEAD, steps back from it, and times lead to a batch; a clock time is the last one before HEAD."""
+    """A batch can be named by number, relative to HEAD or by time; a time of day is the last one before HEAD."""
     assert resolve(text, BATCHES, COMMITTED) == batch
 
 
@@ -43,18 +43,18 @@ def test_resolved(text: str, batch: int) -> None:
     "text", ["9", "HEAD~4", "@2026-07-01T00:00Z", "@25:99", "@noon", "x", "", "-1", "HEAD~", "1.0"]
 )
 def test_refused(text: str) -> None:
-    """What names no batch is refused with a usage error."""
+    """A text that does not name a batch is a usage error."""
     with pytest.raises(UsageProblem):
         resolve(text, BATCHES, COMMITTED)
 
 
 @pytest.mark.parametrize("text", ["HEAD", "@10:30", "0"])
-def test_nothing_to_name(text: str) -> None:
-    """In a checkpoint without batches nothing can be named."""
+def test_no_batches(text: str) -> None:
+    """In a checkpoint without batches, every revision is a usage error."""
     with pytest.raises(UsageProblem):
         resolve(text, (), {})
 
 
-def test_time_span_counts_back() -> None:
-    """15m is a quarter of an hour before the given moment."""
+def test_duration_is_subtracted() -> None:
+    """15m is a quarter of an hour before the given time."""
     assert time_ms("15m", not_after_ms=1_000_000_000) == 1_000_000_000 - 900_000

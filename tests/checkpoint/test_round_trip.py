@@ -1,4 +1,4 @@
-"""What is read can be written back byte for byte."""
+"""Parsed logs keep the bytes that were read."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ def parser_for(path: str, data: bytes):
 
 @pytest.mark.parametrize("name", corpus_names())
 def test_every_log_file_of_the_corpus(name: str) -> None:
-    """Each log that Spark wrote comes back exactly, and each kind of log is met."""
-    met = set()
+    """Each log that Spark wrote keeps its exact bytes, and each kind of log occurs."""
+    seen = set()
     for path, data in as_memory_files(name).contents.items():
         parse = parser_for(path, data)
         if parse is not None:
-            met.add(parse.__name__)
-            assert parse(data, path).to_bytes() == data, path
-    assert {"parse_query_metadata", "parse_offsets", "parse_commit"} <= met
+            seen.add(parse.__name__)
+            assert parse(data, path).text.to_bytes() == data, path
+    assert {"parse_query_metadata", "parse_offsets", "parse_commit"} <= seen
 
 
 @pytest.mark.parametrize("name", corpus_names("aggregation"))
-def test_source_log_made_from_its_entries(name: str) -> None:
-    """A source log put together from entries is what Spark would have written."""
+def test_source_log_built_from_its_entries(name: str) -> None:
+    """A source log built from its entries is what Spark wrote."""
     for path, data in as_memory_files(name).contents.items():
         if parser_for(path, data) is parse_file_source_log:
             assert source_log_with(parse_file_source_log(data, path).entries) == data
@@ -48,5 +48,5 @@ def test_source_log_made_from_its_entries(name: str) -> None:
 
 @pytest.mark.parametrize("data", [b"v1\n{}\n-\n", b"v1\r\n{}\r\n3", b"v1\n\n3\n\n", b'v2\n{"conf":{}}\na:b:c\nd:-'])
 def test_odd_line_ends_survive(data: bytes) -> None:
-    """Trailing line breaks, Windows line ends and blank lines come back as they were."""
-    assert parse_offsets(data, "offsets/0").to_bytes() == data
+    """Trailing line breaks, Windows line ends and blank lines are kept."""
+    assert parse_offsets(data, "offsets/0").text.to_bytes() == data

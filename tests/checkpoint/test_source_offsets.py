@@ -1,4 +1,4 @@
-"""What a source's offsets mean."""
+"""The meaning of source offsets."""
 
 from __future__ import annotations
 
@@ -35,42 +35,42 @@ def ranged(start: str | None, end: str | None, hint: SourceHint = NO_HINT, *, st
         ('{"shard-1":"49590"}', '{"shard-1":"49591"}', "unknown", None),
         ('{"reservoirVersion":3,"index":1}', '{"reservoirVersion":4,"index":0}', "delta", None),
         ("abc", "abc", "unknown", 0),
-        ("abc", "{broken", "unknown", None),
+        ("abc", "{invalid", "unknown", None),
     ],
 )
 def test_kinds_and_rows(start: str | None, end: str, kind: str, rows: int | None) -> None:
-    """The offset's shape tells the source's kind; rows are counted where offsets count rows."""
+    """The form of an offset identifies the kind of its source; rows are counted if offsets count rows."""
     found = ranged(start, end)
     assert (found.kind, found.rows) == (kind, rows)
 
 
-def test_unknown_offsets_are_shown_as_they_stand() -> None:
-    """An offset that no kind claims is given as its JSON value, or as its bare text."""
+def test_unknown_offsets_are_shown_as_they_are() -> None:
+    """An offset of an unknown kind is returned as its JSON value, or as text."""
     assert ranged('{"shard":["7"]}', "v=9;x").end == "v=9;x"
     assert ranged('{"shard":["7"]}', "v=9;x").start == {"shard": ["7"]}
 
 
-def test_start_that_was_purged_is_not_made_up() -> None:
-    """Without the batch before, neither the start nor the rows are known."""
+def test_purged_start_is_unknown() -> None:
+    """Without the previous batch, neither the start nor the rows are known."""
     found = ranged(None, '{"visits":{"0":3}}', start_known=False)
     assert (found.start, found.rows) == (None, None)
 
 
 def test_source_without_data_read_nothing() -> None:
-    """A source that has no offset yet has read no row."""
+    """A source that has no offset yet has read no rows."""
     assert (ranged(None, None).rows, ranged(None, None).end) == (0, None)
 
 
 def test_first_batch_starts_where_the_source_did() -> None:
-    """Kafka's first offsets, behind their zero byte, are the start of batch 0."""
+    """Kafka's first offsets, after their zero byte, are the start of batch 0."""
     hint = hint_from_source_log(b'\0v1\n{"visits":{"0":100}}')
     found = ranged(None, '{"visits":{"0":103}}', hint)
     assert (found.kind, found.start, found.rows) == ("kafka", {"visits": {"0": 100}}, 3)
     assert hint_from_source_log(b'\0{"visits":{"0":1}}').initial == {"visits": {"0": 1}}
 
 
-def test_source_log_tells_numbers_apart() -> None:
-    """A number is a rate source's second, an old file source's offset, or a socket's line, by the source's own log."""
+def test_source_log_distinguishes_numbers() -> None:
+    """The source's log shows whether a number belongs to a rate source, an old file source or a socket."""
     assert ranged("1", "2", hint_from_source_log(b"v1\n1794739798685")).kind == "rate"
     assert ranged("1", "2", hint_from_source_log(b'v1\n{"path":"file:///a","timestamp":1,"batchId":0}')).kind == "files"
     assert ranged("1", "2").kind == "socket"
@@ -79,7 +79,7 @@ def test_source_log_tells_numbers_apart() -> None:
 
 
 def test_rate_rows_need_the_rate() -> None:
-    """A rate source's rows are known once the rate is."""
+    """The rows of a rate source are known if its rate is."""
     assert ranged("2", "4", SourceHint("rate")).rows is None
     assert ranged("2", "4", SourceHint("rate", rows_per_second=50)).rows == 100
 
@@ -95,5 +95,5 @@ def test_rate_rows_need_the_rate() -> None:
     ],
 )
 def test_steps(kind: str, before: str, after: str, step: str) -> None:
-    """Whether a source went forward is known for the kinds that are known."""
+    """For a known kind of source, it is known whether its offsets went forward or backward."""
     assert step_between(kind, offset_value(before), offset_value(after))[0] == step

@@ -1,14 +1,22 @@
-"""Which state versions can be built from which files."""
+"""Which state versions can be rebuilt from which files."""
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 import pytest
 
 from corpus_support import CorpusCheckpoint, corpus_names
 from headwater.checkpoint.history import History
 from headwater.checkpoint.locate import open_files
-from headwater.checkpoint.state_folder import Recipe, StoreFiles, buildable_versions
+from headwater.checkpoint.state_folder import Recipe, StoreFiles, UniqueIdOf, no_unique_ids
 from headwater.core.ids import BatchId, version_written_by
+
+
+def buildable_versions(names: Iterable[str], unique_id_of: UniqueIdOf = no_unique_ids) -> set[int]:
+    """Return every version above 0 that a store with these file names can rebuild."""
+    store = StoreFiles(names, unique_id_of)
+    return {version for version in store.versions if store.can_build(version)}
 
 
 @pytest.mark.parametrize(
@@ -24,27 +32,27 @@ from headwater.core.ids import BatchId, version_written_by
     ],
 )
 def test_plain_names(names: str, versions: set[int]) -> None:
-    """A version needs the newest snapshot not after it, or none, and all changes since."""
+    """A version needs the newest snapshot up to it, or none, and all changes since."""
     assert buildable_versions(names.split()) == versions
 
 
 def test_format_2_follows_the_ids_of_the_commits() -> None:
-    """Of several files for a version only the one that the commit names counts."""
+    """Of several files for a version, only the one that the commit names is valid."""
     names = ["1_a.changelog", "2_b.changelog", "2_stale.zip", "3_c.changelog"]
     ids = {1: "a", 2: "b", 3: "c"}
     assert buildable_versions(names, ids.get) == {1, 2, 3}
-    assert buildable_versions(names, {1: "a", 2: "gone", 3: "c"}.get) == {1}
-    assert StoreFiles.of(names, ids.get).recipe(3) == Recipe(None, ("1_a.changelog", "2_b.changelog", "3_c.changelog"))
+    assert buildable_versions(names, {1: "a", 2: "removed", 3: "c"}.get) == {1}
+    assert StoreFiles(names, ids.get).recipe(3) == Recipe(None, ("1_a.changelog", "2_b.changelog", "3_c.changelog"))
 
 
-def test_format_2_takes_any_file_where_the_commit_is_gone() -> None:
-    """Below the oldest commit any file of the version serves."""
+def test_format_2_accepts_any_file_without_a_commit() -> None:
+    """Below the oldest commit, any file of the version is accepted."""
     assert buildable_versions(["6_x.zip", "7_y.changelog"], {7: "y"}.get) == {6, 7}
 
 
 def test_recipe_starts_from_the_newest_snapshot() -> None:
-    """The recipe names the snapshot and the changes after it, in order."""
-    store = StoreFiles.of(["1.changelog", "2.changelog", "3.zip", "4.changelog", "5.changelog", "5.zip"])
+    """The recipe has the newest snapshot and the changes after it, in order."""
+    store = StoreFiles(["1.changelog", "2.changelog", "3.zip", "4.changelog", "5.changelog", "5.zip"])
     assert store.recipe(4) == Recipe("3.zip", ("4.changelog",))
     assert store.recipe(5) == Recipe("5.zip", ())
     assert store.recipe(2) == Recipe(None, ("1.changelog", "2.changelog"))
@@ -52,16 +60,16 @@ def test_recipe_starts_from_the_newest_snapshot() -> None:
     assert store.recipe(6) is None
 
 
-def test_what_lacks_is_named() -> None:
-    """When a version cannot be built, the one whose file is missing is named."""
-    store = StoreFiles.of(["5.changelog", "6.changelog", "8.changelog"])
-    assert (store.what_lacks(6), store.what_lacks(8), store.what_lacks(9)) == (4, 7, 9)
-    assert StoreFiles.of(["1.zip"]).what_lacks(1) is None
+def test_missing_version_is_named() -> None:
+    """If a version cannot be rebuilt, the version whose file is missing is returned."""
+    store = StoreFiles(["5.changelog", "6.changelog", "8.changelog"])
+    assert (store.missing_version(6), store.missing_version(8), store.missing_version(9)) == (4, 7, 9)
+    assert StoreFiles(["1.zip"]).missing_version(1) is None
 
 
 @pytest.mark.parametrize("name", corpus_names())
 def test_agrees_with_spark(name: str, corpus) -> None:
-    """Every batch whose state Spark's own reader could read is one whose state we say can be built, and no other."""
+    """A batch's state counts as rebuildable exactly if Spark's own reader could read it."""
     checkpoint: CorpusCheckpoint = corpus(name)
     history = History(open_files(str(checkpoint.path)))
     tree = history.logs.state

@@ -1,10 +1,11 @@
-"""Whole commands as processes of their own, watched while they run."""
+"""Commands in processes of their own, observed while they run."""
 
 from __future__ import annotations
 
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -13,14 +14,14 @@ from broker_support import HEADWATER
 
 
 class Running:
-    """A ``headwater`` process in a process group of its own."""
+    """A ``headwater`` process in its own process group."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
         self.lines: list[str] = []
 
     def wait_for(self, text: str) -> str:
-        """Read standard error until a line holds the text."""
+        """Read standard error up to a line that contains the text, and return that line."""
         assert self._process.stderr is not None
         for line in self._process.stderr:
             self.lines.append(line.rstrip("\n"))
@@ -35,7 +36,7 @@ class Running:
         self._process.kill()
 
     def end(self) -> int:
-        """Wait for the end; the rest of standard error is read first."""
+        """Read the rest of standard error, wait for the end, and return the exit status."""
         assert self._process.stderr is not None
         self.lines += self._process.stderr.read().splitlines()
         return self._process.wait(timeout=120)
@@ -47,7 +48,7 @@ class Running:
 
 @contextmanager
 def running(folder: Path, *arguments: str, **environment: str) -> Iterator[Running]:
-    """Start a command; whatever happens, nothing of it is left behind."""
+    """Start a command. Kill its process group when the block ends."""
     process = subprocess.Popen(
         [HEADWATER, *arguments],
         cwd=folder,
@@ -63,6 +64,21 @@ def running(folder: Path, *arguments: str, **environment: str) -> Iterator[Runni
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
+
+
+def imported_by(*arguments: object) -> set[str]:
+    """Run a command in a new process and return the names of the modules that it has imported."""
+    code = (
+        "import sys\n"
+        "from headwater.cli.main import main\n"
+        "try:\n    main()\nexcept SystemExit as end: assert not end.code\n"
+        "print(*sys.modules, file=sys.stderr)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, *map(str, arguments)], capture_output=True, text=True, check=True
+    )
+    assert done.stdout
+    return set(done.stderr.splitlines()[-1].split())
 
 
 def assert_no_stack_trace(text: str) -> None:

@@ -9,5 +9,5 @@ from cli.running import Command
 
 @pytest.fixture
 def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
-    """Runs a verb in this process."""
+    """A function that runs a verb in this process."""
     return Command(monkeypatch, capsys)

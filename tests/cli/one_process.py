@@ -1,4 +1,4 @@
-"""Several commands in one process of their own, so that they share a JVM; each has its own output and exit status."""
+"""Several commands in one process, so that they share a JVM. Each has its own output and exit status."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cli.running import Ran
 
 
 def run_all(folder: Path, *commands: list[str], stdin: str = "", timeout: float = 540) -> list[Ran]:
-    """Run the commands one after the other in a folder; those that ask get the same standard input."""
+    """Run the commands one after another in a folder, each with the same standard input."""
     done = subprocess.run(
         [sys.executable, __file__],
         input=json.dumps([stdin, commands]),
@@ -26,16 +26,16 @@ def run_all(folder: Path, *commands: list[str], stdin: str = "", timeout: float 
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    return [Ran(**told) for told in json.loads(done.stdout)]
+    return [Ran(**result) for result in json.loads(done.stdout)]
 
 
-def _one(stdin: str, arguments: list[str]) -> Ran:
-    """The JVM prints too, so the whole process's output is turned aside, not only Python's."""
+def _run_one(stdin: str, arguments: list[str]) -> Ran:
+    """Run a command with the output of the entire process redirected, including that of the JVM."""
     from headwater.cli.main import main
 
     sys.stdin = io.TextIOWrapper(io.BytesIO(stdin.encode()))
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as errors:
-        kept = os.dup(1), os.dup(2)
+        saved = os.dup(1), os.dup(2)
         os.dup2(out.fileno(), 1)
         os.dup2(errors.fileno(), 2)
         sys.argv = ["headwater", *arguments]
@@ -47,13 +47,13 @@ def _one(stdin: str, arguments: list[str]) -> Ran:
         finally:
             sys.stdout.flush()
             sys.stderr.flush()
-            os.dup2(kept[0], 1)
-            os.dup2(kept[1], 2)
+            os.dup2(saved[0], 1)
+            os.dup2(saved[1], 2)
         out.seek(0)
         errors.seek(0)
         return Ran(status, out.read(), errors.read())
 
 
 if __name__ == "__main__":
-    text, words = json.load(sys.stdin)
-    print(json.dumps([vars(_one(text, arguments)) for arguments in words]))
+    text, commands = json.load(sys.stdin)
+    print(json.dumps([vars(_run_one(text, arguments)) for arguments in commands]))

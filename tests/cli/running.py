@@ -1,4 +1,4 @@
-"""Run a verb as the command line does, in this process."""
+"""Verbs in this process, run as the command line runs them."""
 
 from __future__ import annotations
 
@@ -12,13 +12,15 @@ from headwater.cli.main import main
 
 @dataclass(frozen=True)
 class Ran:
+    """The exit status and the output of a command."""
+
     status: int
     out: str
     err: str
 
 
 class Command:
-    """`command("log", path)`: what was printed, and the exit status."""
+    """A function such as ``command("log", path)`` that returns the exit status and the output."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
         self._monkeypatch = monkeypatch

@@ -1,4 +1,4 @@
-"""The demo, as a user starts it and ends it."""
+"""``headwater demo``, started and stopped as a user would."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ import pytest
 
 from broker_support import HEADWATER, free_port, headwater
 
-pytestmark = pytest.mark.timeout(900)  # two brokers and two Sparks, on a machine that may be busy
+pytestmark = [
+    pytest.mark.timeout(900),
+    pytest.mark.services,
+]  # two brokers and two Spark sessions, on a machine that may be busy
 DEADLINE_SECONDS = 400.0
 
 
@@ -40,7 +43,7 @@ def demo(folder: Path, port: int) -> Iterator[subprocess.Popen[str]]:
 
 
 def pids(folder: Path) -> dict[str, int]:
-    """The processes that a demo has started, as it wrote them down."""
+    """Return the processes that a demo has recorded."""
     found = {}
     for record in (folder / ".headwater/demo/processes").glob("*.json"):
         found[record.stem] = int(json.loads(record.read_text())["pid"])
@@ -58,21 +61,21 @@ def is_alive(pid: int) -> bool:
 
 
 def left_running(folder: Path) -> list[str]:
-    """Every process that was started in the demo's folder or names it, whoever its parent is."""
+    """Return the command line of each process that was started in the demo's folder or names it."""
     found = []
     for place in Path("/proc").iterdir():
         if place.name.isdigit() and int(place.name) != os.getpid():
             with suppress(OSError):
-                words = (place / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-                if is_alive(int(place.name)) and (str(folder) in words or (place / "cwd").readlink() == folder):
-                    found.append(words)
+                line = (place / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+                if is_alive(int(place.name)) and (str(folder) in line or (place / "cwd").readlink() == folder):
+                    found.append(line)
     return found
 
 
 def test_demo_starts_stops_and_cleans_up_after_one_that_was_killed(tmp_path: Path) -> None:
-    """A killed demo leaves processes, which the next one ends before it starts clean; Ctrl-C leaves nothing behind."""
+    """A demo stops the processes that a killed demo left behind, and starts clean; Ctrl-C leaves nothing behind."""
     if not Path("/proc/self/stat").exists():
-        pytest.skip("looks for left processes in /proc, which this system does not have")
+        pytest.skip("requires /proc, to find processes that were left behind")
     port = free_port()
     with demo(tmp_path, port) as killed:
         deadline = time.monotonic() + DEADLINE_SECONDS
@@ -87,11 +90,9 @@ def test_demo_starts_stops_and_cleans_up_after_one_that_was_killed(tmp_path: Pat
 
     with demo(tmp_path, port) as second:
         assert second.stderr is not None and second.stdout is not None
-        told = second.stderr.readline()
-        assert "stopped what an earlier demo had left running" in told
+        assert "stopped processes of an earlier demo" in second.stderr.readline()
         assert not any(is_alive(pid) for pid in left.values())
-        said = [second.stdout.readline() for _ in range(5)]
-        text = "".join(said)
+        text = "".join(second.stdout.readline() for _ in range(5))
         assert "browser-stats-stateful is running" in text
         assert "headwater rewind .headwater/demo/browser-stats" in text
         assert not (tmp_path / ".headwater/demo/mark").exists()
@@ -104,7 +105,7 @@ def test_demo_starts_stops_and_cleans_up_after_one_that_was_killed(tmp_path: Pat
         rows = headwater("state", ".headwater/demo/browser-stats", "--json", cwd=tmp_path)
         assert "browser" in json.loads(rows.stdout.splitlines()[0])["key"]
         another = headwater("demo", cwd=tmp_path)
-        assert another.returncode == 11 and "a demo already runs" in another.stderr
+        assert another.returncode == 11 and "a demo is already running" in another.stderr
 
         os.kill(second.pid, signal.SIGINT)
         _, errors = second.communicate(timeout=DEADLINE_SECONDS)

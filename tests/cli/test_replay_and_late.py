@@ -1,4 +1,4 @@
-"""``headwater run --dead-letters``, ``replay`` and ``late`` on a topic, as a user calls them."""
+"""``headwater run --dead-letters``, ``replay`` and ``late`` on a topic."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ TWICE = Job("twice", twice, reads=VISITS, writes=Console(), mode="update")
 USERS = Job("users", per_user, reads=VISITS, writes=Console(), mode="update")
 '''
 
-# Two a batch, but for the last one: the fourth is judged by the watermark that the third worked with.
+# Two per batch, except the last one. The fourth batch drops records by the watermark of the third.
 TIMES = ["10:00", "10:01", "10:40", "10:39", "10:41", "10:42", "10:00", "10:31", "oops"]
 
 
@@ -49,7 +49,7 @@ def visit(at: str) -> str:
 
 
 REPLAY = ["replay", "jobs.py:WINDOWS", "windows", "--batch", "2..3"]
-ASKED = {
+COMMANDS = {
     "replay": [*REPLAY, "--json"],
     "twice": [*REPLAY, "--against", "jobs.py:TWICE"],
     "no batch": [*REPLAY, "--batch", "77"],
@@ -58,7 +58,7 @@ ASKED = {
     "summary": ["late", "windows", "--summary"],
     "unsaved": ["late", "windows", "--to", "console:"],
 }
-ASKED_AS_WELL = {
+MORE_COMMANDS = {
     "replay": REPLAY,
     "same": [*REPLAY, "--against", "jobs.py:SAME"],
     "twice": [*REPLAY, "--against", "jobs.py:TWICE", "--json"],
@@ -74,7 +74,7 @@ ASKED_AS_WELL = {
 
 @pytest.fixture(scope="module")
 def folder(broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run that keeps its dead letters, and then a newer record in the topic."""
+    """A folder with the jobs, and a topic with the records."""
     place = tmp_path_factory.mktemp("replay-and-late")
     (place / "jobs.py").write_text(JOBS.format(bootstrap=broker.bootstrap))
     topics.make(broker, "cli-late")
@@ -87,14 +87,14 @@ def answers(broker: Broker, folder: Path) -> dict[str, Ran]:
     letters = ["--dead-letters", f"kafka://{broker.bootstrap}/cli-letters"]
     run = ["run", "jobs.py:WINDOWS", "--trigger", "available-now", *letters]
     newer = ["produce", "cli-late", "--bootstrap", broker.bootstrap]
-    ran, sent, *told = run_all(folder, run, newer, *ASKED.values(), stdin=visit("10:45") + "\n")
+    ran, sent, *results = run_all(folder, run, newer, *COMMANDS.values(), stdin=visit("10:45") + "\n")
     assert (ran.status, sent.status) == (0, 0), ran.err + sent.err
-    return dict(zip(ASKED, told, strict=True))
+    return dict(zip(COMMANDS, results, strict=True))
 
 
 @pytest.fixture(scope="module")
 def more_answers(answers: dict[str, Ran], folder: Path) -> dict[str, Ran]:
-    return dict(zip(ASKED_AS_WELL, run_all(folder, *ASKED_AS_WELL.values()), strict=True))
+    return dict(zip(MORE_COMMANDS, run_all(folder, *MORE_COMMANDS.values()), strict=True))
 
 
 def objects(ran: Ran) -> list[dict[str, object]]:
@@ -107,7 +107,7 @@ def row(start: str, end: str, count: int) -> dict[str, object]:
 
 
 def test_replay(answers: dict[str, Ran]) -> None:
-    """One object a batch, with its rows; newer records do not come in."""
+    """Each batch is printed as an object with its rows; newer records are not included."""
     assert objects(answers["replay"]) == [
         {"batch_id": 2, "rows": [row("10:40", "10:45", 3)]},
         {"batch_id": 3, "rows": [row("10:30", "10:35", 1)]},
@@ -116,11 +116,11 @@ def test_replay(answers: dict[str, Ran]) -> None:
 
 
 def test_against(answers: dict[str, Ran]) -> None:
-    """Rows that differ are shown before and after, and the exit status is 1; a job that asks the clock is told so."""
+    """Rows that differ are printed as pairs, and the exit status is 1; a job that reads the clock gets a warning."""
     twice = answers["twice"]
     assert twice.status == 1
     assert twice.err.splitlines() == [
-        "warning: twice uses time.time(), which may give something else each time",
+        "warning: twice uses time.time(), whose result can differ from run to run",
         "2 of 2 batches differ",
     ]
     assert [line.partition("{")[0] for line in twice.out.splitlines()] == [
@@ -130,20 +130,20 @@ def test_against(answers: dict[str, Ran]) -> None:
 
 @pytest.mark.slow
 def test_another_state(more_answers: dict[str, Ran]) -> None:
-    """State of another shape is refused with the remedy."""
+    """State with another schema is refused with a remedy."""
     refused = more_answers["other state"]
     assert refused.status == 15
-    assert refused.err.startswith("error[state-incompatible]: users cannot go on from this state")
+    assert refused.err.startswith("error[state-incompatible]: users cannot resume from this state")
     assert refused.err.rstrip().endswith(
-        "help: add --from-empty-state: both jobs then start from nothing at the first batch"
+        "help: add --from-empty-state: both jobs then start from empty state at the first batch"
     )
     assert_no_stack_trace(refused.err)
 
 
 def test_mistakes(answers: dict[str, Ran]) -> None:
-    """A batch that is not there, a range that runs backwards and a place that keeps nothing are refused in a line or two."""
+    """A missing batch, a reversed range and a sink that cannot save records are refused with a short message."""
     assert answers["no batch"].status == 15
-    assert answers["no batch"].err.startswith("error[no-batch]: the offsets of batch 77 are not in the log\n")
+    assert answers["no batch"].err.startswith("error[no-batch]: the log does not contain the offsets of batch 77\n")
     assert answers["bad range"].status == 2
     assert answers["unsaved"].status == 2
     for name in ("no batch", "bad range", "unsaved"):
@@ -152,7 +152,7 @@ def test_mistakes(answers: dict[str, Ran]) -> None:
 
 
 def test_late(answers: dict[str, Ran], broker: Broker) -> None:
-    """The records that batches dropped, the very same that the run kept as dead letters."""
+    """The dropped records are exactly those that the run saved as dead letters."""
     found = objects(answers["late"])
     promised = ("batch_id", "reason", "kind", "topic", "partition", "offset", "value", "event_time", "watermark")
     assert [[one[name] for name in promised] for one in found] == [
@@ -164,17 +164,17 @@ def test_late(answers: dict[str, Ran], broker: Broker) -> None:
 
 
 def test_summary(answers: dict[str, Ran]) -> None:
-    """How many and how late per batch and reason, and the delay that would have kept nearly all of them."""
-    assert answers["summary"].out.splitlines() == ["batch 3  1 late: behind by 1 up to 1 h", "batch 4  1 malformed"]
+    """The summary has counts per batch and reason, and the delay that would have kept nearly all late records."""
+    assert answers["summary"].out.splitlines() == ["batch 3  1 late: 1 by up to 1 h", "batch 4  1 malformed"]
     assert answers["summary"].err.splitlines() == [
         "1 late, 1 malformed",
-        "a watermark delay of 35 minutes 1 second instead of 10 minutes would have kept 99 % of the late records",
+        "a watermark delay of 35 minutes 1 second instead of 10 minutes would have kept 99% of the late records",
     ]
 
 
 @pytest.mark.slow
-def test_the_other_ways_to_ask(answers: dict[str, Ran], more_answers: dict[str, Ran], folder: Path) -> None:
-    """The same answers as text where they were JSON and the other way round, saved, and from empty state."""
+def test_other_formats(answers: dict[str, Ran], more_answers: dict[str, Ran], folder: Path) -> None:
+    """The same results are available as text and as JSON, can be saved, and can start from empty state."""
     more = more_answers
     shown = more["replay"].out.splitlines()
     assert shown[::2] == ["batch 2: 1 row", "batch 3: 1 row"]
@@ -188,13 +188,13 @@ def test_the_other_ways_to_ask(answers: dict[str, Ran], more_answers: dict[str, 
     }  # fmt: skip
     assert more["from nothing"].status == 1
     assert more["from nothing"].err.splitlines()[0] == (
-        "both jobs start batch 2 from empty state: what came before it is not counted"
+        "both jobs start batch 2 with empty state: earlier batches are not counted"
     )
     assert more["late"].out.splitlines() == [
         "batch 3  late       cli-late[0]@6  window end 2024-03-01T10:05:00.000Z is not after the watermark "
         "2024-03-01T10:30:00.000Z",
         f"  {visit('10:00')}",
-        "batch 4  malformed  cli-late[0]@8  it is no json record",
+        "batch 4  malformed  cli-late[0]@8  not a valid json record",
         "  oops",
     ]
     assert more["late"].err == "1 late, 1 malformed\n"

@@ -18,7 +18,7 @@ from headwater.timemachine import executor
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """A checkpoint whose input files are still there."""
+    """A checkpoint whose input files exist."""
     held = load("aggregation-changelog", tmp_path)
     for log in (held.path / "sources/0").glob("[0-9]*"):
         log.write_text(log.read_text().replace(held.location.rpartition("/")[0], str(held.path.parent)))
@@ -32,7 +32,7 @@ def last_batch(path: Path) -> tuple[int, int | None]:
 
 
 def test_dry_run_as_json(command: Command, path: Path) -> None:
-    """The plan is one object on one line, and nothing has moved."""
+    """The plan is one JSON object on one line, and no file is moved."""
     before = sorted(path.rglob("*"))
     ran = command("rewind", path, "--to", 4, "--dry-run", "--json")
     assert ran.status == 0, ran.err
@@ -44,21 +44,23 @@ def test_dry_run_as_json(command: Command, path: Path) -> None:
 
 
 def test_rewind_and_undo(command: Command, path: Path) -> None:
-    """The plan is printed first, then what was done and how to take it back; undo does that."""
+    """The plan is printed, then how to undo it; undo restores the checkpoint."""
     ran = command("rewind", path, "--redo", 5, "--yes")
     assert ran.status == 0, ran.err
-    assert "batch 4 is the last one kept; batch 5 runs next, with its recorded offsets" in ran.out
-    assert "undone     batches 5 to 9 (5)" in ran.out
-    assert "read again source 0 (files), 2 files: still there" in ran.out
-    assert f"To put it all back: headwater undo {path}" in ran.err
+    assert f"Rewind {path} to batch 4\n" in ran.out
+    assert "next batch  5, with its recorded offsets" in ran.out
+    assert "undone      batches 5 to 9 (5 batches)" in ran.out
+    assert "read again  source 0 (files), 2 files: available" in ran.out
+    assert f"To undo: headwater undo {path}" in ran.err
     assert last_batch(path) == (5, 4)
     ran = command("undo", path, "--yes")
     assert ran.status == 0, ran.err
+    assert ran.err == "done: the rewind was undone\n"
     assert last_batch(path) == (9, 9)
 
 
 def test_without_a_terminal_yes_is_needed(command: Command, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing moves before somebody has said yes."""
+    """No file is moved without confirmation."""
     monkeypatch.setattr("sys.stdin", io.StringIO())
     ran = command("rewind", path, "--to", 4)
     assert ran.status == 2
@@ -66,8 +68,8 @@ def test_without_a_terminal_yes_is_needed(command: Command, path: Path, monkeypa
     assert last_batch(path) == (9, 9)
 
 
-def test_start_over(command: Command, path: Path) -> None:
-    """`--redo 0` is said as to nothing, and leaves batch 0 to run."""
+def test_restart_from_scratch(command: Command, path: Path) -> None:
+    """With `--redo 0`, no batch is kept and batch 0 runs next."""
     plan = json.loads(command("rewind", path, "--redo", 0, "--dry-run", "--json").out)
     assert (plan["to"], plan["next_batch"]) == (None, 0)
     assert command("rewind", path, "--redo", 0, "--yes").status == 0
@@ -75,21 +77,21 @@ def test_start_over(command: Command, path: Path) -> None:
 
 
 def test_to_time(command: Command, path: Path) -> None:
-    """A time keeps the last batch that was committed by then."""
+    """A time keeps the batches that were committed by then."""
     for batch in range(10):
         os.utime(path / f"commits/{batch}", (1_700_000_000 + 60 * batch,) * 2)
     plan = json.loads(command("rewind", path, "--to-time", "2023-11-14T22:17:30Z", "--dry-run", "--json").out)
     assert plan["to"] == 4
 
 
-def test_one_way_to_say_how_far(command: Command, path: Path) -> None:
-    """No way and two ways are both refused."""
+def test_exactly_one_target_is_required(command: Command, path: Path) -> None:
+    """A rewind without a target, or with two, is refused."""
     assert command("rewind", path).status == 2
     assert command("rewind", path, "--to", 4, "--redo", 5).status == 2
 
 
 def test_missing_input_is_refused(command: Command, path: Path) -> None:
-    """Input that is gone would give other totals: it has to be allowed in so many words."""
+    """A rewind whose input is missing needs --allow-missing-input."""
     newest = max((path.parent / "input").rglob("*.json"))
     newest.unlink()
     ran = command("rewind", path, "--to", 4, "--yes")
@@ -100,10 +102,8 @@ def test_missing_input_is_refused(command: Command, path: Path) -> None:
     assert command("rewind", path, "--to", 4, "--yes", "--allow-missing-input").status == 0
 
 
-def test_an_interrupted_rewind_is_found_and_ended(
-    command: Command, path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Every changing verb names it, --abort takes it back, --resume finishes it."""
+def test_interrupted_rewind(command: Command, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every verb that changes a checkpoint reports an interrupted rewind; --abort rolls it back, --resume finishes it."""
     for how, end in (("--abort", (9, 9)), ("--resume", (5, 4))):
         with monkeypatch.context() as held:
             move, moves = executor._move, iter(range(20))
@@ -114,7 +114,7 @@ def test_an_interrupted_rewind_is_found_and_ended(
             ran = command(*verb, "--yes")
             assert (ran.status, "error[interrupted-operation]" in ran.err) == (15, True), verb
             assert "--resume" in ran.err
-        assert "was cut short" in command("log", path).err
+        assert "was interrupted" in command("log", path).err
         assert command("fsck", path).status == 1
         ran = command("rewind", path, how)
         assert ran.status == 0, ran.err
@@ -123,11 +123,11 @@ def test_an_interrupted_rewind_is_found_and_ended(
 
 
 def test_compact(command: Command, path: Path) -> None:
-    """Compact says how much it removes, and undo is refused from then on."""
+    """Compact reports how much it deletes, and undo is refused afterwards."""
     assert command("rewind", path, "--to", 4, "--yes").status == 0
     ran = command("compact", path, "--yes")
     assert ran.status == 0, ran.err
-    assert "MB) are set aside" in ran.out
+    assert "MB) set aside in" in ran.out
     ran = command("undo", path, "--yes")
     assert ran.status == 15
     assert "error[quarantine-emptied]" in ran.err

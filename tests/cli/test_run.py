@@ -1,4 +1,4 @@
-"""``headwater run`` and ``check`` as a user calls them."""
+"""``headwater run`` and ``check`` in processes of their own."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from broker_support import headwater
 from cli.commands import assert_no_stack_trace
 
-pytestmark = pytest.mark.timeout(900)  # several JVMs, on a machine that may be busy
+pytestmark = [pytest.mark.timeout(900), pytest.mark.services]  # several JVMs, on a machine that may be busy
 
 JOBS = '''
 from headwater import Console, Files, Job
@@ -28,7 +28,7 @@ def per_batch(rows, *, least: int = 0):
     return rows.groupBy("user").count().where(F.col("count") >= least)
 
 def misspelt(rows):
-    """Names a column that is not there."""
+    """Select a column that does not exist."""
     return rows.select("usr")
 
 ALL = Job("all", visits, reads=VISITS, writes=Console())
@@ -50,7 +50,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_console_and_progress_of_a_piped_run(folder: Path) -> None:
-    """Spark's own tables go to standard output and one plain line a batch to standard error; --conf and --set count."""
+    """Spark's tables go to standard output, one plain line per batch to standard error; --conf and --set have effect."""
     ran = headwater(
         "run", "jobs.py:PER_BATCH", "--trigger", "available-now", "--set", "least=1",
         "--conf", "spark.sql.shuffle.partitions=3", "--conf", "spark.sql.session.timeZone=Europe/Oslo",
@@ -61,7 +61,7 @@ def test_console_and_progress_of_a_piped_run(folder: Path) -> None:
     assert "|ann |2    |" in ran.stdout
     assert ran.stdout.count("|bob |1    |") == 2
     lines = ran.stderr.splitlines()
-    assert [line.split("  ")[0] for line in lines] == ["batch 0", "batch 1", "per-batch: nothing more to read"]
+    assert [line.split("  ")[0] for line in lines] == ["batch 0", "batch 1", "per-batch: no more data"]
     assert all(line.endswith("malformed 1") for line in lines[:2])
     assert lines[2].endswith("2 batches  6 rows  dropped 0  malformed 2")
     assert "\r" not in ran.stderr
@@ -76,7 +76,7 @@ def test_console_and_progress_of_a_piped_run(folder: Path) -> None:
 
 
 def test_a_table_from_one_process_to_the_next(folder: Path) -> None:
-    """A table outlives the process that filled it; --query asks the tables of a run when it ends."""
+    """A table outlives the process that wrote it; --query runs when the job ends."""
     counted = "SELECT user, count(*) AS n FROM {} GROUP BY user ORDER BY user"
     run = ["run", "jobs.py:ALL", "--trigger", "available-now"]
     first = headwater(*run, "--sink", "table:kept", "--query", counted.format("kept"), cwd=folder)
@@ -91,7 +91,7 @@ def test_a_table_from_one_process_to_the_next(folder: Path) -> None:
 
 
 def test_refusals_that_need_spark(folder: Path) -> None:
-    """A job that does not fit its source leaves no checkpoint; check says of a good one that it would run."""
+    """A job that does not match its source leaves no checkpoint; check accepts a valid one."""
     ran = headwater("run", "jobs.py:MISSPELT", cwd=folder)
     assert ran.returncode == 10
     assert ran.stdout == ""

@@ -1,4 +1,4 @@
-"""What ``run`` refuses before it starts Spark: short, with a remedy, and with nothing left on the disk."""
+"""Runs that are refused before Spark starts: with a short message, a remedy, and nothing left on the disk."""
 
 from __future__ import annotations
 
@@ -59,30 +59,30 @@ def refused(command: Command, *arguments: str) -> Ran:
         ),
     ],
 )
-def test_words_and_services(command: Command, arguments: list[str], code: str, status: int) -> None:
-    """Wrong words, parts that contradict each other, and services that are not there."""
+def test_options_and_services(command: Command, arguments: list[str], code: str, status: int) -> None:
+    """Invalid options, contradictory options and unreachable services are refused."""
     ran = refused(command, *arguments)
     assert (ran.err.partition("]")[0], ran.status) == (f"error[{code}", status)
 
 
 def test_kafka_that_is_down(command: Command) -> None:
-    """No broker at the address is told within seconds."""
+    """An unreachable broker is reported within seconds."""
     began = time.monotonic()
     ran = refused(command, JOB, "--source", f"kafka://127.0.0.1:{free_port()}/visits")
     assert (ran.status, ran.err[:24]) == (12, "error[kafka-unreachable]")
     assert "headwater broker start" in ran.err
-    assert time.monotonic() - began < 30, "far less than Kafka's own minute, on the slowest machine"
+    assert time.monotonic() - began < 30, "Kafka's own timeout is a minute"
 
 
-def test_a_topic_that_is_not_there(command: Command, broker: Broker) -> None:
-    """A missing topic is told with the command that makes it."""
+def test_missing_topic(command: Command, broker: Broker) -> None:
+    """The error for a missing topic names the command that creates it."""
     ran = refused(command, JOB, "--source", f"kafka://{broker.bootstrap}/no-such-visits")
     assert (ran.status, ran.err[:15]) == (12, "error[no-topic]")
     assert f"headwater topics create no-such-visits --bootstrap {broker.bootstrap}" in ran.err
 
 
 def test_a_checkpoint_of_another_job(command: Command, folder: Path) -> None:
-    """A checkpoint belongs to one job."""
+    """A job cannot run on the checkpoint of another one."""
     LocalTree(folder / "ck").write(JOB_FILE, JobRecord(job="another").to_bytes())
     ran = refused(command, JOB, "--source", "files:in", "--sink", "console:", "--checkpoint", "ck")
     assert (ran.status, ran.err.splitlines()[0]) == (
@@ -95,15 +95,15 @@ HOLDER = """
 import sys
 from pathlib import Path
 from headwater.checkpoint.local_tree import LocalTree
-from headwater.checkpoint.lease import held_by_us
-with held_by_us(LocalTree(Path("ck")), "a rewind", "cannot begin"):
+from headwater.checkpoint.lease import hold_lease
+with hold_lease(LocalTree(Path("ck")), "a rewind", "cannot begin"):
     print("held", flush=True)
     sys.stdin.read()
 """
 
 
 def test_a_checkpoint_that_is_being_changed(command: Command) -> None:
-    """A checkpoint that another process works on is left alone."""
+    """A checkpoint that another process is changing is refused."""
     with subprocess.Popen(
         [sys.executable, "-c", HOLDER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as holder:

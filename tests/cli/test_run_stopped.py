@@ -1,4 +1,4 @@
-"""How a running job ends: told to stop, told twice, or killed."""
+"""The end of a running job: stopped, stopped immediately, or killed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 from broker_support import HEADWATER, headwater
 from cli.commands import assert_no_stack_trace, running
 
-pytestmark = pytest.mark.timeout(900)  # several JVMs, on a machine that may be busy
+pytestmark = [pytest.mark.timeout(900), pytest.mark.services]  # several JVMs, on a machine that may be busy
 
 JOBS = '''
 from pathlib import Path
@@ -26,7 +26,7 @@ NUMBERS = Files("in", schema="number INT", options={"maxFilesPerTrigger": "1"})
 calls = []
 
 def gated(rows):
-    """Says that a batch is in hand, and waits for a word before it goes on; the first call is a trial without rows."""
+    """Report that a batch has started and wait for permission to continue. The first call is a trial without rows."""
     calls.append(rows)
     if Path("gate").exists() and len(calls) > 1:
         with open("begun", "w"):
@@ -68,15 +68,15 @@ def written(folder: Path) -> list[int]:
     return sorted(json.loads(line)["number"] for line in lines)
 
 
-def test_the_batch_in_hand(folder: Path) -> None:
-    """Two Ctrl-C drop the batch in hand; SIGTERM to all processes ends it first; nobody else gets the checkpoint."""
+def test_current_batch(folder: Path) -> None:
+    """A second Ctrl-C abandons the current batch; SIGTERM finishes it; a second run on the checkpoint is refused."""
     put(folder, 0, 1, 2, 3)
     for name in ("begun", "gate"):
         os.mkfifo(folder / name)
     with running(folder, "run", "jobs.py:GATED") as job:
         (folder / "begun").read_text()
         job.signal_group(signal.SIGINT)
-        job.wait_for("stopping after the batch in hand")
+        job.wait_for("stopping after the current batch")
         job.signal_group(signal.SIGINT)
         assert job.end() == 130
         assert_no_stack_trace(job.errors)
@@ -87,7 +87,7 @@ def test_the_batch_in_hand(folder: Path) -> None:
         other = headwater("run", "jobs.py:GATED", cwd=folder)
         assert (other.returncode, other.stderr[:22]) == (14, "error[checkpoint-busy]")
         job.signal_group(signal.SIGTERM)
-        (folder / "gate").write_text("go on")
+        (folder / "gate").write_text("continue")
         assert job.end() == 0
         assert job.lines[-1] == "gated: stopped  1 batch  3 rows  dropped 0  malformed 0"
         assert_no_stack_trace(job.errors)
@@ -96,38 +96,38 @@ def test_the_batch_in_hand(folder: Path) -> None:
 
 
 def test_a_terminal(folder: Path) -> None:
-    """On a terminal the last line is alive; Ctrl-C ends an idle job at once, long before its next trigger."""
+    """On a terminal the last line is rewritten; Ctrl-C stops an idle job without waiting for its next trigger."""
     put(folder, 0, 1, 2, 3)
-    ours, theirs = pty.openpty()
+    terminal, job_side = pty.openpty()
     job = subprocess.Popen(
         [HEADWATER, "run", "jobs.py:GATED", "--trigger", "1 hour"],
-        cwd=folder, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True,
+        cwd=folder, stdin=job_side, stdout=job_side, stderr=job_side, start_new_session=True,
         preexec_fn=_take_terminal,  # noqa: PLW1509
     )  # fmt: skip
-    os.close(theirs)
+    os.close(job_side)
     shown = ""
     try:
         while "batch 0  3 rows" not in shown or "waiting for next trigger" not in shown:
-            shown += os.read(ours, 4096).decode()
-        os.write(ours, b"\x03")
-        while chunk := _read(ours):
+            shown += os.read(terminal, 4096).decode()
+        os.write(terminal, b"\x03")
+        while chunk := _read(terminal):
             shown += chunk
         assert job.wait(timeout=60) == 0
     finally:
         job.kill()
         job.wait()
-        os.close(ours)
+        os.close(terminal)
     assert_no_stack_trace(shown)
     assert "\r\x1b[2Kgated: starting Spark" in shown
     kept = [line.rpartition("\x1b[2K")[2] for line in shown.replace("^C", "").split("\r\n")]
     assert kept[0].startswith("batch 0  3 rows"), shown
-    assert kept[1].startswith("stopping after the batch in hand")
+    assert kept[1].startswith("stopping after the current batch")
     assert kept[2] == "gated: stopped  1 batch  3 rows  dropped 0  malformed 0"
     assert committed(folder, "gated") == [0]
 
 
 def _take_terminal() -> None:
-    """The new session's terminal is the one on standard input: Ctrl-C comes from there."""
+    """Make standard input the controlling terminal of the new session, so that it delivers Ctrl-C."""
     import fcntl
     import termios
 
@@ -137,12 +137,12 @@ def _take_terminal() -> None:
 def _read(terminal: int) -> str:
     try:
         return os.read(terminal, 4096).decode()
-    except OSError:  # the last of the other side has closed it
+    except OSError:  # the other end is closed
         return ""
 
 
-def test_killed_again_and_again(folder: Path) -> None:
-    """Killed with -9 at several moments and started again at once, a job loses nothing and counts nothing twice."""
+def test_killed_repeatedly(folder: Path) -> None:
+    """A job that is killed several times and restarted loses no record and counts none twice."""
     files = 10
     for number in range(files):
         put(folder, number, *range(number * 7, number * 7 + 20))
@@ -167,7 +167,7 @@ def test_killed_again_and_again(folder: Path) -> None:
     assert batches == list(range(len(batches)))
     offsets = folder / ".headwater/checkpoints/per-digit/offsets"
     ends = [json.loads((offsets / str(batch)).read_text().split("\n")[-1])["logOffset"] for batch in batches]
-    # A file a batch. Killed between the source's log and the plan, Spark takes that file into the next batch, once a kill.
+    # One file per batch. If Spark is killed between the source log and the plan, that file joins the next batch.
     jumps = [end - before for before, end in zip([-1, *ends], ends, strict=False)]
     assert sum(jumps) == files
     assert sorted(jumps)[: -len(kills)] == [1] * (len(jumps) - len(kills))

@@ -20,7 +20,7 @@ def lines(text: str) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("name", ["aggregation-changelog", "aggregation-rocksdb", "aggregation-hdfs"])
 def test_diff_json(name: str, command: Command, corpus: Corpus) -> None:
-    """Each key that differs is a line, with the values that the two states have for it."""
+    """Each key that differs is printed on a line, with its values in the two states."""
     path = corpus(name).path
     before, after = (
         {repr(row["key"]): row["value"] for row in lines(command("state", path, "--at", batch, "--json").out)}
@@ -37,14 +37,14 @@ def test_diff_json(name: str, command: Command, corpus: Corpus) -> None:
 
 
 def test_diff_table_counts(command: Command, corpus: Corpus) -> None:
-    """The table has a sign for each key, and the counts go before it."""
+    """The table has a sign for each key, and the counts are printed before it."""
     ran = command("diff", corpus("aggregation-changelog").path, "0", "1")
     assert "batch 0 to 1: +" in ran.err
     assert any(line.strip().startswith(("+", "~", "-")) for line in ran.out.splitlines())
 
 
 def test_diff_of_a_list(command: Command, corpus: Corpus) -> None:
-    """A list that changed is shown whole, before and after."""
+    """A list that changed is shown with all its elements, before and after."""
     found = lines(command("diff", corpus("custom-changelog").path, "0", "3", "--json").out)
     lists = [row for row in found if row["after"] and "list_value" in row["after"]]
     assert lists
@@ -52,7 +52,7 @@ def test_diff_of_a_list(command: Command, corpus: Corpus) -> None:
 
 
 def test_history_json(command: Command, corpus: Corpus) -> None:
-    """A line for each batch and key, null where the key was not there."""
+    """Each batch and key is printed on a line, with null where the key was absent."""
     path = corpus("aggregation-changelog").path
     rows = lines(command("state", path, "--at", 2, "--json").out)
     field = next(name for name, value in rows[0]["key"].items() if isinstance(value, str))
@@ -67,35 +67,35 @@ def test_history_json(command: Command, corpus: Corpus) -> None:
 
 
 def test_history_of_changes_only(command: Command, corpus: Corpus) -> None:
-    """``--changes`` leaves out what did not change."""
+    """``--changes`` omits batches that did not change the key."""
     path = corpus("aggregation-changelog").path
     key = lines(command("state", path, "--at", 2, "--json").out)[0]["key"]
-    words = [part for name, value in key.items() if isinstance(value, str) for part in ("--key", f"{name}={value}")]
-    whole = lines(command("history", path, *words, "--json").out)
-    some = lines(command("history", path, *words, "--changes", "--json").out)
-    assert 0 < len(some) < len(whole)
-    assert [row for row in whole if row in some] == some
+    options = [part for name, value in key.items() if isinstance(value, str) for part in ("--key", f"{name}={value}")]
+    everything = lines(command("history", path, *options, "--json").out)
+    changes = lines(command("history", path, *options, "--changes", "--json").out)
+    assert 0 < len(changes) < len(everything)
+    assert [row for row in everything if row in changes] == changes
 
 
-def test_history_of_a_key_that_never_was(command: Command, corpus: Corpus) -> None:
-    """A key that no batch has gives no rows and a word."""
+def test_history_of_an_unknown_key(command: Command, corpus: Corpus) -> None:
+    """For a key that no batch has, no rows and a note are printed."""
     path = corpus("custom-changelog").path
     field = next(iter(lines(command("state", path, "--json").out)[0]["key"]))
-    ran = command("history", path, "--key", f"{field}=nobody at all", "--json")
+    ran = command("history", path, "--key", f"{field}=no such value", "--json")
     assert ran.status == 0
     assert ran.out == ""
     assert "no such key" in ran.err
 
 
 def test_history_needs_a_key_field(command: Command, corpus: Corpus) -> None:
-    """A field that no key has is refused with those that there are; so are words that are no FIELD=VALUE."""
+    """An unknown field is refused with the known ones; so is an option that is not of the form FIELD=VALUE."""
     path = corpus("aggregation-changelog").path
     assert "key fields" in command("history", path, "--key", "nope=1").err
     assert command("history", path, "--key", "nope").status == 2
 
 
 def test_bisect_json(command: Command, corpus: Corpus) -> None:
-    """The first batch at which a row fits is the first whose state has such a row."""
+    """The result is the first batch whose state has a row that meets the condition."""
     path = corpus("aggregation-changelog").path
     count = "count"
     sizes = {
@@ -112,15 +112,15 @@ def test_bisect_json(command: Command, corpus: Corpus) -> None:
     assert expected in found["tested"]
 
 
-def test_bisect_by_halving(command: Command, corpus: Corpus) -> None:
-    """A condition on the whole state is found too."""
+def test_bisect_with_a_condition_on_the_entire_state(command: Command, corpus: Corpus) -> None:
+    """A condition on the entire state is found by binary search."""
     path = corpus("aggregation-changelog").path
     ran = command("bisect", path, "--where", "(select count(*) from state) >= 1", "--json")
     assert json.loads(ran.out)["first_batch"] == 0
 
 
-def test_bisect_that_never_holds(command: Command, corpus: Corpus) -> None:
-    """A condition that no batch fulfils gives null, and a sentence for people."""
+def test_bisect_without_a_result(command: Command, corpus: Corpus) -> None:
+    """If no batch meets the condition, the result is null, or a sentence without --json."""
     path = corpus("aggregation-changelog").path
     assert json.loads(command("bisect", path, "--where", "count > 1000000", "--json").out)["first_batch"] is None
     assert "none of the batches" in command("bisect", path, "--where", "count > 1000000").out

@@ -1,4 +1,4 @@
-"""Times as text and back."""
+"""Conversion of times to text and back."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from headwater.core.times import iso_from_ms, ms_from_iso
 
 @pytest.mark.parametrize("epoch_ms", [0, 1, 999, 1_704_067_264_123, -1])
 def test_text_and_back(epoch_ms: int) -> None:
-    """A time printed and read again is the same."""
+    """A time that is formatted and parsed again is the same."""
     assert ms_from_iso(iso_from_ms(epoch_ms)) == epoch_ms
 
 
 def test_form() -> None:
-    """Times are printed in UTC with milliseconds and a Z."""
+    """Times are shown in UTC with milliseconds and a Z."""
     assert iso_from_ms(1_704_067_264_001) == "2024-01-01T00:01:04.001Z"
 
 
 def test_time_without_zone_is_utc() -> None:
-    """A time that names no zone counts as UTC, one that does is converted."""
+    """A time without a time zone is UTC; one with a time zone is converted."""
     assert ms_from_iso("2024-01-01T00:00:00") == ms_from_iso("2024-01-01T02:00:00+02:00") == 1_704_067_200_000
 
 
 def test_time_beyond_the_calendar_is_shown_as_a_number() -> None:
-    """Milliseconds that no calendar holds do not raise."""
+    """Milliseconds outside the calendar do not raise."""
     assert iso_from_ms(2**62) == f"{2**62} ms"
     assert iso_from_ms(-(2**62)) == f"{-(2**62)} ms"

@@ -45,8 +45,8 @@ from headwater.core.uris import FORMS, Uri, parse_uri, redact
         ("postgres://db/shop?table=T", Uri("postgresql", "db", 5432, "shop", {"table": "T"}, address="db:5432")),
     ],
 )
-def test_every_form_is_read(text: str, expected: Uri) -> None:
-    """Each documented form gives its parts."""
+def test_every_form_is_parsed(text: str, expected: Uri) -> None:
+    """Each documented form is parsed into its parts."""
     assert parse_uri(text) == expected
 
 
@@ -77,7 +77,7 @@ def test_every_form_is_read(text: str, expected: Uri) -> None:
     ],
 )
 def test_wrong_uri_is_refused_with_the_right_form(text: str, part_of_remedy: str) -> None:
-    """A URI that does not make sense is a usage problem whose remedy shows how to write it."""
+    """An invalid URI is a usage error whose remedy shows the right form."""
     with pytest.raises(UsageProblem) as refused:
         parse_uri(text)
     assert refused.value.code == "bad-uri"
@@ -98,7 +98,7 @@ def test_wrong_uri_is_refused_with_the_right_form(text: str, part_of_remedy: str
     ],
 )
 def test_passwords_never_show(text: str) -> None:
-    """Neither a URI nor the refusal of one prints its password."""
+    """Neither a URI nor the error for an invalid one shows its password."""
     try:
         uri = parse_uri(text)
         shown = f"{uri} {uri!r} {uri.redacted()}"
@@ -108,8 +108,8 @@ def test_passwords_never_show(text: str) -> None:
     assert "***" in shown
 
 
-def test_redaction_leaves_the_rest_alone() -> None:
-    """What is not secret is shown as it was written."""
+def test_redaction_keeps_the_rest() -> None:
+    """What is not secret is shown as given."""
     text = "kafka://127.0.0.1:9092/visits?startingOffsets=earliest"
     assert parse_uri(text).redacted() == redact(text) == text
 
@@ -117,8 +117,8 @@ def test_redaction_leaves_the_rest_alone() -> None:
 @given(
     st.text(max_size=40) | st.sampled_from(sorted(FORMS)).flatmap(lambda s: st.text(max_size=30).map(f"{s}:".__add__))
 )
-def test_any_text_is_read_or_refused(text: str) -> None:
-    """No text makes the parser fail in another way."""
+def test_any_text_is_parsed_or_refused(text: str) -> None:
+    """No text makes the parser fail in any other way."""
     try:
         assert parse_uri(text).scheme in FORMS
     except UsageProblem as refused:

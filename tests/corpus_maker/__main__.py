@@ -5,7 +5,7 @@ Runs every case of `catalogue.py` on the PySpark that this Python has, in one JV
 
   --only NAME      one checkpoint (may be repeated; NAME may be a pattern such as 'kafka-*')
   --into FOLDER    where the archives go
-  --answer         read Spark's answers anew into the archives that are there, and run no query
+  --answer         refresh Spark's answers in the existing archives without running a query
 
 Older Sparks write a smaller set, with names that begin with their version: run this with a Python that has that
 PySpark. 3.5 has no state reader and 4.0 none for checkpoint format 2: run this again with the current one and

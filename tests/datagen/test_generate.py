@@ -1,4 +1,4 @@
-"""``headwater generate`` as its users run it, on a real broker and a real folder."""
+"""``headwater generate`` on a real broker and a real folder."""
 
 from __future__ import annotations
 
@@ -15,24 +15,25 @@ from headwater.kafka.topics import find_topic
 FAULTS = ["--late", "5%", "--duplicates", "1%", "--malformed", "0.02"]
 
 
-def test_topic_gets_exactly_what_was_asked_for(broker: Broker) -> None:
-    """The topic has the records, shares and bytes that a second run with the same seed puts elsewhere."""
+def test_topic_has_the_requested_records(broker: Broker) -> None:
+    """The topic has the requested number and shares of records; a second run with the same seed writes the same bytes."""
     topics = ["generated-1", "generated-2"]
     for topic in topics:
         to = f"kafka://{broker.bootstrap}/{topic}"
         done = headwater("generate", "visits", "--to", to, "--count", 2000, "--seed", 7, *FAULTS, "--json")
         assert done.returncode == 0, done.stderr
-        told = json.loads(done.stdout)
-        assert (told["records"], told["late"], told["duplicates"], told["malformed"]) == (2000, 100, 20, 40)
-        assert told["seed"] == 7
+        summary = json.loads(done.stdout)
+        counts = tuple(summary[name] for name in ("records", "late", "duplicates", "malformed"))
+        assert counts == (2000, 100, 20, 40)
+        assert summary["seed"] == 7
     first, second = (broker.consume(topic, 2000) for topic in topics)
     assert first == second
     assert len(first) - len(set(first)) == 20
     assert sum("T0" in record for record in first) >= 100
 
 
-def test_folder_gets_the_same_bytes_as_the_topic(broker: Broker, tmp_path: Path) -> None:
-    """Where records go does not change them."""
+def test_folder_has_the_same_bytes_as_the_topic(broker: Broker, tmp_path: Path) -> None:
+    """The target does not change the records."""
     for to in (f"kafka://{broker.bootstrap}/both", f"files:{tmp_path}?format=json"):
         done = headwater("generate", "trades", "--to", to, "--count", 1500, "--seed", 2)
         assert "1,500 trades to" in done.stdout, done.stderr
@@ -42,7 +43,7 @@ def test_folder_gets_the_same_bytes_as_the_topic(broker: Broker, tmp_path: Path)
 
 
 def test_rate_decides_how_many_records_a_file_has(tmp_path: Path) -> None:
-    """With a rate a file lands every so many seconds, and its length does not depend on the machine's pace."""
+    """With a rate, a file is written at a fixed interval, and its length does not depend on the machine's speed."""
     slow = ["--rate", 1000, "--every", 0.1, "--count", 300]
     done = headwater("generate", "sales", "--to", f"files:{tmp_path}?format=csv&header=true", *slow)
     assert done.returncode == 0, done.stderr
@@ -53,7 +54,7 @@ def test_rate_decides_how_many_records_a_file_has(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_interrupt_ends_with_a_summary(number: signal.Signals, broker: Broker) -> None:
-    """A stream without end stops cleanly, and what it says it sent is in the topic."""
+    """An endless stream stops cleanly, and its summary matches what is in the topic."""
     topic = f"endless-{number.name}"
     command = [HEADWATER, "generate", "sessions", "--to", f"kafka://{broker.bootstrap}/{topic}", "--rate", "200"]
     with subprocess.Popen([*command, "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
@@ -61,17 +62,17 @@ def test_interrupt_ends_with_a_summary(number: signal.Signals, broker: Broker) -
         assert process.stderr.readline() == f"created topic {topic}\n"
         assert len(broker.consume(topic, 10)) == 10
         process.send_signal(number)
-        said, problems = process.communicate(timeout=60)
-    assert process.returncode == 0, problems
-    assert json.loads(said)["records"] == find_topic(broker.bootstrap, topic).records
-    assert problems == ""
+        output, errors = process.communicate(timeout=60)
+    assert process.returncode == 0, errors
+    assert json.loads(output)["records"] == find_topic(broker.connection, topic).records
+    assert errors == ""
 
 
 def test_partitions_are_filled_in_turns(broker: Broker) -> None:
-    """All partitions of a topic get their part."""
+    """All partitions of a topic receive records."""
     headwater("topics", "create", "three", "--partitions", 3, "--bootstrap", broker.bootstrap)
     headwater("generate", "purchases", "--to", f"kafka://{broker.bootstrap}/three", "--count", 640)
-    offsets = find_topic(broker.bootstrap, "three").offsets
+    offsets = find_topic(broker.connection, "three").offsets
     assert [end for _, end in offsets.values()] == [256, 192, 192]
 
 
@@ -79,19 +80,19 @@ def test_partitions_are_filled_in_turns(broker: Broker) -> None:
     ("arguments", "status", "part"),
     [
         (["--to", "console:"], 2, "kafka://127.0.0.1:9092/visits"),
-        (["--to", "files:s3a://bucket/in"], 2, "a folder of this machine"),
+        (["--to", "files:s3a://bucket/in"], 2, "a local folder"),
         (["--to", "files:in?format=orc"], 2, "json, csv or text"),
         (["--to", "in"], 2, "files:in?format=json"),
         (["--to", "kafka://127.0.0.1:9/x?startingOffsets=earliest"], 2, "--to kafka://127.0.0.1:9/x"),
         (["--to", "files:in", "--late", "5"], 2, "5% or 0.05"),
         (["--to", "files:in", "--late", "some"], 2, "5% or 0.05"),
-        (["--to", "files:in", "--late", "60%", "--malformed", "60%"], 2, "more than all records"),
-        (["--to", "files:in", "--rate", "0"], 2, "above zero"),
+        (["--to", "files:in", "--late", "60%", "--malformed", "60%"], 2, "more than 100%"),
+        (["--to", "files:in", "--rate", "0"], 2, "greater than zero"),
         (["--to", "files:in", "--start", "yesterday"], 2, "--start now"),
     ],
 )
-def test_wrong_words_are_refused(arguments: list[str], status: int, part: str, tmp_path: Path) -> None:
-    """What cannot be meant is refused with the right form, and nothing is written."""
+def test_invalid_options_are_refused(arguments: list[str], status: int, part: str, tmp_path: Path) -> None:
+    """An invalid option is refused with the valid form, and nothing is written."""
     done = headwater("generate", "visits", *arguments, cwd=tmp_path)
     assert done.returncode == status
     assert part in done.stderr
@@ -99,7 +100,7 @@ def test_wrong_words_are_refused(arguments: list[str], status: int, part: str, t
 
 
 def test_no_broker() -> None:
-    """Without a broker the command says so, with the remedy."""
+    """A missing broker is reported with a remedy."""
     done = headwater("generate", "visits", "--to", f"kafka://127.0.0.1:{free_port()}/visits", "--count", 1)
     assert done.returncode == 12
     assert "headwater broker start" in done.stderr

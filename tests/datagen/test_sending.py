@@ -1,4 +1,4 @@
-"""Sending at a rate, and files that land whole."""
+"""Sending at a steady rate, and writing files atomically."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from headwater.datagen.stream import FIXED_START_MS, RecordStream, Shares
 
 
 class Collected:
-    """A target that keeps what it gets."""
+    """A target that collects what it receives."""
 
     def __init__(self) -> None:
         self.slices: list[list[bytes]] = []
@@ -26,7 +26,7 @@ class Collected:
 
     @property
     def values(self) -> list[bytes]:
-        return [value for one in self.slices for value in one]
+        return [value for values in self.slices for value in values]
 
     def send_values(self, values: Sequence[bytes]) -> None:
         self.slices.append(list(values))
@@ -36,7 +36,7 @@ class Collected:
 
 
 def test_rate_does_not_change_the_bytes() -> None:
-    """The same seed gives the same records fast and slow."""
+    """The same seed generates the same records at any rate."""
     fast, slow = Collected(), Collected()
     send_stream(RecordStream("visits", seed=3), fast, start_ms=FIXED_START_MS, count=1500)
     send_stream(RecordStream("visits", seed=3), slow, start_ms=FIXED_START_MS, count=1500, rate=5000)
@@ -54,14 +54,14 @@ def test_rate_is_a_ceiling() -> None:
 
 
 def test_slow_stream_sends_record_by_record() -> None:
-    """At a few records a second they do not come in bursts."""
+    """At a few records per second, there are no bursts."""
     target = Collected()
     send_stream(RecordStream("visits", seed=3), target, start_ms=0, count=3, rate=40)
-    assert [len(one) for one in target.slices] == [1, 1, 1]
+    assert [len(values) for values in target.slices] == [1, 1, 1]
 
 
-def test_event_time_of_a_live_stream_is_the_clocks() -> None:
-    """Without a start, records carry the time at which they are due, at most a slice ahead of the clock."""
+def test_event_time_of_a_live_stream_follows_the_clock() -> None:
+    """Without a start, the event time is the time at which a record is due, at most a slice ahead of the clock."""
     target = Collected()
     before = int(time.time() * 1000)
     send_stream(RecordStream("sessions", seed=1), target, start_ms=None, count=50, rate=500)
@@ -73,8 +73,8 @@ def test_event_time_of_a_live_stream_is_the_clocks() -> None:
 
 
 @pytest.mark.parametrize("start_ms", [None, FIXED_START_MS])
-def test_stopped_stream_tells_what_it_sent(start_ms: int | None) -> None:
-    """A stream that is told to stop counts exactly what went out, faults included."""
+def test_stopped_stream_counts_what_it_sent(start_ms: int | None) -> None:
+    """A stopped stream counts exactly what was sent, including faults."""
     stop, target = Event(), Collected()
 
     def stop_after(tally: Tally) -> None:
@@ -95,8 +95,8 @@ def write(folder: Path, count: int, *, per_file: int = 10, header: str | None = 
     return writer
 
 
-def test_files_are_whole_sorted_and_rising(tmp_path: Path) -> None:
-    """Names and modification times rise together, each file has its records, the last one what is left."""
+def test_files_are_complete_and_in_order(tmp_path: Path) -> None:
+    """File names and modification times increase together; the last file has the remaining records."""
     writer = write(tmp_path, 25)
     files = sorted(tmp_path.iterdir())
     assert [file.read_text().split() for file in files] == [
@@ -109,8 +109,8 @@ def test_files_are_whole_sorted_and_rising(tmp_path: Path) -> None:
     assert all(earlier < later for earlier, later in pairwise(milliseconds))
 
 
-def test_nothing_is_visible_before_it_is_whole(tmp_path: Path) -> None:
-    """A file source sees no file until it has all its records."""
+def test_incomplete_files_are_invisible(tmp_path: Path) -> None:
+    """A file source does not see a file until it has all its records."""
     writer = FolderWriter(tmp_path, stem="visits", suffix=".json", records_per_file=10)
     writer.send_values([b"x"] * 9)
     assert not [file for file in tmp_path.iterdir() if not file.name.startswith(".")]
@@ -119,7 +119,7 @@ def test_nothing_is_visible_before_it_is_whole(tmp_path: Path) -> None:
 
 
 def test_folder_with_files_is_continued(tmp_path: Path) -> None:
-    """A second run adds files after those that are there, and clears what a killed run left half-written."""
+    """A second run adds files after the existing ones, and removes what a killed run left partially written."""
     write(tmp_path, 10)
     (tmp_path / ".visits-0000000001.json.writing").write_text("half")
     write(tmp_path, 10)
@@ -127,13 +127,13 @@ def test_folder_with_files_is_continued(tmp_path: Path) -> None:
 
 
 def test_header_is_in_every_file(tmp_path: Path) -> None:
-    """With a header each file starts with the names of the columns."""
+    """With a header, each file starts with the column names."""
     write(tmp_path, 2, per_file=1, header="a,b")
     assert [file.read_text() for file in sorted(tmp_path.iterdir())] == ["a,b\n0\n", "a,b\n1\n"]
 
 
 def test_folder_that_cannot_be_written(tmp_path: Path) -> None:
-    """A folder under a file is a set-up problem that names it."""
+    """A folder that cannot be created is reported by name."""
     (tmp_path / "file").touch()
     with pytest.raises(SetupProblem, match="cannot write files"):
         write(tmp_path / "file" / "in", 1)

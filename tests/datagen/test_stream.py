@@ -1,4 +1,4 @@
-"""Made-up records: their shapes, their faults, and that they can be repeated."""
+"""Generated records: their shapes, their faults, and their repeatability."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from headwater.core.times import iso_from_ms
@@ -31,18 +31,18 @@ def blocks(shape: str, count: int, *, seed: int = 1, shares: Shares | None = Non
 
 
 def records(shape: str, count: int, *, seed: int = 1, shares: Shares | None = None, format: str = "json") -> list[str]:
-    made = blocks(shape, count, seed=seed, shares=shares, format=format)
-    return [record.decode() for block in made for record in block.records]
+    generated = blocks(shape, count, seed=seed, shares=shares, format=format)
+    return [record.decode() for block in generated for record in block.records]
 
 
 @EVERY_SHAPE
 def test_records_have_the_shape_that_the_gallery_reads(shape: str) -> None:
-    """Every sound record is JSON in exactly the fields and formats of its job's input."""
+    """Every valid record is JSON with exactly the fields and formats that the jobs read."""
     assert all(re.fullmatch(EXACT[shape], record) for record in records(shape, 2500))
 
 
-def test_counters_are_those_of_the_shops() -> None:
-    """Sales come from counters 1 to 500, all of them, and a counter is always in the same store."""
+def test_counters_belong_to_stores() -> None:
+    """Sales come from all counters from 1 to 500, and a counter always belongs to the same store."""
     sales = [json.loads(record) for record in records("sales", 5000)]
     assert {sale["counter"] for sale in sales} == set(range(1, 501))
     assert len({(sale["store"], sale["counter"]) for sale in sales}) == 500
@@ -50,7 +50,7 @@ def test_counters_are_those_of_the_shops() -> None:
 
 @EVERY_SHAPE
 def test_same_seed_same_bytes(shape: str) -> None:
-    """A seed gives the same bytes each time, and another seed gives others."""
+    """The same seed generates the same bytes, and another seed generates others."""
     shares = Shares(0.05, 0.02, 0.02)
     first = records(shape, 3000, seed=7, shares=shares)
     assert first == records(shape, 3000, seed=7, shares=shares)
@@ -59,13 +59,13 @@ def test_same_seed_same_bytes(shape: str) -> None:
 
 @EVERY_SHAPE
 def test_no_two_records_are_equal_by_accident(shape: str) -> None:
-    """Without duplicates asked for, all records differ, so that those asked for can be counted."""
-    made = records(shape, 20_000)
-    assert len(set(made)) == len(made)
+    """All records differ unless duplicates are requested, so that requested ones can be counted."""
+    generated = records(shape, 20_000)
+    assert len(set(generated)) == len(generated)
 
 
-def test_faults_leave_the_other_records_alone() -> None:
-    """The sound records of a seed are the same whatever faults are asked for."""
+def test_faults_do_not_change_other_records() -> None:
+    """The valid records of a seed are the same whichever faults are requested."""
     plain = records("visits", 2000)
     faulty = records("visits", 2000, shares=Shares(malformed=0.1))
     assert sum(before != after for before, after in zip(plain, faulty, strict=True)) == 200
@@ -73,7 +73,7 @@ def test_faults_leave_the_other_records_alone() -> None:
 
 @pytest.mark.parametrize("shape", ["visits", "sales", "sessions"])
 def test_event_time_advances_by_the_step(shape: str) -> None:
-    """Event time starts at the fixed instant and never goes back when nothing is late."""
+    """Event time starts at the fixed start and never decreases if no record is late."""
     times = [re.findall(ISO, record)[0] for record in records(shape, 2500)]
     assert times[0] == iso_from_ms(FIXED_START_MS)
     assert all(earlier <= later for earlier, later in pairwise(times))
@@ -86,87 +86,87 @@ def test_event_time_advances_by_the_step(shape: str) -> None:
     malformed=st.floats(0, 0.33),
     sizes=st.lists(st.integers(1, 300), min_size=1, max_size=12),
 )
+@example(late=0.33, duplicates=0.33, malformed=0.33, sizes=[69, 16])
 def test_shares_are_kept_after_every_block(late: float, duplicates: float, malformed: float, sizes: list[int]) -> None:
-    """However a stream is cut into blocks, each share of all records so far is kept to within two records."""
+    """However a stream is divided into blocks, each share of all records so far is exact to within two records."""
     stream = RecordStream("sessions", seed=1, shares=Shares(late, duplicates, malformed))
-    made, found = 0, [0, 0, 0]
+    generated, counts = 0, [0, 0, 0]
     for size in sizes:
-        block = stream.block(range(made, made + size))
+        block = stream.block(range(generated, generated + size))
         assert len(block.records) == size
-        made += size
-        places = [block.late, block.duplicates, block.malformed]
-        assert len({place for some in places for place in some}) == sum(map(len, places))
-        found = [before + len(some) for before, some in zip(found, places, strict=True)]
-        for number, share in zip(found, (late, duplicates, malformed), strict=True):
-            assert abs(number - made * share) < 2
+        generated += size
+        faults = [block.late, block.duplicates, block.malformed]
+        assert len({index for indexes in faults for index in indexes}) == sum(map(len, faults))
+        counts = [count + len(indexes) for count, indexes in zip(counts, faults, strict=True)]
+        for count, share in zip(counts, (late, duplicates, malformed), strict=True):
+            assert abs(count - generated * share) < 2
 
 
 @EVERY_SHAPE
-def test_malformed_records_do_not_decode(shape: str) -> None:
-    """Each malformed record is no JSON object, or has a value that its column cannot hold; all three kinds occur."""
+def test_malformed_records_cannot_be_decoded(shape: str) -> None:
+    """A malformed record is truncated, has a value of the wrong type, or is garbage; all three kinds occur."""
     kinds = set()
     for block in blocks(shape, 2000, shares=Shares(malformed=0.1)):
-        for place in block.malformed:
-            record = block.records[place].decode()
+        for index in block.malformed:
+            record = block.records[index].decode()
             assert not re.fullmatch(EXACT[shape], record)
             try:
                 row = json.loads(record.replace("'", '"'))
             except ValueError:
-                kinds.add("garbage" if record.startswith("#") else "cut off")
+                kinds.add("garbage" if record.startswith("#") else "truncated")
             else:
                 assert {} in row.values() or "some day" in row.values()
                 kinds.add("wrong type")
-    assert kinds == {"garbage", "cut off", "wrong type"}
+    assert kinds == {"garbage", "truncated", "wrong type"}
 
 
 @pytest.mark.parametrize("shape", ["visits", "purchases", "sales"])
 def test_malformed_csv_has_too_few_columns_or_a_wrong_type(shape: str) -> None:
-    """A cut CSV line is always short of a column, so that it cannot pass for a whole one."""
+    """A truncated CSV line always lacks a column, so that it cannot be valid."""
     columns = len(SHAPES[shape].columns)
     for block in blocks(shape, 2000, shares=Shares(malformed=0.1), format="csv"):
-        for place, record in enumerate(block.records):
+        for index, record in enumerate(block.records):
             fields = record.decode().split(",")
-            if place not in block.malformed:
+            if index not in block.malformed:
                 assert len(fields) == columns
             else:
                 assert len(fields) < columns or "{}" in fields
 
 
 @EVERY_SHAPE
-def test_duplicates_repeat_a_record_from_shortly_before(shape: str) -> None:
-    """A duplicate is, byte for byte, one of the few hundred records before it."""
+def test_duplicates_repeat_a_recent_record(shape: str) -> None:
+    """A duplicate is a copy of one of the previous few hundred records."""
     stream = blocks(shape, 3000, shares=Shares(duplicates=0.05))
     everything = [record for block in stream for record in block.records]
-    places = [1000 * number + place for number, block in enumerate(stream) for place in block.duplicates]
-    assert len(places) == 150
+    indexes = [1000 * number + index for number, block in enumerate(stream) for index in block.duplicates]
+    assert len(indexes) == 150
     assert len(everything) - len(set(everything)) == 150
-    at_the_start = sum(everything[place] not in everything[max(0, place - 400) : place] for place in places)
-    assert at_the_start <= 1
+    copies_of_later_ones = sum(everything[index] not in everything[max(0, index - 400) : index] for index in indexes)
+    assert copies_of_later_ones <= 1, "only at the start of the stream"
 
 
-def test_late_records_are_hours_behind() -> None:
-    """A late visit is behind by more than any usual watermark, the others are not behind at all."""
+def test_late_records_are_hours_late() -> None:
+    """A late visit is later than any usual watermark delay; the others are on time."""
     for number, block in enumerate(blocks("visits", 3000, shares=Shares(late=0.05))):
-        due = [FIXED_START_MS + (number * 1000 + place) * 10 for place in range(1000)]
-        for place, record in enumerate(block.records):
-            on_time = iso_from_ms(due[place])
-            shown = json.loads(record)["eventTime"]
-            if place in block.late:
-                assert shown < iso_from_ms(due[place] - 7_000_000)
+        due = [FIXED_START_MS + (number * 1000 + index) * 10 for index in range(1000)]
+        for index, record in enumerate(block.records):
+            event_time = json.loads(record)["eventTime"]
+            if index in block.late:
+                assert event_time < iso_from_ms(due[index] - 7_000_000)
             else:
-                assert shown == on_time
+                assert event_time == iso_from_ms(due[index])
 
 
-def test_late_purchases_are_weeks_behind() -> None:
-    """Purchases count by day and over seven days, so that late ones are weeks behind."""
+def test_late_purchases_are_weeks_late() -> None:
+    """Late purchases are weeks late, because jobs count purchases over seven days."""
     (block,) = blocks("purchases", 100, shares=Shares(late=0.1))
     assert len(block.late) == 10
-    for place in block.late:
-        assert b"-10-2024" not in block.records[place]
+    for index in block.late:
+        assert b"-10-2024" not in block.records[index]
 
 
 @pytest.mark.parametrize("shares", [(-0.1, 0, 0), (0.5, 0.5, 0.1)])
 def test_impossible_shares(shares: tuple[float, float, float]) -> None:
-    """Shares below nothing or above everything are a mistake of the caller."""
+    """Negative shares, and shares that add up to more than 1, raise ``ValueError``."""
     with pytest.raises(ValueError, match="between 0 and 1"):
         Shares(*shares)

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import typer
 
-from headwater.cli.app import BUILD, CHANGE, LOOK, RUN, app
+from headwater.cli.app import BUILD, CHANGE, INSPECT, RUN, app
 from headwater.cli.main import VERBS, load_verbs
 
 ROOT = Path(__file__).parents[2]
@@ -42,12 +42,12 @@ def test_the_page_is_what_the_commands_say() -> None:
 
 
 def test_verbs_are_grouped() -> None:
-    """`headwater` alone shows every verb in one of four groups: build, run, look, change."""
+    """`headwater` alone shows every verb in one of four groups: build, run, inspect, change."""
     done = subprocess.run([sys.executable, "-m", "headwater"], capture_output=True, text=True, check=False)
     told = done.stdout + done.stderr
-    at = [told.index(f"─ {panel} ─") for panel in (BUILD, RUN, LOOK, CHANGE)]
+    at = [told.index(f"─ {panel} ─") for panel in (BUILD, RUN, INSPECT, CHANGE)]
     assert at == sorted(at)
-    assert {command.rich_help_panel for command in ROOT_COMMAND.commands.values()} == {BUILD, RUN, LOOK, CHANGE}
+    assert {command.rich_help_panel for command in ROOT_COMMAND.commands.values()} == {BUILD, RUN, INSPECT, CHANGE}
     assert set(ROOT_COMMAND.commands) == set(VERBS)
 
 

@@ -19,10 +19,10 @@ CLASSES = {
     for name, kind in vars(module).items()
     if isinstance(kind, type) and issubclass(kind, errors.HeadwaterError)
 }
-# A broken text file is refused through this function, whose first argument is the code.
-CLASSES |= {"broken": errors.CheckpointUnreadable.exit_status}
+# A corrupt text file is refused through this function, whose first argument is the code.
+CLASSES |= {"unreadable_file": errors.CheckpointUnreadable.exit_status}
 # Handed on from another process or from the function above.
-PASSED_ON = {"code", "held['error']"}
+PASSED_ON = {"code", "error['error']"}
 
 
 def codes_in(word: ast.expr) -> Iterator[str]:
@@ -48,14 +48,14 @@ def defaults_of(function: ast.FunctionDef) -> Iterator[tuple[int, str]]:
 def raised() -> dict[int, set[str]]:
     """Every code that stands in the source, by exit status."""
     found: dict[int, set[str]] = defaultdict(set)
-    found[errors.Surprise.exit_status].add("unexpected")
+    found[errors.InternalError.exit_status].add("unexpected")
     for file in (ROOT / "src/headwater").rglob("*.py"):
         for node in ast.walk(ast.parse(file.read_text())):
             if isinstance(node, ast.FunctionDef):
                 for status, code in defaults_of(node):
                     found[status].add(code)
             name = node.func.id if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) else ""
-            if name in CLASSES and name != "Surprise":
+            if name in CLASSES and name != "InternalError":
                 assert isinstance(node, ast.Call)
                 found[CLASSES[name]].update(codes_in(node.args[0]))
     return found
@@ -65,6 +65,8 @@ def documented() -> dict[int, set[str]]:
     """Every code that a table of the page has, by the exit status in the section's title."""
     found = {}
     for section in PAGE.split("\n## ")[1:]:
+        if section.startswith("In Python\n"):
+            continue
         status = re.search(r"[Ee]xit status (\d+)", section.splitlines()[0])
         assert status, section.splitlines()[0]
         rows = [line.split("|")[1] for line in section.splitlines() if line.startswith("| `")]

@@ -32,7 +32,7 @@ def test_every_name_is_there() -> None:
 def test_every_method_is_there() -> None:
     """Each public method and property of a checkpoint, a batch, a plan, a scenario and a step stands on the page."""
     internal = {"close", "fail", "dropped_lines", "malformed_count", "job"}  # for the plugin itself
-    shown_elsewhere = {"stores", "stores_lacking", "problem", "change", "sink_files"}
+    shown_elsewhere = {"stores", "stores_missing", "problem", "change", "sink_files"}
     for kind in (headwater.Checkpoint, Batch, RewindPlan, Scenario, Step):
         for name, _ in inspect.getmembers(kind):
             if not name.startswith("_") and name not in internal | shown_elsewhere | {"location"}:

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.services
+
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
 BLOCK = re.compile(r"```(console|python)\n(.*?)```", re.DOTALL)
@@ -54,10 +56,10 @@ def test_every_command_works(place: Path) -> None:
         seen.append(done.stdout + done.stderr)
     text = "\n".join(seen)
     for promised in (
-        "batch 4 runs next, with its recorded offsets",
+        "next batch  4, with its recorded offsets",
         "3 in the sink's log, 3 of the sink's data",
         "2024-10-06T10:00:19.930Z",
-        "done: the checkpoint is as it was before",
+        "done: the rewind was undone",
         "clicks: ready to run in append mode, kafka to files",
         "1880 visits after batch 3",
         "│ Chrome  ┆ 1183  │",

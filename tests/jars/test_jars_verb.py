@@ -1,4 +1,4 @@
-"""``headwater jars`` as its users run it."""
+"""``headwater jars`` on the command line."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from headwater.jars.resolve import jar_paths
 
 
 def test_jars_are_listed() -> None:
-    """The verb lists the very files that Spark is given, with their sizes."""
+    """The command lists exactly the files that Spark gets, with their sizes."""
     done = headwater("jars", "--configuration", "spark", "--json", timeout=300)
     assert done.returncode == 0, done.stderr
     listed = [json.loads(line) for line in done.stdout.splitlines()]
@@ -21,14 +21,14 @@ def test_jars_are_listed() -> None:
 
 
 def test_unknown_configuration() -> None:
-    """A configuration that does not exist is refused with those that do."""
+    """An unknown configuration is refused with a list of the existing ones."""
     done = headwater("jars", "--configuration", "flink")
     assert done.returncode == 2
     assert "spark, broker, s3" in done.stderr
 
 
 def test_no_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without network and without cached jars there is one clear message and status 11, no stack trace."""
+    """Without network and without cached jars, there is one clear message with exit status 11 and no stack trace."""
     settings = tmp_path / "ivysettings.xml"
     settings.write_text(
         '<ivysettings><settings defaultResolver="closed"/><resolvers>'

@@ -1,4 +1,4 @@
-"""The Java on this machine."""
+"""The Java installation."""
 
 from __future__ import annotations
 
@@ -7,23 +7,23 @@ from pathlib import Path
 import pytest
 
 from headwater.core.errors import SetupProblem
-from headwater.jars.java import OLDEST_JAVA, major_version, require_java
+from headwater.jars.java import MIN_JAVA, major_version, require_java
 
 
 @pytest.mark.parametrize(
     ("version", "major"),
     [("17.0.15", 17), ("21", 21), ("25-ea", 25), ("1.8.0_402", 8), ("11.0.2", 11), ("unknown", 0)],
 )
-def test_versions_old_and_new_are_read(version: str, major: int) -> None:
-    """Both numbering schemes of Java give the number that people call a Java by."""
+def test_old_and_new_version_numbers(version: str, major: int) -> None:
+    """Both numbering schemes of Java are understood."""
     assert major_version(version) == major
 
 
 def test_this_machine_has_a_java() -> None:
-    """The Java that runs these tests is found and is new enough."""
+    """The Java that runs these tests is found and new enough."""
     java = require_java()
     assert java.command.name == "java"
-    assert java.major >= OLDEST_JAVA
+    assert java.major >= MIN_JAVA
 
 
 def fake_java(folder: Path, script: str) -> None:
@@ -40,8 +40,8 @@ def fake_java(folder: Path, script: str) -> None:
         ("echo 'No Java runtime present, requesting install.' >&2; exit 1", "java-missing"),
     ],
 )
-def test_java_that_will_not_do(script: str, code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A Java that is too old, or a stub in its place, is a set-up problem with a remedy."""
+def test_unusable_java(script: str, code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A Java that is too old, or a stub that only reports its absence, is refused with a remedy."""
     fake_java(tmp_path, script)
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     with pytest.raises(SetupProblem) as refused:
@@ -50,8 +50,8 @@ def test_java_that_will_not_do(script: str, code: str, tmp_path: Path, monkeypat
     assert "install Java 17" in (refused.value.remedy or "")
 
 
-def test_no_java_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without JAVA_HOME and without java on PATH the message says what to install."""
+def test_missing_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without JAVA_HOME and without java on PATH, the message shows what to install."""
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(SetupProblem) as refused:
@@ -60,9 +60,9 @@ def test_no_java_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     assert "install Java 17" in (refused.value.remedy or "")
 
 
-def test_java_home_that_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A JAVA_HOME without java in it is named, because Spark would trip over it too."""
-    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "gone"))
+def test_java_home_without_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A JAVA_HOME without java is refused by name, because Spark would fail on it, too."""
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "missing"))
     with pytest.raises(SetupProblem) as refused:
         require_java()
-    assert str(tmp_path / "gone") in str(refused.value)
+    assert str(tmp_path / "missing") in str(refused.value)

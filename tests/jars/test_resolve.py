@@ -1,4 +1,4 @@
-"""Jars in the cache, resolved by the real Ivy from a small repository on this disk."""
+"""The cache of jars, filled by the real Ivy from a small local repository."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ import pytest
 from headwater.core.errors import SetupProblem
 from headwater.jars.ivy import pyspark_folder
 from headwater.jars.resolve import IVY_FILE, cache_folder, jar_paths
+
+pytestmark = pytest.mark.services
 
 TINY_IVY = """
 <ivy-module version="2.0">
@@ -58,17 +60,17 @@ def names(jars: list[Path]) -> list[str]:
 
 
 def test_jars_are_fetched_once(ivy_file: Path) -> None:
-    """The first use fetches from the user's mirror; the second finds the jars there and says nothing."""
-    told: list[str] = []
-    first = jar_paths("tiny", ivy_file=ivy_file, on_fetch=told.append)
+    """The first use fetches jars from the user's mirror and prints a message; the second finds them in the cache."""
+    messages: list[str] = []
+    first = jar_paths("tiny", ivy_file=ivy_file, on_fetch=messages.append)
     assert names(first) == ["first-1.0.jar", "second-2.0.jar"]
-    assert len(told) == 1
-    assert jar_paths("tiny", ivy_file=ivy_file, on_fetch=told.append) == first
-    assert len(told) == 1
+    assert len(messages) == 1
+    assert jar_paths("tiny", ivy_file=ivy_file, on_fetch=messages.append) == first
+    assert len(messages) == 1
 
 
 def test_another_ivy_file_has_another_folder(ivy_file: Path) -> None:
-    """Jars are kept under the content of ivy.xml, so that a changed pin never meets old jars."""
+    """The folder depends on the content of ivy.xml, so a changed version never uses old jars."""
     before = jar_paths("tiny", ivy_file=ivy_file)
     ivy_file.write_text(re.sub(r"<dependency.*second.*\n", "", TINY_IVY))
     after = jar_paths("tiny", ivy_file=ivy_file)
@@ -76,43 +78,45 @@ def test_another_ivy_file_has_another_folder(ivy_file: Path) -> None:
     assert before[0].parent != after[0].parent
 
 
-@pytest.mark.parametrize("harm", ["flipped bit", "shorter", "gone", "one more", "torn manifest", "no manifest"])
-def test_damaged_cache_repairs_itself(harm: str, ivy_file: Path) -> None:
-    """Whatever does not agree with the checksums is fetched again."""
+@pytest.mark.parametrize(
+    "damage", ["flipped bit", "truncated", "missing", "additional", "truncated manifest", "no manifest"]
+)
+def test_damaged_cache_is_fetched_again(damage: str, ivy_file: Path) -> None:
+    """A folder that does not match its checksums is fetched again."""
     jars = jar_paths("tiny", ivy_file=ivy_file)
-    whole = [jar.read_bytes() for jar in jars]
+    intact = [jar.read_bytes() for jar in jars]
     manifest = jars[0].with_name("manifest.json")
-    match harm:
+    match damage:
         case "flipped bit":
-            jars[0].write_bytes(bytes([whole[0][0] ^ 1]) + whole[0][1:])
-        case "shorter":
-            jars[0].write_bytes(whole[0][:-1])
-        case "gone":
+            jars[0].write_bytes(bytes([intact[0][0] ^ 1]) + intact[0][1:])
+        case "truncated":
+            jars[0].write_bytes(intact[0][:-1])
+        case "missing":
             jars[1].unlink()
-        case "one more":
-            jars[0].with_name("third-3.0.jar").write_bytes(b"not ours")
-        case "torn manifest":
+        case "additional":
+            jars[0].with_name("third-3.0.jar").write_bytes(b"unknown")
+        case "truncated manifest":
             manifest.write_bytes(manifest.read_bytes()[:40])
         case _:
             manifest.unlink()
     assert jar_paths("tiny", ivy_file=ivy_file) == jars
-    assert [jar.read_bytes() for jar in jars] == whole
+    assert [jar.read_bytes() for jar in jars] == intact
     assert sorted(path.name for path in jars[0].parent.iterdir()) == sorted([*names(jars), "manifest.json"])
 
 
-def test_what_a_killed_process_left_is_cleared(ivy_file: Path) -> None:
-    """A half-written folder of a process that died is neither used nor kept."""
+def test_leftovers_of_a_killed_process_are_removed(ivy_file: Path) -> None:
+    """The partially written folder of a killed process is removed."""
     folder = jar_paths("tiny", ivy_file=ivy_file)[0].parent
-    half_written = folder.parent / f".{folder.name}.died" / "fresh"
-    half_written.mkdir(parents=True)
-    (half_written / "first-1.0.jar").write_bytes(b"half")
+    leftover = folder.parent / f".{folder.name}.died" / "fresh"
+    leftover.mkdir(parents=True)
+    (leftover / "first-1.0.jar").write_bytes(b"half")
     (folder / "manifest.json").unlink()
     jar_paths("tiny", ivy_file=ivy_file)
     assert sorted(path.name for path in folder.parent.iterdir()) == [folder.name, f"{folder.name}.lock"]
 
 
-def test_two_processes_at_once(ivy_file: Path) -> None:
-    """Processes that need the same jars at the same time fetch them once and all get them."""
+def test_concurrent_processes(ivy_file: Path) -> None:
+    """Processes that need the same jars at the same time fetch them only once."""
     code = (
         "import sys; from pathlib import Path; from headwater.jars.resolve import jar_paths\n"
         "print(*jar_paths('tiny', ivy_file=Path(sys.argv[1]), on_fetch=lambda _: print('fetching')), sep='\\n')"
@@ -128,7 +132,7 @@ def test_two_processes_at_once(ivy_file: Path) -> None:
 
 
 def test_no_network(ivy_file: Path, tmp_path: Path) -> None:
-    """A repository that does not answer is a set-up problem that says so, and leaves nothing behind."""
+    """An unreachable repository is reported as such, and leaves nothing behind."""
     (tmp_path / "ivysettings.xml").write_text(SETTINGS.format(root="http://127.0.0.1:9/"))
     with pytest.raises(SetupProblem) as refused:
         jar_paths("tiny", ivy_file=ivy_file)
@@ -138,7 +142,7 @@ def test_no_network(ivy_file: Path, tmp_path: Path) -> None:
 
 
 def test_repository_without_a_jar(ivy_file: Path) -> None:
-    """A mirror that lacks a jar is told apart from one that does not answer, and the jar is named."""
+    """A mirror that lacks a jar is distinguished from an unreachable one, and the jar is named."""
     ivy_file.write_text(TINY_IVY.replace('rev="2.0"', 'rev="9.9"'))
     with pytest.raises(SetupProblem) as refused:
         jar_paths("tiny", ivy_file=ivy_file)
@@ -146,15 +150,15 @@ def test_repository_without_a_jar(ivy_file: Path) -> None:
     assert "org.example#second;9.9" in str(refused.value)
 
 
-def test_settings_that_are_not_there(ivy_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A mistyped HEADWATER_IVY_SETTINGS is named instead of quietly passed over."""
+def test_missing_settings(ivy_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A HEADWATER_IVY_SETTINGS that does not exist is refused, not ignored."""
     monkeypatch.setenv("HEADWATER_IVY_SETTINGS", "/nowhere/ivysettings.xml")
-    with pytest.raises(SetupProblem, match="names a file that is not there"):
+    with pytest.raises(SetupProblem, match="names a file that does not exist"):
         jar_paths("tiny", ivy_file=ivy_file)
 
 
-def test_cache_that_cannot_be_written(ivy_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A cache folder that cannot be made is a set-up problem that names it."""
+def test_unwritable_cache(ivy_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cache folder that cannot be created is refused by name."""
     (tmp_path / "a-file").touch()
     monkeypatch.setenv("HEADWATER_CACHE", str(tmp_path / "a-file"))
     with pytest.raises(SetupProblem) as refused:
@@ -163,7 +167,7 @@ def test_cache_that_cannot_be_written(ivy_file: Path, tmp_path: Path, monkeypatc
 
 
 def test_cache_is_in_the_users_cache_folder(monkeypatch: pytest.MonkeyPatch) -> None:
-    """XDG_CACHE_HOME is honoured, and HEADWATER_CACHE goes before it."""
+    """XDG_CACHE_HOME is used, unless HEADWATER_CACHE is set."""
     monkeypatch.setenv("XDG_CACHE_HOME", "/caches")
     monkeypatch.delenv("HEADWATER_CACHE", raising=False)
     assert cache_folder() == Path("/caches/headwater")
@@ -172,22 +176,22 @@ def test_cache_is_in_the_users_cache_folder(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_unknown_configuration() -> None:
-    """A configuration that ivy.xml lacks is a mistake of the caller."""
+    """A configuration that ivy.xml lacks raises ``ValueError``."""
     with pytest.raises(ValueError, match="no configuration"):
         jar_paths("flink")
 
 
-def test_connector_brings_nothing_that_pyspark_has() -> None:
+def test_connector_adds_nothing_that_pyspark_has() -> None:
     """The connector's jars and PySpark's own have no artifact in common."""
 
     def artifacts(jars: list[Path]) -> set[str]:
         return {re.sub(r"-\d.*", "", jar.name) for jar in jars}
 
-    ours = artifacts(jar_paths("spark"))
+    fetched = artifacts(jar_paths("spark"))
     assert "spark-sql-kafka-0-10_2.13" in {re.sub(r"-4\.2\.0\.jar$", "", jar.name) for jar in jar_paths("spark")}
-    assert ours & artifacts(list((pyspark_folder() / "jars").glob("*.jar"))) == set()
+    assert fetched & artifacts(list((pyspark_folder() / "jars").glob("*.jar"))) == set()
 
 
 def test_no_repository_host_is_named() -> None:
-    """Where jars come from is Ivy's default or the user's settings, never a host in our file."""
+    """Jars come from Ivy's default or the user's settings, never from a host in ivy.xml."""
     assert "://" not in IVY_FILE.read_text()

@@ -1,4 +1,4 @@
-"""The golden files: raw input lines, step by step, and what each step must give."""
+"""Golden files: raw input lines and the expected result, step by step."""
 
 from __future__ import annotations
 
@@ -18,5 +18,5 @@ def golden(name: str) -> dict[str, Any]:
 
 
 def exact(rows: list[dict[str, Any]]) -> list[str]:
-    """Rows as JSON texts, in which the order of fields and the types of values count; the order of rows does not."""
+    """Return rows as sorted JSON: the order of fields and the types of values matter, the order of rows does not."""
     return sorted(json.dumps(row) for row in rows)

@@ -1,4 +1,4 @@
-"""What the jobs with state of their own should do, batch by batch, written once more in the plainest way."""
+"""Models of the jobs with custom state, batch by batch, in plain Python."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ WEEK_MS = 7 * DAY_MS
 
 
 def weekly_totals(batches: Iterable[ModelBatch], user: Any) -> list[Rows]:
-    """Per batch, the total of the trailing week of each user who bought something."""
+    """Return for each batch the total of the last week of each user with a purchase in it."""
     purchases: list[Record] = []
     emitted: list[Rows] = []
     for batch in batches:
-        purchases += batch.kept
+        purchases += batch.on_time
         rows = []
-        for who in sorted({one.who for one in batch.kept}):
+        for who in sorted({one.who for one in batch.on_time}):
             latest_ms = max(one.at_ms for one in purchases if one.who == who)
             start_ms = max(batch.watermark_ms, latest_ms - WEEK_MS)
             total = sum(one.amount for one in purchases if one.who == who and one.at_ms > start_ms)
@@ -33,11 +33,11 @@ def weekly_totals(batches: Iterable[ModelBatch], user: Any) -> list[Rows]:
 
 
 def sessions(batches: Iterable[ModelBatch], user: Any, gap_ms: int) -> list[Rows]:
-    """Per batch, the sessions that the watermark closed. Open sessions are kept as lists of their events."""
+    """Return for each batch the sessions that the watermark closed. Open sessions are lists of event times."""
     opened: dict[int, list[list[int]]] = {}
     emitted: list[Rows] = []
     for batch in batches:
-        for one in batch.kept:
+        for one in batch.on_time:
             apart = []
             together = [one.at_ms]
             for events in opened.get(one.who, []):

@@ -1,7 +1,7 @@
-"""The same records in any split: streamed through Spark, and modelled batch by batch in plain Python.
+"""Records in any split: streamed through Spark, and modeled batch by batch in plain Python.
 
-A split is a list of runs, a run a list of batches, a batch a list of records. Each run is the job started once more on
-the same checkpoint; it drains its batches one after the other, then the batch without data that a moved watermark brings.
+A split is a list of runs, a run is a list of batches, and a batch is a list of records. Each run starts the job again on
+the same checkpoint. It drains its batches one after the other, then a batch without data if the watermark has advanced.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from typing import Any, NamedTuple, TypeVar
 from pyspark.sql import DataFrame, SparkSession
 
 from headwater import Files, Job
-from headwater.jobs.endpoints import decoded_like
+from headwater.jobs.endpoints import inherit_decoding
 from headwater.spark.decoding import decode_lines
 from headwater.spark.prepared import prepare_job
-from headwater.spark.writing import Rows, capturing
+from headwater.spark.writing import Rows, capturing_writer
 
 T = TypeVar("T")
 Split = list[list[list[T]]]
 
 
 class Record(NamedTuple):
-    """What generated records have in common: whose, when, how much."""
+    """A generated record: whose it is, its event time, and an amount."""
 
     who: int
     at_ms: int
@@ -33,10 +33,10 @@ class Record(NamedTuple):
 
 
 def streamed(spark: SparkSession, job: Job, split: Split[str], folder: Path) -> dict[int, Rows]:
-    """What each batch emitted, with one start of the job for each run. Batches without data are among them."""
+    """Return what each batch emitted, including batches without data. The job is started once per run."""
     inbox, emitted = folder / "inbox", dict[int, Rows]()
     inbox.mkdir(parents=True)
-    source = decoded_like(Files(str(inbox), options={"maxFilesPerTrigger": "1"}), job.reads)
+    source = inherit_decoding(Files(str(inbox), options={"maxFilesPerTrigger": "1"}), job.reads)
     number = 0
     for run in split:
         for lines in run:
@@ -47,32 +47,32 @@ def streamed(spark: SparkSession, job: Job, split: Split[str], folder: Path) -> 
         prepared = prepare_job(spark, replace(job, reads=source))
         writer = prepared.frame.writeStream.outputMode(job.mode).trigger(availableNow=True)
         writer = writer.option("checkpointLocation", str(folder / "checkpoint"))
-        query = writer.foreachBatch(capturing(job, lambda batch_id, rows: emitted.update({batch_id: rows}))).start()
+        query = writer.foreachBatch(capturing_writer(job, emitted.__setitem__)).start()
         query.awaitTermination()
     return emitted
 
 
 def static(spark: SparkSession, job: Job, lines: Sequence[str]) -> DataFrame:
-    """The records as a static DataFrame, decoded as the job's source would."""
+    """Return the records as a static DataFrame, decoded as by the job's source."""
     raw = spark.createDataFrame([(line,) for line in lines], "value STRING")
     return decode_lines(spark, raw, job.reads.decoding)
 
 
 @dataclass(frozen=True)
 class ModelBatch:
-    """One batch as Spark runs it: ``kept`` are the records that were not late, ``watermark_ms`` the one that evicts."""
+    """One batch as Spark runs it: the records that are not late, and the watermark by which it evicts state."""
 
-    kept: list[Record]
+    on_time: list[Record]
     watermark_ms: int
     has_data: bool
 
 
-def modelled(
+def modeled(
     split: Split[Record], *, delay_ms: int | None, compared_ms: Callable[[Record], int]
 ) -> Iterator[ModelBatch]:
-    """Which records are late: batch N drops by the watermark of batch N - 1 and evicts by its own.
+    """Yield the batches of a model of Spark: batch N drops by the watermark of batch N - 1 and evicts by its own.
 
-    ``compared_ms`` is what the operator holds against the watermark; without a delay there is none.
+    ``compared_ms`` returns what the operator compares with the watermark. Without a delay there is no watermark.
     """
     before_ms = own_ms = 0
     for run in split:
@@ -86,9 +86,9 @@ def modelled(
 
 
 def last_by_key(emitted: dict[int, Rows], key: Sequence[str]) -> Rows:
-    """What a sink that takes updates holds in the end."""
-    held: dict[str, dict[str, Any]] = {}
+    """Return what a sink that accepts updates has at the end."""
+    latest: dict[str, dict[str, Any]] = {}
     for batch_id in sorted(emitted):
         for row in emitted[batch_id]:
-            held[str([row[name] for name in key])] = row
-    return list(held.values())
+            latest[str([row[name] for name in key])] = row
+    return list(latest.values())

@@ -1,7 +1,7 @@
-"""The batch oracle: streaming over any split of the records, with restarts, gives what one batch computation gives.
+"""The batch oracle: streaming over any split of the records, with restarts, has the result of one batch computation.
 
-Late records are left out by a model of Spark's own rule over the same split. Jobs whose answer depends on the split by
-its nature are compared batch by batch instead. ``ORACLE_SCALE=10`` runs ten times as many cases.
+A model of Spark's rule excludes the late records of the same split. Jobs whose result depends on the split by design are
+compared batch by batch instead. ``ORACLE_SCALE=10`` runs ten times as many cases.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from models import DAY_MS, WEEK_MS, date_of, sessions, weekly_totals
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from splits import Record, Split, last_by_key, modelled, static, streamed
+from splits import Record, Split, last_by_key, modeled, static, streamed
 
 from golden import exact
 from headwater.core.times import iso_from_ms, ms_from_iso
@@ -34,7 +34,7 @@ Lines = Callable[[Record], str]
 
 @dataclass(frozen=True)
 class Case:
-    """A job, how its records are written, and what its operator compares with the watermark."""
+    """A job, the format of its records, and what its operator compares with the watermark."""
 
     job: str
     line: Lines
@@ -124,7 +124,7 @@ def splits(records: st.SearchStrategy[Record]) -> st.SearchStrategy[Split[Record
 
 
 def examples(count: int) -> Callable[..., Any]:
-    """Repeatable; a failing case is small already and is shown whole, so that no time goes into making it smaller."""
+    """Return repeatable settings. Failing cases are not minimized, because they are small already."""
     return settings(
         max_examples=count * SCALE,
         deadline=None,
@@ -144,7 +144,7 @@ def as_lines(split: Split[Record], line: Lines) -> Split[str]:
 def test_streaming_equals_batch(
     headwater_spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, case: Case
 ) -> None:
-    """Any split, with a restart, ends in what one batch over the records that were not late gives."""
+    """Any split, with a restart, has the same final result as one batch over the records that are not late."""
     job = replace(load_job(case.job), settings=dict(case.settings))
     job = replace(job, mode=case.mode) if case.mode else job
     late = 0
@@ -159,8 +159,8 @@ def test_streaming_equals_batch(
             found, kept = emitted[max(emitted)], fed
         else:
             found = last_by_key(emitted, case.key)
-            batches = modelled(split, delay_ms=case.delay_ms, compared_ms=case.compared_ms)
-            kept = [one for batch in batches for one in batch.kept]
+            batches = modeled(split, delay_ms=case.delay_ms, compared_ms=case.compared_ms)
+            kept = [one for batch in batches for one in batch.on_time]
         late += len(fed) - len(kept)
         records = static(headwater_spark, job, [case.line(one) for one in kept])
         expected = (case.batch or job)(records)
@@ -168,7 +168,7 @@ def test_streaming_equals_batch(
 
     check()
     assert bool(late) == bool(case.delay_ms and job.mode != "complete"), (
-        "the cases have late records where there can be any"
+        "the cases include late records if there can be any"
     )
 
 
@@ -176,7 +176,7 @@ def test_streaming_equals_batch(
 def test_stateless_counts_each_batch_by_itself(
     headwater_spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """browser-stats-stateless gives for each micro-batch what its function gives for that batch alone."""
+    """browser-stats-stateless emits for each micro-batch what its function returns for that batch alone."""
     job = load_job("browser-stats-stateless")
 
     @examples(3)
@@ -197,14 +197,14 @@ def test_stateless_counts_each_batch_by_itself(
 def test_weekly_totals_follow_the_model(
     headwater_spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """weekly-totals gives in each batch the totals of the weeks that end at what is known by then."""
+    """weekly-totals emits in each batch the totals that the model computes."""
     job = load_job("weekly-totals")
 
     @examples(5)
     @given(splits(few_days))
     def check(split: Split[Record]) -> None:
         emitted = streamed(headwater_spark, job, as_lines(split, purchase), tmp_path_factory.mktemp("oracle"))
-        batches = modelled(split, delay_ms=WEEK_MS, compared_ms=lambda one: one.at_ms)
+        batches = modeled(split, delay_ms=WEEK_MS, compared_ms=lambda one: one.at_ms)
         same_batch_by_batch(emitted, weekly_totals(batches, lambda who: NAMES[who]))
 
     check()
@@ -215,7 +215,7 @@ def test_weekly_totals_follow_the_model(
 def test_sessions_follow_the_model(
     headwater_spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, form: str
 ) -> None:
-    """Each form of user-sessions closes in each batch the sessions that the watermark has passed."""
+    """Each form of user-sessions emits in each batch the sessions that the model closes."""
     job = replace(load_job("user-sessions"), settings={"form": form})
     gap_ms = 30 * MINUTE_MS
 
@@ -224,7 +224,7 @@ def test_sessions_follow_the_model(
     def check(split: Split[Record]) -> None:
         lines = as_lines(split, lambda one: event(one, user="user"))
         emitted = streamed(headwater_spark, job, lines, tmp_path_factory.mktemp("oracle"))
-        batches = modelled(split, delay_ms=10 * MINUTE_MS, compared_ms=lambda one: one.at_ms + gap_ms)
+        batches = modeled(split, delay_ms=10 * MINUTE_MS, compared_ms=lambda one: one.at_ms + gap_ms)
         same_batch_by_batch(emitted, sessions(batches, lambda who: NAMES[who], gap_ms))
 
     check()
@@ -237,14 +237,14 @@ def same_batch_by_batch(emitted: dict[int, list[dict[str, Any]]], expected: list
 
 
 def test_the_model_of_late_records() -> None:
-    """Batch N drops by the watermark of batch N - 1; the batch without data at the end of a run catches it up."""
+    """Batch N drops records by the watermark of batch N - 1, also after the batch without data that ends a run."""
     minutes = [Record(0, START_MS + minute * MINUTE_MS, 1) for minute in (0, 60, 30, 30)]
     first, second, third, fourth = minutes
     split = [[[first], [second], [third]], [[fourth]]]
-    batches = list(modelled(split, delay_ms=20 * MINUTE_MS, compared_ms=lambda one: one.at_ms))
-    assert [batch.kept for batch in batches] == [[first], [second], [third], []]
+    batches = list(modeled(split, delay_ms=20 * MINUTE_MS, compared_ms=lambda one: one.at_ms))
+    assert [batch.on_time for batch in batches] == [[first], [second], [third], []]
     split = [[[first], [second]], [[third], [fourth]]]
-    batches = list(modelled(split, delay_ms=20 * MINUTE_MS, compared_ms=lambda one: one.at_ms))
-    assert [batch.kept for batch in batches] == [[first], [second], [], [], []]
+    batches = list(modeled(split, delay_ms=20 * MINUTE_MS, compared_ms=lambda one: one.at_ms))
+    assert [batch.on_time for batch in batches] == [[first], [second], [], [], []]
     assert [batch.has_data for batch in batches] == [True, True, False, True, True]
     assert batches[2].watermark_ms == START_MS + 40 * MINUTE_MS

@@ -1,4 +1,4 @@
-"""Sources and sinks from the URIs that replace them."""
+"""Sources and sinks as URIs."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ OWN = Kafka("visits", schema="a INT", key="a", decode={"timestampFormat": "yyyy"
     ],
 )
 def test_sources(uri: str, source: Source) -> None:
-    """A source that takes another's place reads the same records, in the same format unless it says otherwise."""
+    """A source that replaces another decodes the same records, in the same format unless its URI has one."""
     assert source_from_uri(uri, OWN) == source
 
 
 def test_records_of_a_source_without_lines_are_json_elsewhere() -> None:
-    """A job that reads parquet reads JSON when Kafka takes the place of its files."""
+    """A job that reads parquet reads JSON if Kafka replaces its files."""
     assert source_from_uri("kafka://h:1/t", Files("in", "a INT", "parquet")) == Kafka("t", "a INT", servers="h:1")
     assert source_from_uri("files:in", Socket()).format == "text"  # type: ignore[union-attr]
 
@@ -65,7 +65,7 @@ def test_records_of_a_source_without_lines_are_json_elsewhere() -> None:
     ],
 )
 def test_sinks(uri: str, sink: Sink) -> None:
-    """A URI names a sink whole; the Kafka key that the job chose stays."""
+    """A URI replaces the sink completely, except for the job's Kafka key."""
     assert sink_from_uri(uri, OWN) == sink
 
 
@@ -85,8 +85,8 @@ def test_sinks(uri: str, sink: Sink) -> None:
         ("ftp://h/x", "sink"),
     ],
 )
-def test_uris_that_will_not_do(uri: str, role: str) -> None:
-    """A URI of the wrong kind or form is refused, with what was found and a form to follow."""
+def test_invalid_uris(uri: str, role: str) -> None:
+    """A URI of the wrong kind or form is refused with the URI and a valid form."""
     read = source_from_uri if role == "source" else sink_from_uri
     with pytest.raises(UsageProblem) as refused:
         read(uri, OWN)  # type: ignore[operator]
@@ -112,6 +112,6 @@ def test_uris_that_will_not_do(uri: str, role: str) -> None:
         (Postgres("postgresql://u:pw@h/db?sslmode=x", "t", ("a", "b")), "postgresql://u:***@h/db?table=t&key=a,b"),
     ],
 )
-def test_written_down(endpoint: Source | Sink, uri: str) -> None:
-    """What is recorded of a source or sink is its URI, without secrets."""
+def test_recorded_uris(endpoint: Source | Sink, uri: str) -> None:
+    """A source or sink is recorded as its URI, without secrets."""
     assert uri_of(endpoint) == uri

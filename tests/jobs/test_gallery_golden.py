@@ -1,4 +1,4 @@
-"""Every golden file, through the scenario harness."""
+"""Every golden file, run as a scenario."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ Open = Callable[..., Scenario]
 
 
 def play(
-    told: Scenario, steps: list[Step], rows: Callable[[Step], list[dict[str, Any]]] = lambda s: s["emits"]
+    scenario: Scenario, steps: list[Step], rows: Callable[[Step], list[dict[str, Any]]] = lambda s: s["emits"]
 ) -> None:
     some_are_late = any("late" in step for step in steps)
     for step in steps:
-        done = told.feed(*step["send"]).emits(*rows(step))
+        done = scenario.feed(*step["send"]).emits(*rows(step))
         assert exact(done.emitted) == exact(rows(step))
         if some_are_late:
             done.drops(len(step.get("late", [])))
@@ -35,30 +35,30 @@ def play(
 
 
 def test_every_job_has_a_golden_file() -> None:
-    """The golden files cover the whole gallery, and name no job that is not there."""
+    """The golden files cover exactly the jobs of the gallery."""
     assert {golden(name)["job"] for name in NAMES} == set(gallery_names())
 
 
 @pytest.mark.parametrize("name", STEPPED)
 def test_golden_steps(scenario: Open, name: str) -> None:
-    """Each step emits, drops, stores and moves the watermark exactly as its golden file says."""
-    told = golden(name)
-    play(scenario(load_job(told["job"]), start_empty=name == "visits_windows_counter"), told["steps"])
+    """Each step emits, drops, stores and advances the watermark exactly as in its golden file."""
+    expected = golden(name)
+    play(scenario(load_job(expected["job"]), start_empty=name == "visits_windows_counter"), expected["steps"])
 
 
 @pytest.mark.parametrize("form", ["session_window", "transform_with_state", "pandas"])
 def test_golden_sessions(scenario: Open, form: str) -> None:
-    """All three forms of user-sessions give the golden sessions."""
+    """All three forms of user-sessions emit the golden sessions."""
     play(scenario(load_job("user-sessions"), settings={"form": form}), golden("user_sessions")["steps"])
 
 
 def test_golden_totals_without_custom_state(scenario: Open) -> None:
-    """Spark's own sum gives the golden totals too, and the state holds them."""
+    """Spark's built-in sum emits the golden totals and keeps them in its state."""
     play(scenario(load_job("running-totals"), settings={"form": "built_in"}), golden("running_totals")["steps"])
 
 
 def test_golden_sales(scenario: Open) -> None:
-    """The same files give one running total, and a total for each window of event time."""
+    """The same files result in one running total, and in a total per window of event time."""
     steps = golden("retail_sales")["steps"]
     job = load_job("retail-sales")
     play(scenario(job), steps, lambda step: step["windows"])
@@ -66,11 +66,11 @@ def test_golden_sales(scenario: Open) -> None:
 
 
 def test_golden_output_modes(scenario: Open) -> None:
-    """Orders per status in complete and in update mode, and the orders themselves in append mode."""
-    told, job = golden("order_status"), load_job("order-status")
-    play(scenario(job, mode="complete"), told["complete"])
-    play(scenario(job, mode="update"), told["update"])
-    play(scenario(job, mode="append", settings={"aggregate": False}), told["append_without_aggregation"])
+    """Complete and update mode emit the orders per status, append mode the orders themselves."""
+    expected, job = golden("order_status"), load_job("order-status")
+    play(scenario(job, mode="complete"), expected["complete"])
+    play(scenario(job, mode="update"), expected["update"])
+    play(scenario(job, mode="append", settings={"aggregate": False}), expected["append_without_aggregation"])
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_golden_output_modes(scenario: Open) -> None:
     ],
 )
 def test_golden_refusals(scenario: Open, mode: str, aggregate: bool, reason: str, rejected: int) -> None:
-    """What cannot mean what it says is refused before anything starts."""
+    """Modes that contradict the query are refused before it starts."""
     expected = ["append with the aggregation and no watermark", "complete without an aggregation"]
     assert golden("order_status")["rejected_before_start"][rejected] == expected[rejected]
     with pytest.raises(JobRefused, match=reason):

@@ -1,4 +1,4 @@
-"""The Kafka jobs of the gallery on a real broker, step by step, with kcat as the client on both sides."""
+"""The Kafka jobs of the gallery on a real broker, step by step, with kcat as producer and consumer."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ KAFKA_JOBS = [
 
 
 class Running:
-    """A job that somebody started with ``headwater run``; its progress lines say how far it is."""
+    """A job started with ``headwater run``, whose progress lines show the current batch."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self.process = process
@@ -48,18 +48,18 @@ class Running:
 
 @contextmanager
 def running(job: str, source: str, sink: str, folder: Path) -> Iterator[Running]:
-    """The job as a user starts it. It is asked to stop at the end, and has to end well."""
+    """Run a job as a user does. At the end it is stopped and has to exit with status 0."""
     command = [HEADWATER, "run", job, "--source", source, "--sink", sink]
     with (
         (folder / "printed").open("w") as printed,
         subprocess.Popen(command, cwd=folder, stdout=printed, stderr=subprocess.PIPE, text=True) as process,
     ):
         try:
-            told = Running(process)
-            yield told
+            job_process = Running(process)
+            yield job_process
             process.send_signal(signal.SIGTERM)
-            told.seen += process.communicate(timeout=120)[1].splitlines(keepends=True)
-            assert process.returncode == 0, "".join(told.seen)
+            job_process.seen += process.communicate(timeout=120)[1].splitlines(keepends=True)
+            assert process.returncode == 0, "".join(job_process.seen)
         finally:
             process.kill()
 
@@ -71,15 +71,15 @@ def create_topic(broker: Broker, name: str, partitions: int) -> str:
 
 
 def send(broker: Broker, topic: str, lines: list[str]) -> None:
-    """All lines to one partition, in one request."""
-    one_go = ["-p", "0", "-X", "linger.ms=1000", "-X", "batch.num.messages=1000"]
+    """Send all lines to one partition in one request."""
+    options = ["-p", "0", "-X", "linger.ms=1000", "-X", "batch.num.messages=1000"]
     text = "".join(f"{line}\n" for line in lines)
     assert KCAT
-    subprocess.run([KCAT, "-P", "-b", broker.bootstrap, "-t", topic, *one_go], input=text, text=True, check=True)
+    subprocess.run([KCAT, "-P", "-b", broker.bootstrap, "-t", topic, *options], input=text, text=True, check=True)
 
 
 def received(broker: Broker, topic: str) -> list[str]:
-    """Every value that is in the topic now."""
+    """Return all values of the topic."""
     assert KCAT
     from_start = ["-C", "-q", "-e", "-o", "beginning"]
     done = subprocess.run(
@@ -99,14 +99,14 @@ def moves_watermark(name: str, step: Step) -> bool:
 @NEEDS_KCAT
 @pytest.mark.parametrize("name", KAFKA_JOBS)
 def test_golden_through_a_broker(broker: Broker, tmp_path: Path, name: str) -> None:
-    """Each step's lines, sent by kcat, come out as exactly the golden JSON on the output topic."""
-    told = golden(name)
+    """The lines of each step result in exactly the golden JSON on the output topic."""
+    expected = golden(name)
     source_topic, sink_topic = f"in-{name}", f"out-{name}"
     source, sink = create_topic(broker, source_topic, 2), create_topic(broker, sink_topic, 1)
-    with running(told["job"], source, sink, tmp_path) as job:
+    with running(expected["job"], source, sink, tmp_path) as job:
         job.wait_for_batch(0)
         batch, known = 0, 0
-        for step in told["steps"]:
+        for step in expected["steps"]:
             send(broker, source_topic, step["send"])
             batch += 2 if moves_watermark(name, step) else 1
             job.wait_for_batch(batch)
@@ -117,7 +117,7 @@ def test_golden_through_a_broker(broker: Broker, tmp_path: Path, name: str) -> N
 
 @NEEDS_KCAT
 def test_visits_windows_counter_on_the_console(broker: Broker, tmp_path: Path) -> None:
-    """On a fresh topic of two partitions the job runs exactly batches 0 to 6 and prints them as Spark does."""
+    """On a new topic with two partitions, the job runs exactly batches 0 to 6 and prints them as Spark does."""
     steps = golden("visits_windows_counter")["steps"]
     topic = "visits-console"
     with running("visits-windows-counter", create_topic(broker, topic, 2), "console:", tmp_path) as job:

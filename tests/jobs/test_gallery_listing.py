@@ -1,4 +1,4 @@
-"""The gallery as its readers meet it: the list, the files, the pages."""
+"""The gallery: the list of jobs, their files and their pages."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 from broker_support import headwater
 from headwater.jobs import gallery
 from headwater.jobs.loading import gallery_names, load_job
+from headwater.jobs.rules import check_job
 from headwater.spark.prepared import check_only
 
 FOLDER = Path(gallery.__file__).parent
@@ -43,7 +44,7 @@ PARAMETERS = {
 
 
 def test_jobs_lists_the_gallery_with_its_parameters() -> None:
-    """``headwater jobs`` shows every job, its parameters and their defaults, for people and for scripts."""
+    """``headwater jobs`` shows every job, its parameters and their defaults, as text and as JSON."""
     listed = [json.loads(line) for line in headwater("jobs", "--json").stdout.splitlines()]
     assert {one["name"]: one["parameters"] for one in listed} == PARAMETERS
     assert all(one["about"] for one in listed)
@@ -52,14 +53,15 @@ def test_jobs_lists_the_gallery_with_its_parameters() -> None:
 
 
 @pytest.mark.parametrize("name", gallery_names())
-def test_job_is_accepted_as_it_stands(headwater_spark: SparkSession, name: str) -> None:
-    """``headwater check`` finds nothing to refuse in a job of the gallery."""
+def test_job_is_accepted(headwater_spark: SparkSession, name: str) -> None:
+    """``headwater check`` accepts every job of the gallery."""
+    check_job(load_job(name))
     check_only(headwater_spark, load_job(name))
 
 
 @pytest.mark.parametrize("name", gallery_names())
-def test_job_is_a_short_file_of_the_public_interface(name: str) -> None:
-    """A job fits on a page or two and imports from Headwater only what a user can."""
+def test_job_is_a_short_file_that_uses_the_public_api(name: str) -> None:
+    """A job fits on a page or two and imports only Headwater's public API and the gallery's helpers."""
     text = (FOLDER / f"{name.replace('-', '_')}.py").read_text(encoding="utf-8")
     assert len(text.splitlines()) <= SHORT
     for node in ast.walk(ast.parse(text)):

@@ -1,4 +1,4 @@
-"""Jobs with custom state beyond their golden files: time-to-live, time-outs, modes, and three forms that agree."""
+"""Jobs with custom state, beyond their golden files: time to live, timeouts, modes, and forms that agree."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from models import sessions
 from pyspark.sql import SparkSession
-from splits import Record, Split, modelled, streamed
+from splits import Record, Split, modeled, streamed
 
 from golden import exact
 from headwater import Console
@@ -41,8 +41,8 @@ def session(user: str, start: str, end: str, events: int) -> dict[str, Any]:
     return {"user": user, "start": f"2024-03-01T{start}:00Z", "end": f"2024-03-01T{end}:00Z", "events": events}
 
 
-def test_time_to_live_lets_silent_users_go(scenario: Open) -> None:
-    """With a ttl that is over by the next batch a user starts again from nothing; without one the total stays."""
+def test_time_to_live_removes_inactive_users(scenario: Open) -> None:
+    """A user whose ttl expires before the next batch starts from zero; with a longer ttl the total remains."""
     s = scenario(load_job("running-totals"), settings={"ttl": "1 millisecond"})
     s.feed(purchase("Ann", 200)).emits({"user": "Ann", "total": 200}).holds({"user": "Ann", "total": 200})
     s.feed(purchase("Ann", 300)).emits({"user": "Ann", "total": 300})
@@ -52,8 +52,8 @@ def test_time_to_live_lets_silent_users_go(scenario: Open) -> None:
     s.feed(purchase("Ann", 300)).emits({"user": "Ann", "total": 500}).holds({"user": "Ann", "total": 500})
 
 
-def test_purchase_of_seven_days_ago_is_out(scenario: Open) -> None:
-    """In one batch too, a purchase exactly 7 days older than the latest does not count; six days is in."""
+def test_purchase_of_seven_days_ago_does_not_count(scenario: Open) -> None:
+    """A purchase exactly 7 days before the latest one does not count, even in the same batch; 6 days before does."""
 
     def bought(amount: int, date: str) -> str:
         return f"{{'user': 'Ann', 'shopping': {amount}, 'date': '{date}-04-2020'}}"
@@ -67,7 +67,7 @@ def test_purchase_of_seven_days_ago_is_out(scenario: Open) -> None:
 
 @pytest.mark.parametrize("form", FORMS[1:])
 def test_sessions_as_they_grow(scenario: Open, form: str) -> None:
-    """In update mode custom state gives a session whenever it grew, and nothing more when it is closed."""
+    """In update mode, custom state emits a session whenever it grows, and not when it is closed."""
     job = replace(load_job("user-sessions"), writes=Console())
     s = scenario(job, mode="update", settings={"form": form, "mode": "update"})
     s.feed(click("a", "10:00"), click("a", "10:20")).emits(session("a", "10:00", "10:20", 2))
@@ -80,8 +80,8 @@ def test_sessions_as_they_grow(scenario: Open, form: str) -> None:
     s.feed(click("c", "13:00")).emits(session("c", "13:00", "13:00", 1))
 
 
-def test_sessions_that_the_clock_ends(scenario: Open) -> None:
-    """With processing-time time-outs, in both modes, a user's session ends when the clock says so."""
+def test_sessions_with_processing_timeouts(scenario: Open) -> None:
+    """With processing-time timeouts the wall clock ends a user's session, in both modes."""
     quiet = {"spark.sql.streaming.noDataMicroBatches.enabled": "false"}
     job = replace(load_job("user-sessions"), writes=Console(), conf=quiet)
     by_clock = {"form": "pandas", "timeout": "processing", "gap": "1 millisecond"}
@@ -93,8 +93,8 @@ def test_sessions_that_the_clock_ends(scenario: Open) -> None:
     s.feed(click("b", "08:00")).emits(session("b", "08:00", "08:00", 1))
 
 
-def test_what_spark_refuses_of_sessions(scenario: Open) -> None:
-    """session_window has no update mode; the pandas form runs in the mode that it was told."""
+def test_refused_forms_of_sessions(scenario: Open) -> None:
+    """session_window does not support update mode, the pandas form needs its mode, and unknown forms are refused."""
     job = replace(load_job("user-sessions"), writes=Console())
     with pytest.raises(JobRefused, match="session_window"):
         scenario(job, mode="update")
@@ -105,8 +105,8 @@ def test_what_spark_refuses_of_sessions(scenario: Open) -> None:
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_edges_of_sessions(scenario: Open, form: str) -> None:
-    """Events exactly a gap apart are one session; an event in between joins two; what is late depends on event + gap."""
+def test_boundaries_of_sessions(scenario: Open, form: str) -> None:
+    """Events exactly a gap apart are one session, an event in between merges two, and event + gap decides lateness."""
     s = scenario(load_job("user-sessions"), settings={"form": form})
     s.feed(click("a", "10:00"), click("a", "10:30"), click("b", "10:00"), click("b", "10:31")).emits_nothing()
     s.feed(click("b", "10:15"), click("c", "10:50")).emits_nothing().moves_watermark_to("10:40")
@@ -119,7 +119,7 @@ def test_edges_of_sessions(scenario: Open, form: str) -> None:
 
 
 def generated(seed: int) -> list[Record]:
-    """10,000 events of about a thousand users over 14 hours: a fifth out of order, 5 % hours late, 5 % twice."""
+    """Return 10,000 events of about 1,000 users over 14 hours: 20 % out of order, 5 % hours late, 5 % duplicates."""
     chance = random.Random(seed)
     stream = RecordStream("sessions", seed=seed, shares=Shares(late=0.05, duplicates=0.05))
     records: list[Record] = []
@@ -141,16 +141,16 @@ def random_split(records: list[Record], chance: random.Random) -> Split[Record]:
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.slow)])
-def test_three_forms_give_identical_sessions(
+def test_three_forms_emit_identical_sessions(
     headwater_spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, seed: int
 ) -> None:
-    """10,000 events with late, unordered and duplicate ones, in a random split with a restart: the same in every batch."""
+    """All forms emit the same sessions in every batch, for late, unordered and duplicate events and with a restart."""
     records = generated(seed)
     split = random_split(records, random.Random(seed))
     lines = [[[event_line(one) for one in batch] for batch in run] for run in split]
-    model = list(modelled(split, delay_ms=10 * MINUTE_MS, compared_ms=lambda one: one.at_ms + GAP_MS))
-    kept = sum(len(batch.kept) for batch in model)
-    assert 9_000 < kept < 9_900, "some events are late, and not all that are out of order"
+    model = list(modeled(split, delay_ms=10 * MINUTE_MS, compared_ms=lambda one: one.at_ms + GAP_MS))
+    on_time = sum(len(batch.on_time) for batch in model)
+    assert 9_000 < on_time < 9_900, "some events are late, but not all that are out of order"
     expected = [exact(rows) for rows in sessions(model, lambda who: f"u{who}", GAP_MS)]
     assert sum(map(len, expected)) > 1_000
     for form in FORMS:
@@ -167,13 +167,13 @@ def event_line(one: Record) -> str:
     ("text", "micros"), [("30 minutes", 1_800_000_000), ("1 hour 30 minutes", 5_400_000_000), ("1 millisecond", 1_000)]
 )
 def test_durations(text: str, micros: int) -> None:
-    """A duration is written as Spark wants it."""
+    """Durations are written as in Spark."""
     assert microseconds(text) == micros
     assert milliseconds(text) == micros // 1000
 
 
 @pytest.mark.parametrize("text", ["soon", "30", "30 minutes or so", ""])
-def test_no_duration(text: str) -> None:
+def test_invalid_durations(text: str) -> None:
     """Anything else is refused with an example."""
     with pytest.raises(ValueError, match="30 minutes"):
         microseconds(text)

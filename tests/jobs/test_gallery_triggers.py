@@ -1,4 +1,4 @@
-"""The trigger decides when batches run, and plays no part in what comes out."""
+"""The trigger decides when batches run and does not change the result."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from headwater import Files, Memory
+from headwater.checkpoint.record import ProgressRecord
 from headwater.core.times import iso_from_ms, ms_from_iso
-from headwater.jobs.endpoints import decoded_like
+from headwater.jobs.endpoints import inherit_decoding
 from headwater.jobs.loading import load_job
 from headwater.spark.ownership import Run
-from headwater.spark.progress import BatchProgress
 from headwater.spark.runner import run_job
 from headwater.spark.writing import captured_rows
 
@@ -23,8 +23,8 @@ TRIGGERS = (None, "once", "available-now", "100 milliseconds")
 FILES, EVENTS = 4, 5
 
 
-def test_every_trigger_gives_the_same_windows(headwater_spark: SparkSession, tmp_path: Path) -> None:
-    """As soon as possible, once, available-now and at an interval: the same final windows."""
+def test_every_trigger_has_the_same_result(headwater_spark: SparkSession, tmp_path: Path) -> None:
+    """The final windows are the same for asap, once, available-now and an interval."""
     inbox = tmp_path / "inbox"
     inbox.mkdir()
     start_ms = ms_from_iso("2024-03-01T10:00:00Z")
@@ -37,11 +37,11 @@ def test_every_trigger_gives_the_same_windows(headwater_spark: SparkSession, tmp
     answers = []
     for number, trigger in enumerate(TRIGGERS):
         limit = {} if trigger == "once" else {"maxFilesPerTrigger": "1"}
-        source = decoded_like(Files(str(inbox), options=limit), job.reads)
+        source = inherit_decoding(Files(str(inbox), options=limit), job.reads)
         chosen = replace(job, reads=source, writes=Memory(f"windows_{number}"), trigger=trigger)
         stop, read = threading.Event(), []
 
-        def on_batch(batch: BatchProgress, stop: threading.Event = stop, read: list[int] = read) -> None:
+        def on_batch(batch: ProgressRecord, stop: threading.Event = stop, read: list[int] = read) -> None:
             read.append(batch.input_rows)
             if sum(read) == FILES * EVENTS:
                 stop.set()

@@ -1,4 +1,4 @@
-"""From the words of a user to a job."""
+"""Loading jobs by name, module or file."""
 
 from __future__ import annotations
 
@@ -41,25 +41,25 @@ def refused(reference: str) -> UsageProblem:
 
 
 def test_gallery() -> None:
-    """Every gallery name leads to a job of that name."""
+    """Every name of the gallery loads a job of that name."""
     assert [job.name for job in gallery_jobs()] == gallery_names()
     assert all(job.about for job in gallery_jobs())
 
 
 def test_a_file_and_a_module(tmp_path: Path) -> None:
-    """A file is named by its path and a module by its dotted name; NAME is needed only where there is a choice."""
+    """A file is given by its path and a module by its dotted name; NAME is optional if there is only one job."""
     (tmp_path / "helper_one.py").write_text(HELPER)
     (tmp_path / "json.py").write_text(FILE.format(helper="helper_one"))
     assert load_job("json.py:DOUBLED").name == load_job("./json.py").name == "doubled"
-    assert sys.modules["json"].__name__ == "json", "a file must not take the place of a module of that name"
+    assert sys.modules["json"].__name__ == "json", "a file must not replace a module of the same name"
     assert "loads" in vars(sys.modules["json"])
     (tmp_path / "my_jobs").mkdir()
     (tmp_path / "my_jobs" / "numbers.py").write_text(FILE.format(helper="helper_one"))
     assert load_job("my_jobs.numbers:DOUBLED").name == "doubled"
 
 
-def test_workers_need_none_of_the_users_files(tmp_path: Path) -> None:
-    """A job's function and the helpers beside it travel with the task."""
+def test_workers_do_not_need_the_users_files(tmp_path: Path) -> None:
+    """A job's function and the modules next to it are pickled by value."""
     from pyspark import cloudpickle
 
     (tmp_path / "helper_two.py").write_text(HELPER)
@@ -69,27 +69,27 @@ def test_workers_need_none_of_the_users_files(tmp_path: Path) -> None:
     code = "import pickle; f = pickle.load(open('../sent', 'rb')); print(f.__globals__['twice'](21))"
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
-    told = subprocess.run([sys.executable, "-c", code], cwd=elsewhere, capture_output=True, text=True, check=True)
-    assert told.stdout == "42\n"
+    done = subprocess.run([sys.executable, "-c", code], cwd=elsewhere, capture_output=True, text=True, check=True)
+    assert done.stdout == "42\n"
     assert pickle.loads(sent).__doc__ == "Every number, doubled."
 
 
-def test_names_that_lead_nowhere(tmp_path: Path) -> None:
-    """A name that is not known is refused, with the nearest that is."""
+def test_unknown_names(tmp_path: Path) -> None:
+    """An unknown name is refused with the closest existing one."""
     assert refused("browser-stat-stateful").remedy == "browser-stats-stateful"
     assert "gallery" in refused("nothing.like_it:JOB").evidence
-    assert "no file missing.py" in refused("missing.py:JOB").problem
+    assert "file missing.py does not exist" in refused("missing.py:JOB").problem
     (tmp_path / "empty.py").write_text("")
-    assert "no job in it" in refused("empty.py").problem
+    assert "defines no job" in refused("empty.py").problem
     job = "{} = Job('{}', print, reads=Rate(), writes=Console())\n"
     two = "from headwater import *\n" + job.format("A", "a") + job.format("B", "b")
     (tmp_path / "two.py").write_text(two)
     assert "2 jobs" in refused("two.py").problem
-    assert refused("two.py:C").evidence["jobs there"] == "A, B"
+    assert refused("two.py:C").evidence["jobs"] == "A, B"
 
 
-def test_a_file_with_a_mistake(tmp_path: Path) -> None:
-    """What breaks while a file is loaded is told with its line, not with a traceback."""
+def test_a_file_with_an_error(tmp_path: Path) -> None:
+    """An error while a file is loaded is reported with its line, without a traceback."""
     (tmp_path / "broken.py").write_text("x = 1\nprint(undefined)\n")
     problem = refused("broken.py:JOB")
     assert problem.evidence["NameError"] == "name 'undefined' is not defined"

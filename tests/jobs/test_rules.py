@@ -1,4 +1,4 @@
-"""What is refused by looking at a job alone."""
+"""What is refused from the job alone."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ JOB = Job("job", lambda rows: rows, reads=Files("in"), writes=Console())
 
 
 @pytest.mark.parametrize(
-    ("changes", "says"),
+    ("changes", "text"),
     [
         ({"mode": "never"}, "not an output mode"),
         ({"mode": "complete", "per_batch": True}, "each micro-batch by itself"),
@@ -24,13 +24,13 @@ JOB = Job("job", lambda rows: rows, reads=Files("in"), writes=Console())
         ({"mode": "complete", "writes": Table("out")}, "complete mode into table"),
         ({"trigger": "available-now", "reads": Socket()}, "socket source has no end"),
         ({"trigger": "once", "reads": Rate()}, "rate source has no end"),
-        ({"trigger": "real-time 5 seconds", "reads": Kafka("t")}, "stateless jobs in update mode"),
-        ({"trigger": "real-time 5 seconds", "mode": "update"}, "reads from Kafka"),
+        ({"trigger": "real-time 5 seconds", "reads": Kafka("t")}, "only stateless jobs in update mode"),
+        ({"trigger": "real-time 5 seconds", "mode": "update"}, "only Kafka as source"),
     ],
 )
-def test_contradictions(changes: dict[str, Any], says: str) -> None:
+def test_contradictions(changes: dict[str, Any], text: str) -> None:
     """Parts of a job that contradict each other are refused with a remedy."""
-    with pytest.raises(JobRefused, match=says) as refused:
+    with pytest.raises(JobRefused, match=text) as refused:
         check_job(replace(JOB, **changes))
     assert refused.value.remedy
 
@@ -45,14 +45,14 @@ def test_contradictions(changes: dict[str, Any], says: str) -> None:
         {"trigger": "real-time 5 seconds", "reads": Kafka("t"), "writes": Kafka("u"), "mode": "update"},
     ],
 )
-def test_sense(changes: dict[str, Any]) -> None:
-    """Jobs that make sense pass."""
+def test_valid_jobs(changes: dict[str, Any]) -> None:
+    """Valid jobs pass."""
     check_job(replace(JOB, **changes))
 
 
 def test_a_memory_table_after_a_restart() -> None:
     """Only complete mode fills a memory table again."""
-    with pytest.raises(JobRefused, match="died with the process"):
+    with pytest.raises(JobRefused, match="lost with the process"):
         check_restart(replace(JOB, writes=Memory("m")), checkpoint="ck")
     check_restart(replace(JOB, writes=Memory("m"), mode="complete"), checkpoint="ck")
     check_restart(JOB, checkpoint="ck")
@@ -71,47 +71,47 @@ def test_a_memory_table_after_a_restart() -> None:
     ],
 )
 def test_triggers(text: str | None, trigger: Trigger) -> None:
-    """Triggers are written as people say them."""
+    """Every form of trigger is parsed."""
     assert parse_trigger(text) == trigger
 
 
 @pytest.mark.parametrize("text", ["now", "10", "10 fortnights", "real-time", "ten seconds", "-1 seconds"])
-def test_wrong_triggers(text: str) -> None:
-    """What is not a trigger is refused with the forms that are."""
-    with pytest.raises(UsageProblem, match="not a trigger") as refused:
+def test_invalid_triggers(text: str) -> None:
+    """An invalid trigger is refused with the valid forms."""
+    with pytest.raises(UsageProblem, match="not a valid trigger") as refused:
         parse_trigger(text)
     assert "available-now" in (refused.value.remedy or "")
 
 
 def with_parameters(rows: Any, *, window: str = "5 minutes", size: int = 3, share: float = 0.5, all_of: bool = False):
-    """What it does.
+    """The first paragraph.
 
-    And more.
+    The second paragraph.
     """
     return window, size, share, all_of
 
 
-def test_settings_are_read_as_the_type_of_their_default() -> None:
-    """``--set`` words become text, numbers and truth values; the function stays callable."""
+def test_settings_have_the_type_of_their_default() -> None:
+    """Values of ``--set`` become text, numbers or booleans, and the job stays callable."""
     job = replace(JOB, transform=with_parameters)
-    assert job.about == "What it does."
+    assert job.about == "The first paragraph."
     chosen = job.with_settings({"window": "1 hour", "size": "7", "all_of": "true"})
     assert chosen(None) == ("1 hour", 7, 0.5, True)  # type: ignore[arg-type]
     assert chosen.parameters == {"window": "1 hour", "size": 7, "share": 0.5, "all_of": True}
     assert job.parameters["size"] == 3
 
 
-@pytest.mark.parametrize("word", [{"sizes": "1"}, {"size": "many"}, {"all_of": "perhaps"}])
-def test_settings_that_do_not_fit(word: dict[str, str]) -> None:
-    """An unknown parameter or a value of the wrong type is refused, and told what fits."""
+@pytest.mark.parametrize("settings", [{"sizes": "1"}, {"size": "many"}, {"all_of": "perhaps"}])
+def test_invalid_settings(settings: dict[str, str]) -> None:
+    """An unknown parameter or a value of the wrong type is refused with a remedy."""
     with pytest.raises(HeadwaterError) as refused:
-        replace(JOB, transform=with_parameters).with_settings(word)
+        replace(JOB, transform=with_parameters).with_settings(settings)
     assert refused.value.exit_status == 2
     assert refused.value.remedy
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "../x", "a b"])
-def test_a_name_must_do_as_a_folder(name: str) -> None:
-    """A job's name becomes the folder of its checkpoint."""
+def test_invalid_names(name: str) -> None:
+    """A job's name must be valid as the name of its checkpoint's folder."""
     with pytest.raises(ValueError, match="folder"):
         replace(JOB, name=name)

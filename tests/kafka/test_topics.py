@@ -1,4 +1,4 @@
-"""Topics and records on a real broker, through the commands that users have."""
+"""Topics and records on a real broker, through the commands."""
 
 from __future__ import annotations
 
@@ -15,12 +15,15 @@ import pytest
 
 from broker_support import HEADWATER, Broker, free_port, headwater
 from headwater.core.errors import ServiceUnreachable, UsageProblem
+from headwater.kafka.options import Connection
 from headwater.kafka.records import TopicWriter, read_records
+
+pytestmark = pytest.mark.services
 
 
 @pytest.fixture
 def topic() -> str:
-    """A name that no other test uses."""
+    """A topic name that no other test uses."""
     return f"t-{uuid.uuid4()}"
 
 
@@ -30,7 +33,7 @@ def listed(broker: Broker) -> dict[str, dict[str, object]]:
 
 
 def test_topic_is_created_listed_and_deleted(broker: Broker, topic: str) -> None:
-    """A new topic shows up with its partitions, and is gone once deleted."""
+    """A new topic is listed with its partitions until it is deleted."""
     where = ["--bootstrap", broker.bootstrap]
     assert headwater("topics", "create", topic, "--partitions", 3, *where).returncode == 0
     assert listed(broker)[topic] == {
@@ -51,14 +54,14 @@ def test_topic_is_created_listed_and_deleted(broker: Broker, topic: str) -> None
 
 
 def test_topic_with_an_illegal_name(broker: Broker) -> None:
-    """A name that Kafka does not take is refused with the rule."""
+    """A name that Kafka does not allow is refused with the rule."""
     refused = headwater("topics", "create", "a topic", "--bootstrap", broker.bootstrap)
     assert refused.returncode == 2
     assert "letters, digits" in refused.stderr
 
 
 def test_lines_become_records_and_come_back(broker: Broker, topic: str) -> None:
-    """Each line is one record, in order, whatever the line ends and alphabets."""
+    """Each line is one record, in order, for any line ending and alphabet."""
     lines = ["plain", "", "grüße 日本 🌊", "{'a': 1}"]
     text = "plain\r\n\ngrüße 日本 🌊\n{'a': 1}"
     done = headwater("produce", topic, "--bootstrap", broker.bootstrap, stdin=text)
@@ -70,7 +73,7 @@ def test_lines_become_records_and_come_back(broker: Broker, topic: str) -> None:
 
 
 def test_keys_partitions_and_offsets_are_shown_as_json(broker: Broker, topic: str) -> None:
-    """With --json each record tells where it is, its key and its time."""
+    """With --json each record has its partition, offset, key and timestamp."""
     where = ["--bootstrap", broker.bootstrap]
     headwater("topics", "create", topic, "--partitions", 2, *where)
     headwater("produce", topic, "--partition", 1, "--key-separator", "=>", *where, stdin="k=>v\nl=>w=>x\n")
@@ -83,28 +86,28 @@ def test_keys_partitions_and_offsets_are_shown_as_json(broker: Broker, topic: st
     assert all(record["topic"] == topic and record["timestamp"].endswith("Z") for record in records)
 
 
-def test_line_without_its_key_is_named(broker: Broker, topic: str) -> None:
-    """A line that lacks the separator stops the command, and the lines before it have been sent."""
+def test_line_without_a_key(broker: Broker, topic: str) -> None:
+    """A line without the separator stops the command; the lines before it have been sent."""
     done = headwater("produce", topic, "--bootstrap", broker.bootstrap, "--key-separator", ":", stdin="a:1\nb\n")
     assert done.returncode == 2
     assert "line 2" in done.stderr
     assert broker.consume(topic, 1) == ["1"]
 
 
-def test_partition_that_is_not_there(broker: Broker, topic: str) -> None:
-    """A partition beyond the topic's is refused with the range."""
+def test_unknown_partition(broker: Broker, topic: str) -> None:
+    """A partition that the topic does not have is refused with the valid range."""
     done = headwater("produce", topic, "--bootstrap", broker.bootstrap, "--partition", 5, stdin="x\n")
     assert done.returncode == 2
     assert "0 to 0" in done.stderr
 
 
 def test_consuming_from_now_on_sees_only_what_comes(broker: Broker, topic: str) -> None:
-    """Without --from-beginning, records from before the start are left out."""
+    """Without --from-beginning, only records that arrive after the start are read."""
     broker.produce(topic, "before")
-    records = read_records(broker.bootstrap, topic, count=1, quiet_seconds=0.2)
+    records = read_records(broker.connection, topic, count=1, quiet_seconds=0.2)
     assert list(records) == []
-    with TopicWriter(broker.bootstrap, topic) as writer:
-        coming = read_records(broker.bootstrap, topic, from_beginning=True, count=2, quiet_seconds=20)
+    with TopicWriter(broker.connection, topic) as writer:
+        coming = read_records(broker.connection, topic, from_beginning=True, count=2, quiet_seconds=20)
         assert next(coming).value == b"before"
         writer.send(b"after")
         writer.flush()
@@ -112,7 +115,7 @@ def test_consuming_from_now_on_sees_only_what_comes(broker: Broker, topic: str) 
 
 
 def test_timeout_ends_a_wait(broker: Broker, topic: str) -> None:
-    """--timeout ends the command when nothing more comes, and it says how much came."""
+    """--timeout ends the command when no more records arrive, and the summary counts those that did."""
     broker.produce(topic, "one")
     done = headwater("consume", topic, "--bootstrap", broker.bootstrap, "--from-beginning", "--timeout", 1)
     assert (done.returncode, done.stdout) == (0, "one\n")
@@ -127,24 +130,27 @@ def test_interrupt_ends_consuming_cleanly(broker: Broker, topic: str) -> None:
         assert process.stdout is not None
         assert process.stdout.readline() == "one\n"
         process.send_signal(signal.SIGINT)
-        _, said = process.communicate(timeout=30)
+        _, messages = process.communicate(timeout=30)
     assert process.returncode == 0
-    assert "Traceback" not in said
+    assert "Traceback" not in messages
 
 
-def test_topic_that_is_not_there(broker: Broker) -> None:
-    """Reading a topic that the broker lacks is refused with the command that makes it."""
+def test_missing_topic(broker: Broker) -> None:
+    """Reading a topic that does not exist is refused with the command that creates it."""
     done = headwater("consume", "no-such-topic", "--bootstrap", broker.bootstrap, "--timeout", 1)
     assert done.returncode == 12
+    assert done.stderr.startswith(f"error[no-topic]: the broker at {broker.bootstrap} has no topic no-such-topic\n")
     assert "headwater topics create no-such-topic" in done.stderr
     assert "no-such-topic" not in listed(broker)
 
 
 @pytest.mark.parametrize("verb", [["topics"], ["consume", "x"], ["produce", "x"], ["topics", "create", "x"]])
 def test_no_broker(verb: list[str], tmp_path: Path) -> None:
-    """Without a broker every verb says so with the remedy, and the client library adds no lines of its own."""
+    """Without a broker every command reports it with the remedy, and the client library prints nothing."""
     done = headwater(*verb, "--bootstrap", f"127.0.0.1:{free_port()}", cwd=tmp_path, stdin="x\n")
     assert done.returncode == 12
+    assert done.stderr.startswith("error[kafka-unreachable]: cannot connect to Kafka at 127.0.0.1:")
+    assert ": connection refused\n" in done.stderr
     assert "help: headwater broker start" in done.stderr
     assert "rdkafka" not in done.stderr
     assert done.stdout == ""
@@ -152,7 +158,7 @@ def test_no_broker(verb: list[str], tmp_path: Path) -> None:
 
 @pytest.fixture
 def silent_port() -> Iterator[int]:
-    """Something that takes connections and never answers."""
+    """A server that accepts connections and never replies."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen()
@@ -160,44 +166,54 @@ def silent_port() -> Iterator[int]:
 
 
 def test_something_that_is_not_kafka(silent_port: int) -> None:
-    """A port that takes connections and does not speak Kafka is given up on, not waited for."""
+    """A server that accepts connections and does not speak Kafka is reported within seconds."""
     done = headwater("topics", "--bootstrap", f"127.0.0.1:{silent_port}", timeout=30)
     assert done.returncode == 12
-    assert "no Kafka broker answers" in done.stderr
+    assert "cannot connect to Kafka at" in done.stderr
 
 
-def test_bootstrap_that_is_no_address() -> None:
-    """A bootstrap without a port is a usage problem."""
+def test_bootstrap_without_a_port() -> None:
+    """A bootstrap server without a port is refused with the right form."""
     done = headwater("topics", "--bootstrap", "localhost")
     assert done.returncode == 2
     assert "127.0.0.1:9092" in done.stderr
 
 
-def test_values_are_dealt_to_partitions_by_their_place(broker: Broker, topic: str) -> None:
-    """The same values land in the same partitions, in order, every time."""
+def test_values_are_assigned_to_partitions_by_position(broker: Broker, topic: str) -> None:
+    """The same values go to the same partitions, in order, every time."""
     headwater("topics", "create", topic, "--partitions", 2, "--bootstrap", broker.bootstrap)
     values = [str(number).encode() for number in range(300)]
-    with TopicWriter(broker.bootstrap, topic) as writer:
+    with TopicWriter(broker.connection, topic) as writer:
         writer.send_values(values)
-    found = list(read_records(broker.bootstrap, topic, from_beginning=True, count=300, quiet_seconds=20))
+    found = list(read_records(broker.connection, topic, from_beginning=True, count=300, quiet_seconds=20))
     by_partition = [[int(r.value or b"") for r in found if r.partition == number] for number in (0, 1)]
     assert by_partition[0] == [n for n in range(300) if (n // 64) % 2 == 0]
     assert by_partition[1] == [n for n in range(300) if (n // 64) % 2 == 1]
 
 
 def test_unknown_client_option(broker: Broker, topic: str) -> None:
-    """An option that the client library does not know is a usage problem."""
-    with pytest.raises(UsageProblem, match="does not know an option"):
-        TopicWriter(broker.bootstrap, topic, {"no.such.option": "1"})
+    """An option that the client library does not know is refused before a topic is created."""
+    with pytest.raises(UsageProblem, match=r"kafka\.no\.such\.option has no counterpart in the Python client"):
+        TopicWriter(Connection(broker.bootstrap, {"kafka.no.such.option": "1"}), topic)
+    assert topic not in listed(broker)
 
 
-def test_broker_that_goes_away_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Records that cannot be delivered are an error, never a silent loss."""
+def test_options_of_a_uri_reach_the_client(broker: Broker, topic: str) -> None:
+    """generate honors the options of its URI: an invalid value is reported."""
+    uri = f"kafka://{broker.bootstrap}/{topic}?kafka.compression.type=never"
+    done = headwater("generate", "visits", "--to", uri, "--count", 1)
+    assert done.returncode == 2
+    assert "error[bad-kafka-option]" in done.stderr
+    assert "never" in done.stderr
+
+
+def test_broker_that_stops_while_records_are_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Records that cannot be delivered raise an error; they are never lost silently."""
     monkeypatch.setattr("headwater.kafka.records.DELIVERY_SECONDS", 5)
     port = free_port()
     assert headwater("broker", "start", "--port", port, "--data", tmp_path).returncode == 0
     try:
-        writer = TopicWriter(f"127.0.0.1:{port}", "gone")
+        writer = TopicWriter(Connection(f"127.0.0.1:{port}"), "gone")
         writer.send(b"arrives")
         writer.flush()
     finally:

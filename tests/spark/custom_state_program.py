@@ -1,4 +1,4 @@
-"""A stream with every kind of custom state under several kinds of keys, run to its end; prints what came out as JSON.
+"""A stream with every kind of custom state and several types of keys, run to its end. Prints its output as JSON.
 
 ``python custom_state_program.py FOLDER DAEMON_MODULE`` runs it with the Python workers of that module.
 """
@@ -33,7 +33,7 @@ KEYS = {
 
 
 class Everything(StatefulProcessor):
-    """Says what it finds for each key, and then does something else for each third or fifth row."""
+    """Emits what it reads for each key, and then makes changes that depend on the first row."""
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         self.handle = handle
@@ -43,47 +43,47 @@ class Everything(StatefulProcessor):
         self.sums = handle.getMapState("sums", "n INT", "sum BIGINT, day DATE")
 
     def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:  # noqa: N802, N803
-        """One row for each key, now and then two."""
+        """Emit one row for each key, for some keys two."""
         if str(key).endswith("7',)"):
-            return  # neither reads its rows nor touches the state
-        rows_in_hand = list(rows)
-        first = rows_in_hand[0]
-        seen = [self.count.exists(), self.count.get(), list(self.rows.get()), sorted(self.sums.iterator())]
+            return  # reads neither its rows nor the state
+        key_rows = list(rows)
+        first = key_rows[0]
+        results = [self.count.exists(), self.count.get(), list(self.rows.get()), sorted(self.sums.iterator())]
         if first.n % 3 == 0:
-            seen.append(self.other.get())
+            results.append(self.other.get())
         if first.n % 11 == 0:
             self.count.clear()
-            seen.append(self.count.exists())
+            results.append(self.count.exists())
         else:
             known = self.count.get()
-            total = (known[0] if known else 0) + len(rows_in_hand)
+            total = (known[0] if known else 0) + len(key_rows)
             self.count.update((total, first.text, first.day, first.ratio))
-            seen.append(self.count.get())
+            results.append(self.count.get())
         self.other.update(("x" * first.size + str(first.n),))
         self.rows.appendValue((first.n, first.ratio))
         if first.n % 5 == 0:
-            self.rows.put([(row.n, row.ratio) for row in rows_in_hand])
+            self.rows.put([(row.n, row.ratio) for row in key_rows])
         self.sums.updateValue((first.n % 4,), (first.n, first.day))
         if first.n % 7 == 0:
             self.sums.removeKey((first.n % 4,))
-        seen += [self.sums.containsKey((2,)), self.sums.getValue((2,)), len((self.other.get() or [""])[0])]
+        results += [self.sums.containsKey((2,)), self.sums.getValue((2,)), len((self.other.get() or [""])[0])]
         self.handle.registerTimer(timerValues.getCurrentWatermarkInMs() + 1_000 * (1 + first.n % 3))
         if first.n % 4 == 0:
             for timer in self.handle.listTimers():
                 self.handle.deleteTimer(timer)
-        yield Row(key=repr(key), said=repr(seen), rows=[Row(n=row.n, text=row.text) for row in rows_in_hand])
+        yield Row(key=repr(key), results=repr(results), rows=[Row(n=row.n, text=row.text) for row in key_rows])
         if first.n % 6 == 0:
-            yield Row(key=repr(key), said=repr(list(self.handle.listTimers())), rows=None)
+            yield Row(key=repr(key), results=repr(list(self.handle.listTimers())), rows=None)
 
     def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[Row]:  # noqa: N802, N803
-        """What the key knew when its timer came."""
-        said = [expiredTimerInfo.getExpiryTimeInMs(), self.count.get(), list(self.rows.get())]
+        """Emit the state of the key when its timer expires."""
+        results = [expiredTimerInfo.getExpiryTimeInMs(), self.count.get(), list(self.rows.get())]
         self.rows.clear()
-        yield Row(key=repr(key), said=repr(said), rows=[])
+        yield Row(key=repr(key), results=repr(results), rows=[])
 
 
-def made_up(batch: int, keys: int) -> list[tuple[Any, ...]]:
-    """Rows of ``keys`` keys, most of them with several rows, some without a value; a few have large ones."""
+def generated_rows(batch: int, keys: int) -> list[tuple[Any, ...]]:
+    """Return rows for ``keys`` keys: most keys have several rows, one is null, and a few have large values."""
     rows = []
     for n in range(keys * 2):
         k = (n * n + batch * 13) % keys
@@ -98,27 +98,27 @@ def made_up(batch: int, keys: int) -> list[tuple[Any, ...]]:
 
 
 def run(spark: SparkSession, folder: Path, key: str, keys: int) -> list[tuple[int, str]]:
-    """All batches through the processor, grouped by ``key``."""
+    """Run all batches through the processor, grouped by ``key``."""
     name = key.replace(", ", "-")
     source = folder / name
-    said: list[tuple[int, str]] = []
+    output: list[tuple[int, str]] = []
 
-    def note(frame: DataFrame, batch: int) -> None:
-        said.extend((batch, repr(row)) for row in frame.collect())
+    def collect(frame: DataFrame, batch: int) -> None:
+        output.extend((batch, repr(row)) for row in frame.collect())
 
     for batch in range(BATCHES):
-        spark.createDataFrame(made_up(batch, keys), SCHEMA).coalesce(1).write.mode("append").parquet(str(source))
+        spark.createDataFrame(generated_rows(batch, keys), SCHEMA).coalesce(1).write.mode("append").parquet(str(source))
     stream = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).parquet(str(source))
-    shape = "key STRING, said STRING, rows ARRAY<STRUCT<n: INT, text: STRING>>"
+    schema = "key STRING, results STRING, rows ARRAY<STRUCT<n: INT, text: STRING>>"
     grouped = stream.withWatermark("at", "0 seconds").groupBy(*key.split(", "))
-    answers = grouped.transformWithState(Everything(), shape, "Append", "EventTime").writeStream.foreachBatch(note)
-    checkpointed = answers.option("checkpointLocation", str(folder / f"{name}-checkpoint"))
-    checkpointed.trigger(availableNow=True).start().awaitTermination()
-    return sorted(said)
+    writer = grouped.transformWithState(Everything(), schema, "Append", "EventTime").writeStream.foreachBatch(collect)
+    writer = writer.option("checkpointLocation", str(folder / f"{name}-checkpoint"))
+    writer.trigger(availableNow=True).start().awaitTermination()
+    return sorted(output)
 
 
 def main() -> None:
-    """Print a list of (batch, row) for each kind of key."""
+    """Print a list of (batch, row) for each type of key."""
     folder, module = Path(sys.argv[1]), sys.argv[2]
     spark = start_session(
         "everything",

@@ -8,13 +8,13 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from headwater import Job
+from headwater.checkpoint.record import ProgressRecord
 from headwater.spark.ownership import Run
-from headwater.spark.progress import BatchProgress
 from headwater.spark.runner import run_job
 
 
-def drained(spark: SparkSession, job: Job, checkpoint: Path) -> list[BatchProgress]:
-    """What was reported of each batch."""
-    batches: list[BatchProgress] = []
+def drain_source(spark: SparkSession, job: Job, checkpoint: Path) -> list[ProgressRecord]:
+    """Run a job with a trigger that ends by itself, and return the progress of each batch."""
+    batches: list[ProgressRecord] = []
     run_job(spark, Run(job, job.name, str(checkpoint)), stop=threading.Event(), on_batch=batches.append)
     return batches

@@ -1,10 +1,9 @@
-"""Small jobs on folders of golden records, run to their end, for tests that look back at them."""
+"""Small jobs on folders of golden records, run to the end, for tests that inspect their batches."""
 
 from __future__ import annotations
 
 import json
 import os
-import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -14,22 +13,21 @@ from pyspark.sql import functions as F
 
 from headwater import Console, Files, Job
 from headwater.checkpoint.local_tree import LocalTree
+from headwater.checkpoint.record import ProgressRecord
 from headwater.jobs.loading import load_job
-from headwater.spark.ownership import Run
-from headwater.spark.progress import BatchProgress
-from headwater.spark.runner import run_job
+from spark.draining import drain_source
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 
 
 @dataclass
 class Recorded:
-    """A checkpoint that a real run left, and what Spark reported of each batch."""
+    """The checkpoint of a real run, and the progress of each batch."""
 
     job: Job
     inbox: Path
     checkpoint: Path
-    progress: list[BatchProgress] = field(default_factory=list)
+    progress: list[ProgressRecord] = field(default_factory=list)
 
     @property
     def files(self) -> LocalTree:
@@ -48,7 +46,7 @@ def put(inbox: Path, number: int, lines: Sequence[str | bytes]) -> None:
 
 
 def in_folder(job: Job, folder: Path, steps: Sequence[Sequence[str | bytes]]) -> tuple[Job, Path]:
-    """The job on a folder of its records: one file a step, one batch a file, without empty batches between."""
+    """Return the job on a folder of records: one file per step, one batch per file, without empty batches in between."""
     inbox = folder / "inbox"
     inbox.mkdir(parents=True)
     for number, lines in enumerate(steps):
@@ -66,11 +64,10 @@ def in_folder(job: Job, folder: Path, steps: Sequence[Sequence[str | bytes]]) ->
 def run_recorded(
     spark: Any, job: Job, folder: Path, steps: Sequence[Sequence[str | bytes]], **changes: Any
 ) -> Recorded:
-    """Run a job on a folder to its end: every batch but the last has records to look at."""
+    """Run a job on a folder to its end: every batch but the last has records."""
     chosen, inbox = in_folder(job, folder, steps)
     recorded = Recorded(replace(chosen, **changes), inbox, folder / "checkpoint")
-    run = Run(recorded.job, job.name, str(recorded.checkpoint))
-    run_job(spark, run, stop=threading.Event(), on_batch=recorded.progress.append)
+    recorded.progress += drain_source(spark, recorded.job, recorded.checkpoint)
     return recorded
 
 
@@ -79,11 +76,11 @@ def tree(folder: Path) -> dict[str, bytes]:
 
 
 def by_user(visits: Any) -> Any:
-    """Another key, so another shape of state."""
+    """Count by another key, and so with another state schema."""
     visits = visits.withWatermark("eventTime", "20 minutes")
     return visits.groupBy("userId", F.window("eventTime", "5 minutes")).agg(F.count("*").alias("count"))
 
 
 def doubled(visits: Any) -> Any:
-    """The same state, other rows."""
+    """Keep the same state and emit other rows."""
     return load_job("browser-stats-stateful").transform(visits).withColumn("count", F.col("count") * 2)

@@ -21,7 +21,7 @@ from pyspark.sql import functions as F
 from weights import heavier
 
 def per_digit(rows):
-    """Numbers by their last digit, weighed in Python."""
+    """Sums of numbers by their last digit, weighted in Python."""
     weigh = F.udf(heavier, "int")
     return rows.groupBy((F.col("number") % 10).alias("digit")).agg(F.sum(weigh("number")).alias("weight"))
 
@@ -51,8 +51,8 @@ def shown(output: str) -> list[list[int]]:
     return [[int(cell) for cell in row] for row in rows[1:]]
 
 
-def test_a_worker_dies_on_the_way(spark_cluster: Cluster, tmp_path: Path) -> None:
-    """A worker killed between batches changes nothing in the result; spark-submit goes on from the same checkpoint."""
+def test_a_worker_dies_between_batches(spark_cluster: Cluster, tmp_path: Path) -> None:
+    """A killed worker does not change the result, and spark-submit resumes from the same checkpoint."""
     (tmp_path / "jobs.py").write_text(JOBS)
     (tmp_path / "weights.py").write_text(WEIGHTS)
     (tmp_path / "in").mkdir()
@@ -66,15 +66,15 @@ def test_a_worker_dies_on_the_way(spark_cluster: Cluster, tmp_path: Path) -> Non
     )  # fmt: skip
     assert job.stderr is not None
     assert job.stdout is not None
-    said = []
+    lines = []
     for line in job.stderr:
-        said.append(line)
+        lines.append(line)
         if line.startswith("batch 1 "):
             spark_cluster.workers[0].kill()
     found = shown(job.stdout.read())
-    assert job.wait() == 0, "".join(said)
+    assert job.wait() == 0, "".join(lines)
     assert found == weights(numbers)
-    assert any(line.startswith("batch 5 ") for line in said)
+    assert any(line.startswith("batch 5 ") for line in lines)
 
     numbers += put(tmp_path, 6)
     submit = [SPARK_HOME / "bin" / "spark-submit", "--master", spark_cluster.master, *small]

@@ -1,9 +1,10 @@
-"""What counts as a record, and what as a malformed one."""
+"""Which records are valid, and which are malformed."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
@@ -13,7 +14,8 @@ from headwater import Files, Job, Memory
 from headwater.core.errors import JobRefused
 from headwater.jobs.endpoints import Decoding
 from headwater.spark.decoding import decode_lines
-from headwater.spark.internals import json_parser
+from headwater.spark.internals import json_parser, listener
+from headwater.spark.progress import progress_line
 
 SCHEMA = "a INT, s STRING, t TIMESTAMP, b BYTE, d DECIMAL(5,2), n STRUCT<x INT>, l ARRAY<INT>"
 GOOD_JSON = [
@@ -85,19 +87,19 @@ BAD_CSV = [
 ]
 
 
-@pytest.fixture(params=["our reader", "Spark's functions"])
+@pytest.fixture(params=["parser from the jar", "Spark's functions"])
 def headwater_spark(
     request: pytest.FixtureRequest, headwater_spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> SparkSession:
-    """Each test runs for a JVM that has our jar and for one that does not."""
+    """Each test runs with and without the parser from Headwater's jar."""
     assert json_parser.probe(headwater_spark)
-    if request.param != "our reader":
+    if request.param != "parser from the jar":
         monkeypatch.setattr(json_parser, "probe", lambda spark: False)
     return headwater_spark
 
 
 def decoded(spark: SparkSession, records: list[str | bytes | None], decoding: Decoding) -> dict[int, dict[str, object]]:
-    raw = [(place, one.encode() if isinstance(one, str) else one) for place, one in enumerate(records)]
+    raw = [(index, record.encode() if isinstance(record, str) else record) for index, record in enumerate(records)]
     frame = decode_lines(spark, spark.createDataFrame(raw, "i INT, value BINARY"), decoding, keep=("i",))
     return {row.i: {name: value for name, value in row.asDict().items() if name != "i"} for row in frame.collect()}
 
@@ -111,49 +113,49 @@ def decoded(spark: SparkSession, records: list[str | bytes | None], decoding: De
     ],
     ids=["json", "csv", "text"],
 )
-def test_good_records_decode_and_bad_ones_stay_out(
+def test_valid_records_are_decoded_and_malformed_ones_dropped(
     headwater_spark: SparkSession, good: list[str], bad: list[bytes | None], decoding: Decoding
 ) -> None:
-    """Every well-formed record becomes a row, no malformed one does, and nothing raises."""
+    """Every valid record becomes a row, no malformed one does, and nothing raises."""
     found = decoded(headwater_spark, [*good, *bad], decoding)
-    through = [place - len(good) for place in found if place >= len(good)]
-    assert [bad[place] for place in through] == []
+    accepted = [index - len(good) for index in found if index >= len(good)]
+    assert [bad[index] for index in accepted] == []
     assert sorted(found) == list(range(len(good)))
 
 
-def test_values_are_the_ones_that_were_written(headwater_spark: SparkSession) -> None:
-    """Quotes of both kinds, nested fields and braces inside strings come out as they went in."""
+def test_decoded_values(headwater_spark: SparkSession) -> None:
+    """Single and double quotes, nested fields and braces inside strings are decoded correctly."""
     rows = decoded(headwater_spark, GOOD_JSON, Decoding(SCHEMA, "json"))
     assert rows[0]["t"].isoformat() == "2024-01-01T00:00:00"  # type: ignore[attr-defined]
     assert (rows[1]["a"], rows[1]["s"]) == (2, "single quotes")
     assert (rows[2]["a"], rows[2]["n"]["x"], rows[3]["s"]) == (3, 1, "}{")  # type: ignore[index]
 
 
-def test_a_blank_behind_a_record_changes_nothing(headwater_spark: SparkSession) -> None:
-    """Records that end with their only brace are read in a shorter way than others, to the same end."""
-    records = [*(one.encode() for one in GOOD_JSON), *(one for one in BAD_JSON if one is not None)]
+def test_a_trailing_blank_changes_nothing(headwater_spark: SparkSession) -> None:
+    """Records that end with their only brace are parsed in another way than others, with the same result."""
+    records = [*(text.encode() for text in GOOD_JSON), *(record for record in BAD_JSON if record is not None)]
     as_is = decoded(headwater_spark, [*records], Decoding(SCHEMA, "json"))
-    assert as_is == decoded(headwater_spark, [one + b" " for one in records], Decoding(SCHEMA, "json"))
+    assert as_is == decoded(headwater_spark, [record + b" " for record in records], Decoding(SCHEMA, "json"))
 
 
 @pytest.mark.parametrize(("format_name", "wrong"), [("json", '{"a":"wrong","s":"x"}'), ("csv", "wrong,x,")])
 def test_malformed_does_not_depend_on_the_columns_in_use(
     headwater_spark: SparkSession, format_name: str, wrong: str
 ) -> None:
-    """A record with a bad field is malformed even when the job never looks at that field."""
+    """A record with an invalid field is malformed even if the job does not use that field."""
     raw = headwater_spark.createDataFrame([(wrong,)], "value STRING")
     assert decode_lines(headwater_spark, raw, Decoding(CSV_SCHEMA, format_name)).select("s").collect() == []
 
 
-def test_a_jobs_options_cannot_make_bad_records_stop_the_stream(headwater_spark: SparkSession) -> None:
-    """FAILFAST among the options is overruled; other options are obeyed."""
+def test_options_cannot_make_malformed_records_stop_the_stream(headwater_spark: SparkSession) -> None:
+    """The option FAILFAST is overridden; other options apply."""
     options = {"mode": "FAILFAST", "timestampFormat": "dd.MM.yyyy"}
     found = decoded(headwater_spark, ['{"t":"01.02.2024"}', "bad"], Decoding("t TIMESTAMP", "json", options))
     assert [row["t"].isoformat() for row in found.values()] == ["2024-02-01T00:00:00"]  # type: ignore[attr-defined]
 
 
-def test_a_schema_object_is_left_as_it_was(headwater_spark: SparkSession) -> None:
-    """A StructType that a job hands in is not changed by decoding with it."""
+def test_a_schema_object_is_not_modified(headwater_spark: SparkSession) -> None:
+    """Decoding does not modify the job's StructType."""
     schema = StructType().add("a", IntegerType())
     decoded(headwater_spark, ['{"a":1}'], Decoding(schema, "json"))
     assert schema.fieldNames() == ["a"]
@@ -168,8 +170,8 @@ def test_a_schema_object_is_left_as_it_was(headwater_spark: SparkSession) -> Non
         (Decoding("a INT", "avro"), "record-format"),
     ],
 )
-def test_what_cannot_decode_anything_is_refused(headwater_spark: SparkSession, decoding: Decoding, code: str) -> None:
-    """A missing or wrong schema and an unknown format are refused with a message, not with an exception of Spark's."""
+def test_invalid_decodings_are_refused(headwater_spark: SparkSession, decoding: Decoding, code: str) -> None:
+    """A missing or invalid schema and an unknown format are refused without a Spark exception."""
     with pytest.raises(JobRefused) as refused:
         decoded(headwater_spark, [], decoding)
     assert refused.value.code == code
@@ -178,31 +180,31 @@ def test_what_cannot_decode_anything_is_refused(headwater_spark: SparkSession, d
 
 
 def keep_all(rows: DataFrame) -> DataFrame:
-    """The rows as they are."""
+    """The rows, unchanged."""
     return rows
 
 
 def twice(rows: DataFrame) -> DataFrame:
-    """Every row two times over."""
+    """Every row twice."""
     return rows.union(rows)
 
 
-def test_malformed_records_are_counted_and_the_stream_goes_on(
-    headwater_spark: SparkSession, drain, tmp_path: Path
-) -> None:
-    """Each batch reports its records and its malformed ones, in Spark's own progress and in the progress line."""
+def test_malformed_records_are_counted(headwater_spark: SparkSession, drain, tmp_path: Path) -> None:
+    """Spark's progress report and the progress line show how many records of a batch were malformed."""
     folder = tmp_path / "in"
     folder.mkdir()
     job = Job(
         "counted", keep_all, reads=Files(str(folder), schema="a INT"), writes=Memory("counted"), trigger="available-now"
     )
     (folder / "1.json").write_bytes(b'{"a":1}\nbad\n\n{"a":2}\n\xff\n')
-    (first,) = drain(job)
-    observed = first.raw["observedMetrics"]["headwater_source"]
+    reports: list[dict[str, Any]] = []
+    with listener.listening(headwater_spark, reports.append):
+        (first,) = drain(job)
+    observed = reports[0]["observedMetrics"]["headwater_source"]
     assert (observed["records"], observed["malformed"], first.malformed) == (5, 3, 3)
-    assert first.line().endswith("malformed 3")
+    assert progress_line(first).endswith("malformed 3")
     assert sorted(row.a for row in headwater_spark.table("counted").collect()) == [1, 2]
     per_batch = replace(job, name="twice", transform=twice, per_batch=True, writes=Memory("twice"))
     (again,) = drain(per_batch, tmp_path / "second")
-    assert (again.input_rows, again.malformed) == (5, 3), "a function that uses its batch twice counts once"
+    assert (again.input_rows, again.malformed) == (5, 3), "a function that uses its batch twice counts its records once"
     assert headwater_spark.table("twice").count() == 4

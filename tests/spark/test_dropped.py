@@ -1,4 +1,4 @@
-"""The very records that batches did not count, on real Spark."""
+"""The records that batches dropped, on real Spark."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from headwater.checkpoint.local_tree import LocalTree
 from headwater.core.errors import ChangeRefused
 from headwater.jobs.loading import load_job
 from headwater.spark.dropped import DroppedRecords
-from spark.draining import drained
+from spark.draining import drain_source
 from spark.replay_support import Recorded, golden_steps, run_recorded
 
 STATS = load_job("browser-stats-stateful")
@@ -26,19 +26,19 @@ def visit(at: str, browser: str = "Firefox") -> str:
 
 
 def found_in(spark, recorded, batch: int) -> list[dict[str, object]]:
-    return [one.as_dict() for one in DroppedRecords(spark, recorded.job, History(recorded.files)).of(batch)]
+    return [one.as_dict() for one in DroppedRecords(spark, recorded.job, History(recorded.files)).in_batch(batch)]
 
 
 @pytest.fixture(scope="module")
 def stats(headwater_spark, tmp_path_factory):
-    spoilt = ["nonsense", '{"userId": "many", "eventTime": "2024-10-06T10:31:00Z"}', "", '{"eventTime": "tomorrow"}']
+    malformed = ["nonsense", '{"userId": "many", "eventTime": "2024-10-06T10:31:00Z"}', "", '{"eventTime": "tomorrow"}']
     late = [visit("10:00"), visit("10:01"), visit("10:02", "Chrome"), visit("10:32")]
-    steps = [*golden_steps("browser_stats_stateful")[:5], spoilt, late]
+    steps = [*golden_steps("browser_stats_stateful")[:5], malformed, late]
     return run_recorded(headwater_spark, STATS, tmp_path_factory.mktemp("dropped"), steps)
 
 
 def test_late_records_by_position(headwater_spark, stats) -> None:
-    """The late record of the golden story is named by file and line, with its times and the rule that dropped it."""
+    """A late record is identified by file and line, with its times and the rule that dropped it."""
     (late,) = found_in(headwater_spark, stats, 3)
     assert late["reason"] == "late"
     assert late["path"].endswith("003.json")
@@ -49,26 +49,26 @@ def test_late_records_by_position(headwater_spark, stats) -> None:
 
 
 def test_records_are_counted_and_not_partial_aggregates(headwater_spark, stats) -> None:
-    """Three late records in two windows are three, where Spark's own number counts what partial aggregation left."""
+    """Three late records in two windows count as three, although Spark counts two rows after partial aggregation."""
     late = found_in(headwater_spark, stats, 6)
     assert [one["line"] for one in late] == [1, 2, 3]
     assert stats.progress[6].dropped == 2
 
 
 def test_malformed_records_with_their_reason(headwater_spark, stats) -> None:
-    """Each malformed record says what is wrong with it; their number is the one that the run counted."""
+    """Each malformed record has a reason, and there are as many of them as the run counted."""
     bad = found_in(headwater_spark, stats, 5)
     assert [(one["line"], one["detail"]) for one in bad] == [
-        (1, "it is no json record"),
-        (2, "userId is no int"),
-        (3, "it is no json record"),
-        (4, "eventTime is no timestamp"),
+        (1, "not a valid json record"),
+        (2, "userId is not a valid int"),
+        (3, "not a valid json record"),
+        (4, "eventTime is not a valid timestamp"),
     ]
     assert stats.progress[5].malformed == 4
 
 
-def test_what_lies_before_1970_is_late_from_the_first_batch_on(headwater_spark, tmp_path) -> None:
-    """Where there is no watermark yet, Spark takes it to be at 1970."""
+def test_records_before_1970_are_always_late(headwater_spark, tmp_path) -> None:
+    """The initial watermark is 1970, so the first batch already drops older records."""
     old = visit("10:00").replace("2024-10-06", "1969-10-06")
     recorded = run_recorded(headwater_spark, STATS, tmp_path, [[visit("10:00"), old]])
     (late,) = found_in(headwater_spark, recorded, 0)
@@ -76,8 +76,8 @@ def test_what_lies_before_1970_is_late_from_the_first_batch_on(headwater_spark, 
     assert recorded.progress[0].dropped == 1
 
 
-def test_bytes_that_are_no_text(headwater_spark, tmp_path) -> None:
-    """A line with bytes that are no UTF-8 is malformed when it is read again, as it was when the job read it."""
+def test_invalid_utf8(headwater_spark, tmp_path) -> None:
+    """A line with invalid UTF-8 is malformed when it is read again, as it was when the job read it."""
     good = visit("10:00").encode()
     lines = [good, good.replace(b"Fire", b"F\xffire"), good.replace(b"browser", b"bro\xed\xa0\x80wser"), good]
     recorded = run_recorded(headwater_spark, STATS, tmp_path, [lines])
@@ -89,7 +89,7 @@ def test_bytes_that_are_no_text(headwater_spark, tmp_path) -> None:
 
 
 def test_dedup_agrees_with_sparks_count(headwater_spark, tmp_path) -> None:
-    """Where Spark counts rows, our records are as many: deduplication sees them one by one."""
+    """For deduplication, which receives single records, there are as many as Spark counts."""
     lines = [json.dumps({"User": f"u{n}", "event_time": f"2024-03-01T0{n}:00:00Z"}) for n in range(9)]
     steps = [[lines[0]], [lines[8]], [lines[8]], lines[1:8]]
     recorded = run_recorded(headwater_spark, DEDUP, tmp_path, steps)
@@ -98,14 +98,14 @@ def test_dedup_agrees_with_sparks_count(headwater_spark, tmp_path) -> None:
 
 
 def test_complete_mode_drops_nothing(headwater_spark, tmp_path) -> None:
-    """Complete mode keeps every window, so no record is ever late."""
+    """Complete mode keeps every window, so no record is late."""
     steps = [[visit("10:00")], [visit("12:00")], [visit("12:00")], [visit("10:00")]]
     recorded = run_recorded(headwater_spark, STATS, tmp_path, steps, mode="complete")
     assert found_in(headwater_spark, recorded, 3) == []
 
 
 def test_late_rule_follows_the_job(headwater_spark, tmp_path) -> None:
-    """A job that groups sessions drops by the session's end, one with plain event time by that."""
+    """A job with windows compares the end of the window, one with sessions the end of the session."""
     steps = [[visit("10:00")]]
     recorded = run_recorded(headwater_spark, STATS, tmp_path, steps)
     assert DroppedRecords(headwater_spark, recorded.job, History(recorded.files)).rule.compares == "window end"
@@ -119,20 +119,22 @@ def test_late_rule_follows_the_job(headwater_spark, tmp_path) -> None:
 
 
 def test_lines_of_csv_files(headwater_spark, tmp_path) -> None:
-    """Headers and empty lines are no records; what does not fit is named by its own line."""
+    """Headers and empty lines are not records; a malformed line is identified by its number."""
     inbox = tmp_path / "inbox"
     inbox.mkdir()
     (inbox / "a.csv").write_text("\nuser,n\nann,1\n\nbob,many\n \ncat,3\n")
     source = Files(str(inbox), schema="user STRING, n INT", format="csv", decode={"header": "true"})
     job = Job("csv", lambda rows: rows, reads=source, writes=Console(), trigger="available-now")
-    recorded = Recorded(job, inbox, tmp_path / "checkpoint", drained(headwater_spark, job, tmp_path / "checkpoint"))
+    recorded = Recorded(
+        job, inbox, tmp_path / "checkpoint", drain_source(headwater_spark, job, tmp_path / "checkpoint")
+    )
     (bad,) = found_in(headwater_spark, recorded, 0)
     assert (bad["line"], bad["value"], bad["reason"]) == (5, "bob,many", "malformed")
     assert recorded.progress[0].malformed == 1
 
 
-def test_records_of_many_lines_cannot_be_found(headwater_spark, tmp_path) -> None:
-    """A record that is no line has no position, and that is said."""
+def test_records_of_several_lines_are_refused(headwater_spark, tmp_path) -> None:
+    """A record that is not a line has no position, so it cannot be read again."""
     source = Files(str(tmp_path), schema="n INT", decode={"multiLine": "true"})
     job = Job("multi", lambda rows: rows, reads=source, writes=Console())
     with pytest.raises(ChangeRefused, match="json files have no position"):

@@ -1,4 +1,4 @@
-"""A job that breaks while it runs says why, and where in the user's own code, without a stack trace."""
+"""The error of a job that fails while it runs: the cause and the line of the user's code, without a stack trace."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from headwater.core.errors import JobFailed
 
 
 def divide(rows: DataFrame) -> DataFrame:
-    """Divides by nothing."""
+    """Divides by zero."""
     return rows.select((1 / F.col("a")).alias("x"))
 
 
 def in_a_worker(rows: DataFrame) -> DataFrame:
-    """Breaks in Python code that runs in a worker."""
+    """Fails in Python code that runs in a worker."""
 
     @F.udf("int")
     def look_up(value):
@@ -29,7 +29,7 @@ def in_a_worker(rows: DataFrame) -> DataFrame:
 
 
 def on_the_driver(rows: DataFrame) -> DataFrame:
-    """Breaks in a per-batch function, once there are rows."""
+    """Fails in a per-batch function, once there are rows."""
     if rows.count():
         raise RuntimeError("no such luck")
     return rows
@@ -44,7 +44,7 @@ def on_the_driver(rows: DataFrame) -> DataFrame:
     ],
 )
 def test_cause_and_place(drain, tmp_path: Path, transform, per_batch: bool, cause: str, place: str | None) -> None:
-    """The message has the innermost cause and the line of the user's file."""
+    """The error names the innermost cause and the line of the user's file."""
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "a.json").write_text('{"a":0}\n')
     job = Job("breaks", transform, reads=Files(str(tmp_path / "in"), schema="a INT"), writes=Memory("broken"))

@@ -1,4 +1,4 @@
-"""Uses of Spark's private classes: each documented, each probed."""
+"""Uses of Spark's private classes: each is documented and has a probe."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def module_of(name: str) -> ModuleType:
 
 @pytest.mark.parametrize("name", MODULES)
 def test_each_use_is_documented(name: str) -> None:
-    """The docstring names the Spark versions that were tried and what happens without the internals."""
+    """The docstring names the tested Spark versions and what happens without the internals."""
     text = module_of(name).__doc__ or ""
     assert "Seen on: PySpark" in text
     assert "Without it" in text

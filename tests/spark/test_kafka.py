@@ -27,7 +27,7 @@ def visit(user: str, at: str, path: str = "/") -> str:
 
 
 def visits(rows: DataFrame) -> DataFrame:
-    """The visits themselves."""
+    """The visits, unchanged."""
     return rows
 
 
@@ -37,7 +37,7 @@ def per_hour(rows: DataFrame) -> DataFrame:
 
 
 def ready_made(rows: DataFrame) -> DataFrame:
-    """Kafka's own columns."""
+    """Kafka's own columns, built by the job."""
     return rows.select(F.col("user").alias("key"), F.encode("page.path", "UTF-8").alias("value"))
 
 
@@ -66,7 +66,7 @@ def make_topic(broker: Broker, name: str, partitions: int = 1) -> Kafka:
 
 
 def test_json_in_and_out(broker: Broker, drain) -> None:
-    """JSON records become rows, rows become JSON values with the chosen key; malformed records are counted."""
+    """JSON records become rows, and rows become JSON values with the chosen key; malformed records are counted."""
     source = make_topic(broker, "k-visits", partitions=2)
     sink = make_topic(broker, "k-per-hour")
     job = Job("k", per_hour, reads=source, writes=replace(sink, key="user"), mode="update", trigger="available-now")
@@ -81,8 +81,8 @@ def test_json_in_and_out(broker: Broker, drain) -> None:
     assert {(key, json.loads(value)["count"]) for key, value in found[1:]} == {("ann", 3), ("bob", 1)}
 
 
-def test_keys_and_ready_made_records(broker: Broker, drain, tmp_path: Path) -> None:
-    """Several key columns become a JSON key; Kafka's own columns pass as they are; a per-batch job writes the same way."""
+def test_keys_and_kafka_columns(broker: Broker, drain, tmp_path: Path) -> None:
+    """Several key columns become a JSON key; Kafka's own columns are written unchanged, also by a per-batch job."""
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "a.json").write_text(visit("ann", "10:00", "/x") + "\n")
     source, sink = Files(str(tmp_path / "in"), schema=VISIT), Kafka("k-keys", servers=broker.bootstrap)
@@ -101,7 +101,7 @@ def test_keys_and_ready_made_records(broker: Broker, drain, tmp_path: Path) -> N
 
 
 def test_several_topics_and_offsets(headwater_spark: SparkSession, broker: Broker, drain, tmp_path: Path) -> None:
-    """Spark's own ways to choose topics and offsets come through as options; CSV and text records decode too."""
+    """Spark's options for topics and offsets apply; CSV and text records are decoded too."""
     make_topic(broker, "k-many-1")
     make_topic(broker, "k-many-2")
     broker.produce("k-many-1", "ann,1", "bob")
@@ -124,7 +124,7 @@ def test_several_topics_and_offsets(headwater_spark: SparkSession, broker: Broke
 
 
 def test_real_time(headwater_spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
-    """A stateless job in real-time mode writes records while its batch is still open."""
+    """A stateless job in real-time mode writes records before its batch ends."""
     source, sink = make_topic(broker, "k-rt-in"), make_topic(broker, "k-rt-out")
     job = Job("k", visits, reads=source, writes=sink, mode="update", trigger="real-time 5 seconds")
     broker.produce("k-rt-in", visit("ann", "10:00"), "bad")
@@ -141,7 +141,7 @@ def test_real_time(headwater_spark: SparkSession, broker: Broker, tmp_path: Path
 
 @pytest.mark.parametrize("options", [{"subscribe": "k-absent,k-absent-2"}, {"assign": '{"k-absent":[0]}'}])
 def test_missing_topics(broker: Broker, options: dict[str, str]) -> None:
-    """Topics that options name are looked for as well."""
+    """Topics that are named in options are checked, too."""
     source = Kafka("", VISIT, servers=broker.bootstrap, options=options)
-    with pytest.raises(ServiceUnreachable, match="there is no topic k-absent"):
+    with pytest.raises(ServiceUnreachable, match="has no topic k-absent"):
         check_services(Job("k", visits, reads=source, writes=Console()))

@@ -1,7 +1,7 @@
-"""Which records of a topic were dropped, by every rule that Spark has, held against a computation of its own.
+"""Which records of a topic were dropped, for each of Spark's rules, compared with an independent computation.
 
-The records lie in two partitions, four to a batch. The watermark of a batch follows from the records before it, and a
-batch drops by the watermark that the batch before it had: the oracle below knows no more than that.
+The records are in two partitions, four in each batch. The watermark of a batch follows from the records before it, and
+a batch drops records by the watermark of the previous batch. The computation below uses nothing else.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from broker_support import Broker
 from headwater import Console, Job, Kafka
 from headwater.checkpoint.history import History
 from headwater.checkpoint.local_tree import LocalTree
+from headwater.checkpoint.record import ProgressRecord
 from headwater.core.errors import ChangeRefused
 from headwater.spark.dropped import DroppedRecords
-from headwater.spark.progress import BatchProgress
 from headwater.spark.session import temporary_settings
 from spark import topic_support as topics
-from spark.draining import drained
+from spark.draining import drain_source
 
 TOPIC = "late-visits"
 VISIT = "user STRING, at TIMESTAMP"
@@ -46,7 +46,7 @@ TIMES = [
     "10:36 10:50 10:31 10:30",
     "11:19 11:21 11:16 11:12",
 ]
-SPOILT = {(4, 1): "nonsense", (6, 2): '{"user": "u", "at": "tomorrow"}'}
+MALFORMED = {(4, 1): "nonsense", (6, 2): '{"user": "u", "at": "tomorrow"}'}
 
 
 def instant(text: str) -> datetime:
@@ -55,36 +55,36 @@ def instant(text: str) -> datetime:
 
 def batches_of_times() -> list[list[datetime | None]]:
     return [
-        [None if (batch, place) in SPOILT else instant(text) for place, text in enumerate(line.split())]
+        [None if (batch, index) in MALFORMED else instant(text) for index, text in enumerate(line.split())]
         for batch, line in enumerate(TIMES)
     ]
 
 
 def lines() -> list[str]:
     return [
-        SPOILT.get((batch, place)) or json.dumps({"user": f"u{place}", "at": f"2024-03-01T{text}:00Z"})
+        MALFORMED.get((batch, index)) or json.dumps({"user": f"u{index}", "at": f"2024-03-01T{text}:00Z"})
         for batch, line in enumerate(TIMES)
-        for place, text in enumerate(line.split())
+        for index, text in enumerate(line.split())
     ]
 
 
 def watermarks(delay: timedelta = DELAY) -> list[datetime | None]:
-    """The watermark that each batch worked with."""
-    found: list[datetime | None] = [None]
+    """Return the watermark of each batch."""
+    result: list[datetime | None] = [None]
     for times in batches_of_times():
         latest = max(at for at in times if at) - delay
-        found.append(latest if found[-1] is None else max(found[-1], latest))
-    return found
+        result.append(latest if result[-1] is None else max(result[-1], latest))
+    return result
 
 
 def expected(compared: Callable[[datetime], datetime]) -> dict[int, list[tuple[int, int]]]:
-    """Partition and offset of the late records of each batch."""
-    found: dict[int, list[tuple[int, int]]] = {}
+    """Return partition and offset of the late records of each batch."""
+    result: dict[int, list[tuple[int, int]]] = {}
     for batch, times in enumerate(batches_of_times()):
-        mark = watermarks()[batch - 1] if batch else None
-        late = [place for place, at in enumerate(times) if at and mark and compared(at) <= mark]
-        found[batch] = sorted((place % 2, batch * 2 + place // 2) for place in late)
-    return found
+        watermark = watermarks()[batch - 1] if batch else None
+        late = [index for index, at in enumerate(times) if at and watermark and compared(at) <= watermark]
+        result[batch] = sorted((index % 2, batch * 2 + index // 2) for index in late)
+    return result
 
 
 def window_end(at: datetime) -> datetime:
@@ -92,7 +92,7 @@ def window_end(at: datetime) -> datetime:
 
 
 def counting() -> StatefulProcessor:
-    """Made in a function, so that it travels to Spark's workers by value: they do not know this module."""
+    """Return a processor. The class is local, so that it is pickled by value: workers cannot import this module."""
 
     class Counting(StatefulProcessor):
         def init(self, handle: Any) -> None:
@@ -115,79 +115,92 @@ def counting_in_pandas() -> Callable[..., Iterator[pd.DataFrame]]:
     return counted
 
 
-def marked(visits: DataFrame) -> DataFrame:
+def with_watermark(visits: DataFrame) -> DataFrame:
     return visits.withWatermark("at", "10 minutes")
 
 
 def windows(visits: DataFrame) -> DataFrame:
-    return marked(visits).groupBy(F.upper("user"), F.window("at", "5 minutes")).count()
+    return with_watermark(visits).groupBy(F.upper("user"), F.window("at", "5 minutes")).count()
 
 
 def sliding(visits: DataFrame) -> DataFrame:
-    return marked(visits).groupBy(F.window("at", "10 minutes", "5 minutes")).count()
+    return with_watermark(visits).groupBy(F.window("at", "10 minutes", "5 minutes")).count()
 
 
 def sessions(visits: DataFrame) -> DataFrame:
-    return marked(visits).groupBy("user", F.session_window("at", "7 minutes")).count()
+    return with_watermark(visits).groupBy("user", F.session_window("at", "7 minutes")).count()
 
 
 def distinct_times(visits: DataFrame) -> DataFrame:
-    return marked(visits).dropDuplicates(["user", "at"])
+    return with_watermark(visits).dropDuplicates(["user", "at"])
 
 
 def distinct_users(visits: DataFrame) -> DataFrame:
-    return marked(visits).dropDuplicates(["user"])
+    return with_watermark(visits).dropDuplicates(["user"])
 
 
 def within(visits: DataFrame) -> DataFrame:
-    return marked(visits).dropDuplicatesWithinWatermark(["user"])
+    return with_watermark(visits).dropDuplicatesWithinWatermark(["user"])
 
 
 def event_timers(visits: DataFrame) -> DataFrame:
-    return marked(visits).groupBy("user").transformWithState(counting(), "user STRING, n BIGINT", "Update", "EventTime")
+    return (
+        with_watermark(visits)
+        .groupBy("user")
+        .transformWithState(counting(), "user STRING, n BIGINT", "Update", "EventTime")
+    )
 
 
 def no_timers(visits: DataFrame) -> DataFrame:
-    return marked(visits).groupBy("user").transformWithState(counting(), "user STRING, n BIGINT", "Update", "None")
+    return (
+        with_watermark(visits).groupBy("user").transformWithState(counting(), "user STRING, n BIGINT", "Update", "None")
+    )
 
 
 def event_timeout(visits: DataFrame) -> DataFrame:
-    grouped = marked(visits).groupBy("user")
+    grouped = with_watermark(visits).groupBy("user")
     return grouped.applyInPandasWithState(
         counting_in_pandas(), "user STRING, n BIGINT", "n BIGINT", "update", "EventTimeTimeout"
     )
 
 
 def clock_timeout(visits: DataFrame) -> DataFrame:
-    grouped = marked(visits).groupBy("user")
+    grouped = with_watermark(visits).groupBy("user")
     return grouped.applyInPandasWithState(
         counting_in_pandas(), "user STRING, n BIGINT", "n BIGINT", "update", "ProcessingTimeTimeout"
     )
 
 
 def dedup_then_windows(visits: DataFrame) -> DataFrame:
-    return marked(visits).dropDuplicates(["user", "at"]).groupBy(F.window("at", "5 minutes")).count()
+    return with_watermark(visits).dropDuplicates(["user", "at"]).groupBy(F.window("at", "5 minutes")).count()
 
 
 def late_dedup_then_windows(visits: DataFrame) -> DataFrame:
-    return marked(visits.dropDuplicates(["user", "at"])).groupBy(F.window("at", "5 minutes")).count()
+    return with_watermark(visits.dropDuplicates(["user", "at"])).groupBy(F.window("at", "5 minutes")).count()
 
 
 def windows_of_windows(visits: DataFrame) -> DataFrame:
-    five = marked(visits).groupBy("user", F.window("at", "5 minutes")).count()
+    five = with_watermark(visits).groupBy("user", F.window("at", "5 minutes")).count()
     return five.groupBy(F.window(F.window_time("window"), "10 minutes")).agg(F.sum("count").alias("n"))
 
 
 def joined(visits: DataFrame) -> DataFrame:
     cities = visits.sparkSession.createDataFrame([(f"u{n}", "Oslo") for n in range(4)], "user STRING, city STRING")
     cities = cities.groupBy("user").agg(F.max("city").alias("city"))
-    return marked(visits).join(cities, "user").select("city", "at").groupBy("city", F.window("at", "5 minutes")).count()
+    return (
+        with_watermark(visits)
+        .join(cities, "user")
+        .select("city", "at")
+        .groupBy("city", F.window("at", "5 minutes"))
+        .count()
+    )
 
 
 @dataclass(frozen=True)
 class Case:
-    """``counts``: Spark's own number counts records here, so it has to be the same. ``partly``: it counts records, too,
-    that are late for one of their windows and not for the other.
+    """A job and its rule. With ``counts``, Spark's own count is of records and has to be the same.
+
+    With ``partly``, Spark also counts records that are late for one of their windows only.
     """
 
     function: Callable[[DataFrame], DataFrame]
@@ -226,48 +239,48 @@ def source(broker: Broker) -> Kafka:
     return Kafka(TOPIC, schema=VISIT, servers=broker.bootstrap, options={"maxOffsetsPerTrigger": "4"})
 
 
-def run(spark: Any, source: Kafka, case: Case, folder: Path) -> tuple[Job, DroppedRecords, list[BatchProgress]]:
+def run(spark: Any, source: Kafka, case: Case, folder: Path) -> tuple[Job, DroppedRecords, list[ProgressRecord]]:
     job = Job("late", case.function, reads=source, writes=Console(), mode=case.mode, trigger="available-now")
     with temporary_settings(spark, {"spark.sql.streaming.noDataMicroBatches.enabled": "false"}):
-        progress = drained(spark, job, folder / "checkpoint")
+        progress = drain_source(spark, job, folder / "checkpoint")
     return job, DroppedRecords(spark, job, History(LocalTree(folder / "checkpoint"))), progress
 
 
 def parameter(case: Case) -> Any:
-    """One case of each kind of rule in every test run, all of them in the long one."""
+    """Mark all cases as slow except for a few."""
     name = f"{case.function.__name__}-{case.mode}"
     return pytest.param(case, id=name, marks=[pytest.mark.slow] if case.slow else [])
 
 
 @pytest.mark.parametrize("case", [parameter(case) for case in CASES])
 def test_rules(headwater_spark, source: Kafka, tmp_path: Path, case: Case) -> None:
-    """The records that are named are those that the rule drops, and as many as Spark counted where it counts records."""
+    """Exactly the records that the rule drops are found, and as many as Spark counts if it counts records."""
     _, finder, progress = run(headwater_spark, source, case, tmp_path)
-    found = {number: finder.of(number) for number in range(len(TIMES))}
+    found = {number: finder.in_batch(number) for number in range(len(TIMES))}
     late = {
         number: [(one.position["partition"], one.position["offset"]) for one in records if one.reason == "late"]
         for number, records in found.items()
     }
     nothing: dict[int, list[tuple[int, int]]] = {number: [] for number in range(len(TIMES))}
     assert late == (nothing if case.compared is None else expected(case.compared))
-    told = {one.batch_id: one.dropped for one in progress if one.batch_id < len(TIMES)}
+    reported = {batch.batch_id: batch.dropped for batch in progress if batch.batch_id < len(TIMES)}
     for number, records in late.items():
         if case.counts:
-            assert len(records) == told[number], number
+            assert len(records) == reported[number], number
         else:
-            assert bool(records) == bool(told[number]) or (case.partly and not records), number
+            assert bool(records) == bool(reported[number]) or (case.partly and not records), number
 
 
 def test_everything_about_a_record(headwater_spark, broker: Broker, source: Kafka, tmp_path: Path) -> None:
-    """Late and malformed records are named by topic, partition and offset, with the times, the rule and the reason."""
+    """Late and malformed records have topic, partition, offset, times, the rule and the reason."""
     _, finder, progress = run(headwater_spark, source, CASES[0], tmp_path)
-    # More partitions than the batch knew are none of its business.
+    # Partitions that were added after the batch do not matter.
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     (grown,) = admin.create_partitions([NewPartitions(TOPIC, 3)]).values()
     grown.result(30)
-    sixth = [one.as_dict() for one in finder.of(6)]
-    assert [(one["partition"], one["offset"]) for one in sixth] == [(0, 13), (1, 13)]
-    bad, late = sixth
+    sixth = [record.as_dict() for record in finder.in_batch(6)]
+    assert [(record["partition"], record["offset"]) for record in sixth] == [(0, 13), (1, 13)]
+    malformed, late = sixth
     assert late == {
         "batch_id": 6,
         "reason": "late",
@@ -282,31 +295,31 @@ def test_everything_about_a_record(headwater_spark, broker: Broker, source: Kafk
         "compared": "2024-03-01T10:35:00.000Z",
         "detail": "window end 2024-03-01T10:35:00.000Z is not after the watermark 2024-03-01T10:35:00.000Z",
     }
-    assert (bad["value"], bad["detail"]) == (SPOILT[6, 2], "at is no timestamp")
-    assert (bad["event_time"], bad["watermark"], bad["rule"]) == (None, None, None)
+    assert (malformed["value"], malformed["detail"]) == (MALFORMED[6, 2], "at is not a valid timestamp")
+    assert (malformed["event_time"], malformed["watermark"], malformed["rule"]) == (None, None, None)
     assert [batch.malformed for batch in progress[:8]] == [0, 0, 0, 0, 1, 0, 1, 0]
     assert finder.rule is not None
     assert finder.rule.delay_ms == 600_000
 
 
-def test_records_that_are_lost_on_the_way(headwater_spark, source: Kafka, tmp_path: Path) -> None:
-    """A job through which single records cannot be followed is refused in plain words."""
+def test_records_that_cannot_be_traced(headwater_spark, source: Kafka, tmp_path: Path) -> None:
+    """A job through which single records cannot be traced is refused with the operator that prevents it."""
 
     def in_pandas(visits: DataFrame) -> DataFrame:
         same = visits.mapInPandas(lambda frames: frames, VISIT)
-        return marked(same).groupBy(F.window("at", "5 minutes")).count()
+        return with_watermark(same).groupBy(F.window("at", "5 minutes")).count()
 
     job = Job("late", in_pandas, reads=source, writes=Console(), mode="update")
-    with pytest.raises(ChangeRefused, match="cannot be followed") as refused:
+    with pytest.raises(ChangeRefused, match="cannot trace") as refused:
         DroppedRecords(headwater_spark, job, History(LocalTree(tmp_path)))
-    assert refused.value.evidence == {"they are lost in": "MapInPandas"}
+    assert refused.value.evidence == {"the trace ends at": "MapInPandas"}
 
 
 @pytest.mark.slow
 def test_one_watermark_for_all(headwater_spark, source: Kafka, tmp_path: Path) -> None:
-    """With Spark's older rule, one stateful operator only, a batch drops by its own watermark."""
+    """If Spark allows only one stateful operator, a batch drops records by its own watermark."""
     with temporary_settings(headwater_spark, {"spark.sql.streaming.statefulOperator.allowMultiple": "false"}):
         _, finder, progress = run(headwater_spark, source, CASES[5], tmp_path)
-        late = [len([one for one in finder.of(number) if one.reason == "late"]) for number in range(len(TIMES))]
+        late = [len([one for one in finder.in_batch(number) if one.reason == "late"]) for number in range(len(TIMES))]
     assert late == [batch.dropped for batch in progress[: len(TIMES)]]
     assert sum(late) > sum(map(len, expected(lambda at: at).values()))

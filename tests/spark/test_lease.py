@@ -1,4 +1,4 @@
-"""The lease of a running job where there are no locks: a record with a heartbeat, as on an object store."""
+"""The lease of a running job: a record with a heartbeat on an object store, a lock on a local disk."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 
 from headwater.checkpoint import lease
-from headwater.checkpoint.lease import HEARTBEAT_MS, LOCK, RECORD, STALE_AFTER_MS, Lease, held_by_us
+from headwater.checkpoint.lease import HEARTBEAT_MS, LOCK, RECORD, STALE_AFTER_MS, Lease, hold_lease, refuse_if_held
 from headwater.checkpoint.local_tree import LocalTree
 from headwater.checkpoint.memory_tree import MemoryTree
 from headwater.core.errors import CheckpointBusy
-from headwater.spark.ownership import check_free, running_on
+from headwater.spark.ownership import holding_lease
 
 
 def record(
@@ -27,29 +27,34 @@ def record(
     files.write(RECORD, Lease("another job", pid, host, then, then).to_bytes())
 
 
-def test_held_and_let_go() -> None:
-    """While a job runs its record is there and others are refused; when it ends the record goes."""
+def acquire_for_a_run(files: MemoryTree) -> None:
+    with holding_lease(None, files, "mine"):  # type: ignore[arg-type]
+        pass
+
+
+def test_held_and_released() -> None:
+    """While a job runs, its record exists and other runs are refused; when it ends, the record is removed."""
     files = MemoryTree()
-    with running_on(None, files, "first"):  # type: ignore[arg-type]
+    with holding_lease(None, files, "first"):  # type: ignore[arg-type]
         assert json.loads(files.read(RECORD))["holder"] == "first"
         with pytest.raises(CheckpointBusy, match="first is running"):
-            check_free(files, "second")
+            acquire_for_a_run(files)
     assert not files.exists(RECORD)
-    check_free(files, "second")
+    refuse_if_held(files, "cannot run second")
 
 
-def test_others_are_believed_as_long_as_their_heart_beats() -> None:
+def test_a_heartbeat_expires() -> None:
     """A fresh record from another machine is respected, an old one is not."""
     files = MemoryTree()
     record(files)
     with pytest.raises(CheckpointBusy, match="another job is running"):
-        check_free(files, "mine")
+        acquire_for_a_run(files)
     record(files, age_ms=STALE_AFTER_MS + 1000)
-    check_free(files, "mine")
+    acquire_for_a_run(files)
 
 
 class Clock:
-    """Time that passes only while somebody sleeps, and begins at a whole second."""
+    """A clock that advances only while a caller sleeps, and starts at a full second."""
 
     def __init__(self) -> None:
         self.slept = 0.0
@@ -63,41 +68,37 @@ class Clock:
         self.slept += seconds
 
 
-def take_for_a_run(files: MemoryTree) -> None:
-    check_free(files, "mine")
-
-
-def take_for_a_change(files: MemoryTree) -> None:
-    with held_by_us(files, "me", "cannot rewind"):
+def acquire_for_a_change(files: MemoryTree) -> None:
+    with hold_lease(files, "me", "cannot rewind"):
         pass
 
 
-@pytest.mark.parametrize("take", [take_for_a_run, take_for_a_change])
+@pytest.mark.parametrize("acquire", [acquire_for_a_run, acquire_for_a_change])
 @pytest.mark.parametrize(("age_ms", "waits"), [(0, True), (HEARTBEAT_MS, True), (HEARTBEAT_MS + 3_000, False)])
-def test_a_dead_process_of_this_machine_is_not_in_the_way(
-    monkeypatch: pytest.MonkeyPatch, take: Callable[[MemoryTree], None], age_ms: int, waits: bool
+def test_the_record_of_a_dead_process_does_not_block(
+    monkeypatch: pytest.MonkeyPatch, acquire: Callable[[MemoryTree], None], age_ms: int, waits: bool
 ) -> None:
-    """After kill -9 a run or a change waits until the JVM is gone too, and not until the record has grown old."""
-    with subprocess.Popen([sys.executable, "-c", ""]) as gone:
-        gone.wait()
+    """After kill -9, a run or a change waits until the JVM has ended too, and not until the record is stale."""
+    with subprocess.Popen([sys.executable, "-c", ""]) as dead:
+        dead.wait()
     files, clock = MemoryTree(), Clock()
-    record(files, pid=gone.pid, host=Lease.of_this_process("me").host, age_ms=age_ms, now=clock.time())
+    record(files, pid=dead.pid, host=Lease.of_this_process("me").host, age_ms=age_ms, now=clock.time())
     monkeypatch.setattr(lease, "time", clock)
-    take(files)
+    acquire(files)
     assert (2 if waits else 0) <= clock.slept <= (4 if waits else 0)
 
 
-def test_a_lock_that_dies_with_its_holder(tmp_path: Path) -> None:
-    """A change waits for the lock of a job that was just killed: its threads take a moment to end."""
+def test_a_lock_is_released_with_its_process(tmp_path: Path) -> None:
+    """A change waits for the lock of a job that was just killed: its JVM takes a moment to end."""
     code = "import fcntl, sys; held = open(sys.argv[1], 'a+b'); fcntl.lockf(held, fcntl.LOCK_EX); print(flush=True); input()"
     files = LocalTree(tmp_path)
     files.write(LOCK, b"")
-    with subprocess.Popen([sys.executable, "-c", ""]) as gone:
-        gone.wait()
-    files.write(RECORD, Lease("job", gone.pid, Lease.of_this_process("me").host, 0, 0).to_bytes())
+    with subprocess.Popen([sys.executable, "-c", ""]) as dead:
+        dead.wait()
+    files.write(RECORD, Lease("job", dead.pid, Lease.of_this_process("me").host, 0, 0).to_bytes())
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     with subprocess.Popen([sys.executable, "-c", code, str(tmp_path / LOCK)], **pipes) as dying:  # type: ignore[call-overload]
         dying.stdout.readline()
         threading.Timer(0.3, dying.stdin.close).start()
-        with held_by_us(files, "headwater rewind", "cannot rewind"):
+        with hold_lease(files, "headwater rewind", "cannot rewind"):
             assert json.loads(files.read(RECORD))["holder"] == "headwater rewind"

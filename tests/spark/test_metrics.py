@@ -18,16 +18,16 @@ from headwater.checkpoint.local_tree import LocalTree
 from headwater.checkpoint.record import ProgressRecord, read_progress
 from headwater.core.errors import SetupProblem, UsageProblem
 from headwater.spark.metrics import JobMetrics, MetricsServer, parse_address
-from headwater.spark.progress import lag_rows, record_of_batch
+from headwater.spark.progress import lag_rows
 
 
 def scrape(server: MetricsServer) -> dict[str, dict[tuple[str, ...], float]]:
-    """By sample name, then by the values of its labels."""
+    """Return the samples by name, then by the values of their labels."""
     with urllib.request.urlopen(server.url, timeout=60) as answer:
         text = answer.read().decode()
     found: dict[str, dict[tuple[str, ...], float]] = {}
     for family in text_string_to_metric_families(text):
-        assert family.documentation, f"{family.name} has no help"
+        assert family.documentation, f"{family.name} has no description"
         for sample in family.samples:
             found.setdefault(sample.name, {})[tuple(sample.labels.values())] = sample.value
     return found
@@ -38,7 +38,7 @@ def record(number: int, **values: object) -> ProgressRecord:
 
 
 def test_counters_add_up_and_gauges_are_the_last() -> None:
-    """Rows, dropped and malformed records are sums over batches; rates, state and lag are those of the last one."""
+    """Counters are sums over batches; rates, state and lag are those of the last batch."""
     metrics = JobMetrics("job-1")
     with MetricsServer(metrics, "0") as server:
         metrics.add(record(0, input_rows=10, dropped=2, malformed=1, state_rows=5, lag_rows=7, duration_ms=300))
@@ -57,8 +57,8 @@ def test_counters_add_up_and_gauges_are_the_last() -> None:
     assert found["headwater_batch_duration_seconds_sum"][job] == pytest.approx(1.8)
 
 
-def test_what_is_not_known_is_not_told() -> None:
-    """A job without state, watermark or Kafka has no such series: a zero would be a lie."""
+def test_unknown_values_are_omitted() -> None:
+    """A job without state, watermark or Kafka has no such series: zero would be wrong."""
     metrics = JobMetrics("job-1")
     with MetricsServer(metrics, "0") as server:
         metrics.add(record(0))
@@ -67,7 +67,7 @@ def test_what_is_not_known_is_not_told() -> None:
 
 
 def test_watermark_lag_grows_with_the_clock() -> None:
-    """Between batches the watermark stands and the lag goes on, so that an alert sees a stream that hangs."""
+    """The lag keeps growing between batches, so that an alert notices a stream that hangs."""
     metrics = JobMetrics("job-1")
     with MetricsServer(metrics, "0") as server:
         metrics.add(record(0, watermark_ms=int(time.time() * 1000) - 60_000))
@@ -75,29 +75,29 @@ def test_watermark_lag_grows_with_the_clock() -> None:
     assert 60 <= first <= second
 
 
-def test_port_that_is_taken_is_a_short_message() -> None:
-    """The port is asked for before Spark starts; the refusal says what to do."""
+def test_port_in_use() -> None:
+    """A port in use is refused with a short message."""
     with MetricsServer(JobMetrics("a"), "0") as server:
         taken = server.url.rpartition(":")[2].partition("/")[0]
-        with pytest.raises(SetupProblem, match="metrics cannot be served"):
+        with pytest.raises(SetupProblem, match="cannot serve metrics"):
             MetricsServer(JobMetrics("b"), taken)
 
 
 @pytest.mark.parametrize(("text", "expected"), [("9400", ("127.0.0.1", 9400)), ("0.0.0.0:9400", ("0.0.0.0", 9400))])
 def test_addresses(text: str, expected: tuple[str, int]) -> None:
-    """A bare port is on loopback."""
+    """A port without a host is bound to loopback."""
     assert parse_address(text) == expected
 
 
 @pytest.mark.parametrize("text", ["", "x", "9400x", "99999", "-1", "host:"])
 def test_bad_addresses(text: str) -> None:
-    """What is no port is refused with an example."""
-    with pytest.raises(UsageProblem, match="is no port"):
+    """An invalid port is refused with an example."""
+    with pytest.raises(UsageProblem, match="is not a valid port"):
         parse_address(text)
 
 
 def test_lag_of_kafka_sources() -> None:
-    """Offsets come as text or as objects; sources that are not Kafka's have no lag."""
+    """Offsets may be text or objects; sources other than Kafka have no lag."""
     kafka = {"latestOffset": '{"visits":{"0":12,"1":5}}', "endOffset": {"visits": {"0": 10, "1": 5}}}
     assert lag_rows([kafka]) == 2
     assert lag_rows([kafka, {"latestOffset": "7", "endOffset": "5"}]) == 2
@@ -105,12 +105,12 @@ def test_lag_of_kafka_sources() -> None:
 
 
 def per_word(lines: DataFrame) -> DataFrame:
-    """Words counted."""
+    """Count each word."""
     return lines.groupBy(F.col("word")).count()
 
 
 def test_real_batches_are_recorded_and_counted(headwater_spark: SparkSession, tmp_path: Path, drain: object) -> None:
-    """What Spark reports of real batches reaches the metrics, and the file beside the checkpoint that the page reads."""
+    """Spark's progress reports reach the metrics and the file in the checkpoint that the page reads."""
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "1.json").write_text('{"word":"a"}\n{"word":"b"}\n{"word":"a"}\nno json\n')
     source = Files(str(tmp_path / "in"), schema="word STRING")
@@ -120,7 +120,7 @@ def test_real_batches_are_recorded_and_counted(headwater_spark: SparkSession, tm
     metrics = JobMetrics("words", checkpoint)
     with MetricsServer(metrics, "0") as server:
         for batch in batches:
-            metrics.add(record_of_batch(batch))
+            metrics.add(batch)
         found = scrape(server)
     assert found["headwater_input_rows_total"][("words",)] == 4
     assert found["headwater_malformed_records_total"][("words",)] == 1
@@ -128,17 +128,17 @@ def test_real_batches_are_recorded_and_counted(headwater_spark: SparkSession, tm
     assert found["headwater_rewindable_batches"][("words",)] == 0
     assert ("words", "addBatch") in found["headwater_batch_phase_seconds"]
     written = read_progress(checkpoint)
-    assert [written[number] for number in sorted(written)] == [record_of_batch(batch) for batch in batches]
+    assert [written[number] for number in sorted(written)] == batches
 
 
-def test_dashboard_asks_only_for_metrics_that_there_are() -> None:
-    """Every name in the example dashboard is one that a job serves."""
+def test_dashboard_uses_existing_metrics() -> None:
+    """Every metric in the example dashboard is one that a job serves."""
     dashboard = json.loads((Path(__file__).parents[2] / "docs/how-to/grafana-dashboard.json").read_text())
     metrics = JobMetrics("job-1", None)
     metrics.add(record(0, watermark_ms=1, state_rows=1, state_bytes=1, lag_rows=1, durations_ms={"addBatch": 1}))
     with MetricsServer(metrics, "0") as server:
         served = scrape(server).keys() | {"headwater_rewindable_batches"}
     expressions = [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
-    asked = {name for expression in expressions for name in re.findall(r"headwater_\w+", expression)}
-    assert len(asked) >= 10
-    assert asked <= served
+    used = {name for expression in expressions for name in re.findall(r"headwater_\w+", expression)}
+    assert len(used) >= 10
+    assert used <= served

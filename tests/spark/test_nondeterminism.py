@@ -1,4 +1,4 @@
-"""Jobs that give something else each time are recognised, others are not accused."""
+"""Jobs whose results change from run to run are recognized, and no others."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming import StatefulProcessor
 
 from headwater import Console, Files, Job
-from headwater.spark.nondeterminism import in_code, unstable_expressions
+from headwater.spark.nondeterminism import unstable_calls, unstable_expressions
 
 FAR = datetime(2030, 1, 1, tzinfo=UTC) + timedelta(days=1)
 
 
 def rows(frame: Any) -> Any:
-    """Knows dates, but does not ask for today's."""
+    """Uses dates and random numbers, but only fixed ones."""
     return frame.where(F.col("at") < F.lit(FAR)).withColumn("seeded", F.lit(random.Random(7).random()))
 
 
@@ -29,7 +29,7 @@ def helper() -> float:
 
 
 class Stamps(StatefulProcessor):
-    """Asks the clock from within custom state."""
+    """Reads the clock inside custom state."""
 
     def init(self, handle: Any) -> None: ...
 
@@ -64,37 +64,37 @@ def with_inner(frame: Any) -> Any:
         (with_inner, ["uuid.uuid4()", "random.choice()"]),
     ],
 )
-def test_clocks_and_dice_in_code(function: Callable[..., Any], expected: list[str]) -> None:
-    """Spark cannot look into Python code; what it calls of clocks and dice is named as it is written there."""
-    assert in_code(function) == expected
+def test_clocks_and_random_numbers_in_code(function: Callable[..., Any], expected: list[str]) -> None:
+    """Calls to clocks and random numbers are found in Python code, which Spark does not analyze."""
+    assert unstable_calls(function) == expected
 
 
-def on(function: Callable[..., Any], **changes: Any) -> Job:
+def job_with(function: Callable[..., Any], **changes: Any) -> Job:
     job = Job("j", function, reads=Files("in", schema="user STRING, at TIMESTAMP"), writes=Console(), mode="append")
     return replace(job, **changes)
 
 
 def test_expressions_of_the_plan(headwater_spark, tmp_path) -> None:
-    """Dice always count; the time is the recorded one in a stream, and another one each time in a per-batch job."""
+    """Random numbers are always unstable; the time is recorded for a stream, and unstable in a per-batch job."""
 
-    def told(function: Callable[..., Any], **changes: Any) -> list[tuple[str, bool]]:
-        job = on(function, **changes)
+    def unstable(function: Callable[..., Any], **changes: Any) -> list[tuple[str, bool]]:
+        job = job_with(function, **changes)
         found = unstable_expressions(headwater_spark, replace(job, reads=replace(job.reads, path=str(tmp_path))))
-        return [(part.part.partition("(")[0], part.recorded) for part in found]
+        return [(one.text.partition("(")[0], one.recorded) for one in found]
 
     stamped = lambda frame: frame.withColumn("seen", F.current_timestamp())  # noqa: E731
-    assert told(rows) == []
-    assert told(lambda frame: frame.withColumn("luck", F.rand())) == [("rand", False)]
-    assert told(stamped) == [("current_timestamp", True)]
-    assert told(stamped, per_batch=True) == [("current_timestamp", False)]
-    assert told(lambda frame: frame.withColumn("id", F.expr("uuid()")), per_batch=True) == [("uuid", False)]
+    assert unstable(rows) == []
+    assert unstable(lambda frame: frame.withColumn("luck", F.rand())) == [("rand", False)]
+    assert unstable(stamped) == [("current_timestamp", True)]
+    assert unstable(stamped, per_batch=True) == [("current_timestamp", False)]
+    assert unstable(lambda frame: frame.withColumn("id", F.expr("uuid()")), per_batch=True) == [("uuid", False)]
 
 
-def test_what_is_said(headwater_spark, tmp_path) -> None:
-    """A warning for what changes, a plain word for what is recorded."""
-    job = on(lambda frame: frame.select(F.rand(), F.current_date()))
+def test_messages(headwater_spark, tmp_path) -> None:
+    """An unstable expression is a warning, a recorded time only a notice."""
+    job = job_with(lambda frame: frame.select(F.rand(), F.current_date()))
     found = unstable_expressions(headwater_spark, replace(job, reads=replace(job.reads, path=str(tmp_path))))
     lines = sorted(part.warning_for("j") for part in found)
     assert lines[0].startswith("j uses current_date()")
-    assert lines[0].endswith("the time that is recorded with the batch")
+    assert lines[0].endswith("the replay uses the time recorded with the batch")
     assert lines[1].startswith("warning: j uses rand(")

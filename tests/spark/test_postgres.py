@@ -1,4 +1,4 @@
-"""PostgreSQL upserts on a real server: every batch exactly once, also when the process dies at the worst moment."""
+"""PostgreSQL upserts on a real server: each batch exactly once, even if the process is killed before the commit."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ def per_hour(rows: DataFrame) -> DataFrame:
 
 
 def latest(rows: DataFrame) -> DataFrame:
-    """The rows themselves."""
+    """The rows with an additional array column."""
     return rows.select("user", "at", "amount", F.array("amount").alias("list"))
 
 
 class Shop:
-    """A folder of purchases and what they must add up to."""
+    """A folder of purchases, and the totals that they add up to."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -81,7 +81,7 @@ def stored(server: PostgresServer, table: str) -> list[tuple[str, str, int]]:
 
 @pytest.mark.parametrize("mode", ["update", "complete", "append"])
 def test_modes_and_a_struct_key(postgres: PostgresServer, drain, shop: Shop, mode: str) -> None:
-    """A window as key becomes two columns; update and complete keep the table up to date, append adds what is final."""
+    """A window in the key becomes two columns; update and complete upsert totals, append adds final ones."""
     shop.sell(("ann", "10:00", 1), ("ann", "10:30", 2), ("bob", "10:01", 5))
     shop.sell(("ann", "10:59", 4), ("ann", "11:00", 8))
     drain(job_into(postgres, shop, f"sales_{mode}", mode))
@@ -100,8 +100,8 @@ def test_modes_and_a_struct_key(postgres: PostgresServer, drain, shop: Shop, mod
     assert [name for (name,) in key] == ["user", "window_end", "window_start"]
 
 
-def test_a_key_twice_in_one_batch(postgres: PostgresServer, drain, shop: Shop) -> None:
-    """Of several rows with one key the last wins, as it would one at a time; a per-batch job is applied the same way."""
+def test_several_rows_with_one_key_in_a_batch(postgres: PostgresServer, drain, shop: Shop) -> None:
+    """The last of several rows with one key wins, as it would row by row; a per-batch job works the same way."""
     shop.sell(("ann", "10:00", 1), ("ann", "11:00", 2), ("b\0b", "10:00", 3))
     shop.sell(("ann", "12:00", 4), ("ann", "13:00", 5))
     job = replace(
@@ -112,8 +112,8 @@ def test_a_key_twice_in_one_batch(postgres: PostgresServer, drain, shop: Shop) -
     assert found == [("ann", "13:00", 5, [5]), ("bb", "10:00", 3, [3])]
 
 
-def test_a_key_that_is_null(postgres: PostgresServer, drain, shop: Shop) -> None:
-    """A null in the key stops nothing, and is one key like any other: the later row replaces the earlier one."""
+def test_a_null_key(postgres: PostgresServer, drain, shop: Shop) -> None:
+    """A null is a key like any other: the later row replaces the earlier one."""
     shop.sell((None, "10:00", 1), ("ann", "10:00", 2))  # type: ignore[arg-type]
     shop.sell((None, "11:00", 3))  # type: ignore[arg-type]
     sink = Postgres(postgres.url, "nulls", "user")
@@ -122,10 +122,10 @@ def test_a_key_that_is_null(postgres: PostgresServer, drain, shop: Shop) -> None
 
 
 def test_a_rewound_batch_is_applied_again(postgres: PostgresServer, drain, shop: Shop, tmp_path: Path) -> None:
-    """The fence holds back a batch that only ran again, not one that a change to the checkpoint asks for."""
+    """A batch that runs again is skipped, unless the checkpoint was changed in between."""
     shop.sell(("ann", "10:00", 1))
-    sink = Postgres(postgres.url, "fenced", "user")
-    job = replace(job_into(postgres, shop, "fenced"), transform=latest, writes=sink)
+    sink = Postgres(postgres.url, "rewound", "user")
+    job = replace(job_into(postgres, shop, "rewound"), transform=latest, writes=sink)
     drain(job)
     files = LocalTree(tmp_path / "checkpoint")
 
@@ -133,16 +133,16 @@ def test_a_rewound_batch_is_applied_again(postgres: PostgresServer, drain, shop:
         files.remove("commits/0")
         if files.exists("commits/.0.crc"):
             files.remove("commits/.0.crc")
-        postgres.do("UPDATE fenced SET amount = 0")
+        postgres.do("UPDATE rewound SET amount = 0")
         assert [batch.batch_id for batch in drain(job)] == [0]
-        return int(postgres.rows("SELECT amount FROM fenced")[0][0])
+        return int(postgres.rows("SELECT amount FROM rewound")[0][0])
 
     assert amount_after_running_batch_0_again() == 0
     write_entry(files, Change("1", "rewind", "redo batch 0", ()), done_at_ms=0)
     assert amount_after_running_batch_0_again() == 1
 
 
-def test_a_table_that_was_there_before(postgres: PostgresServer, drain, shop: Shop) -> None:
+def test_an_existing_table(postgres: PostgresServer, drain, shop: Shop) -> None:
     """A table without a unique index on the key, or with other columns, is refused before the first batch."""
     shop.sell(("ann", "10:00", 1))
     postgres.do('CREATE TABLE odd ("user" text, window_start timestamptz, window_end timestamptz, amount bigint)')
@@ -154,10 +154,10 @@ def test_a_table_that_was_there_before(postgres: PostgresServer, drain, shop: Sh
     assert stored(postgres, "odd") == shop.per_hour()
 
 
-def test_a_server_that_is_not_there(headwater_spark: SparkSession, postgres: PostgresServer, shop: Shop) -> None:
-    """Nobody at the address, and a database that is not there, are told before Spark starts; passwords are not."""
-    nobody = f"postgresql://tester:secret@127.0.0.1:{free_port()}/postgres"
-    for url in (nobody, postgres.url.replace("/postgres", "/elsewhere").replace("tester@", "tester:secret@")):
+def test_an_unreachable_server(headwater_spark: SparkSession, postgres: PostgresServer, shop: Shop) -> None:
+    """An address without a server and a missing database are refused before Spark starts, without the password."""
+    unused = f"postgresql://tester:secret@127.0.0.1:{free_port()}/postgres"
+    for url in (unused, postgres.url.replace("/postgres", "/elsewhere").replace("tester@", "tester:secret@")):
         job = replace(job_into(postgres, shop, "t"), writes=Postgres(url, "t", "user"))
         with pytest.raises(ServiceUnreachable) as refused:
             check_services(job)
@@ -191,8 +191,8 @@ writing.upsert_batch = apply_and_die
 '''
 
 
-def test_killed_between_the_rows_and_the_commit(postgres: PostgresServer, shop: Shop, tmp_path: Path) -> None:
-    """A process killed after PostgreSQL committed and before Spark did: the batch runs again and is not applied twice."""
+def test_killed_between_the_two_commits(postgres: PostgresServer, shop: Shop, tmp_path: Path) -> None:
+    """If the process is killed after PostgreSQL commits and before Spark does, the batch is not applied twice."""
     (tmp_path / "jobs.py").write_text(JOB_FILE)
     for hour in range(10, 15):
         shop.sell(("ann", f"{hour}:00", 1), ("bob", "10:30", hour))
@@ -210,19 +210,19 @@ def test_killed_between_the_rows_and_the_commit(postgres: PostgresServer, shop: 
     assert not (commits / "2").exists()
     assert postgres.rows("SELECT batch_id FROM headwater_batches WHERE target = 'killed'") == [(2,)]
     assert ("ann", "12", 1) in stored(postgres, "killed")
-    for command in WITNESS:
+    for command in AUDIT:
         postgres.do(command)
     assert run(die_at=-1) == 0
     assert stored(postgres, "killed") == shop.per_hour()
-    written = postgres.rows('SELECT "user", hour FROM witnessed ORDER BY at')
+    written = postgres.rows('SELECT "user", hour FROM audited ORDER BY at')
     assert ("ann", "12") not in written, "batch 2 was applied again"
     assert {("ann", "13"), ("ann", "14"), ("bob", "10")} == set(written)
 
 
-WITNESS = [
-    'CREATE TABLE witnessed (at bigserial, "user" text, hour text)',
-    "CREATE FUNCTION witness() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN "
-    "INSERT INTO witnessed (\"user\", hour) VALUES (NEW.\"user\", to_char(NEW.window_start AT TIME ZONE 'UTC', 'HH24')); "
+AUDIT = [
+    'CREATE TABLE audited (at bigserial, "user" text, hour text)',
+    "CREATE FUNCTION audit() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN "
+    "INSERT INTO audited (\"user\", hour) VALUES (NEW.\"user\", to_char(NEW.window_start AT TIME ZONE 'UTC', 'HH24')); "
     "RETURN NEW; END $$",
-    "CREATE TRIGGER witness AFTER INSERT OR UPDATE ON killed FOR EACH ROW EXECUTE FUNCTION witness()",
+    "CREATE TRIGGER audit AFTER INSERT OR UPDATE ON killed FOR EACH ROW EXECUTE FUNCTION audit()",
 ]

@@ -1,4 +1,4 @@
-"""Jobs that Spark would refuse, or that cannot mean what they say, are refused before anything starts."""
+"""Jobs and runs that are refused before a query starts."""
 
 from __future__ import annotations
 
@@ -17,15 +17,16 @@ from headwater import Console, Files, Job, Kafka, Memory, Postgres, Table
 from headwater.checkpoint.layout import JOB_FILE, PENDING_FILE
 from headwater.checkpoint.local_tree import LocalTree
 from headwater.core.errors import CheckpointBusy, CheckpointUnreadable, HeadwaterError, JobRefused
-from headwater.spark.ownership import Run, record_of, running_on
+from headwater.jobs.rules import check_job
+from headwater.spark.ownership import Run, check_run, holding_lease, job_record
 from headwater.spark.prepared import check_only, prepare_job
-from headwater.spark.runner import check_checkpoint, run_job
+from headwater.spark.runner import run_job
 
 SCHEMA = "user STRING, at TIMESTAMP, amount INT"
 
 
 def keep_all(rows: DataFrame) -> DataFrame:
-    """The rows as they are."""
+    """The rows, unchanged."""
     return rows
 
 
@@ -44,13 +45,13 @@ def sessions(rows: DataFrame) -> DataFrame:
     return rows.withWatermark("at", "1 hour").groupBy("user", F.session_window("at", "10 minutes")).count()
 
 
-def misspelt(rows: DataFrame) -> DataFrame:
-    """Names a column that is not there."""
+def misspelled(rows: DataFrame) -> DataFrame:
+    """Names a column that does not exist."""
     return rows.select("usr")
 
 
 def broken(rows: DataFrame) -> DataFrame:
-    """Has a mistake of Python's kind."""
+    """Raises a Python error."""
     return rows.select(rows.columns[99])
 
 
@@ -59,7 +60,7 @@ def nothing(rows: DataFrame) -> None:
 
 
 def static(rows: DataFrame) -> DataFrame:
-    """Gives something that is not built on the stream."""
+    """Returns a DataFrame that is not built from the stream."""
     return rows.sparkSession.range(1)
 
 
@@ -77,14 +78,14 @@ class Counting(StatefulProcessor):
 
 
 def custom_state(rows: DataFrame) -> DataFrame:
-    """Keeps state of its own."""
+    """Keeps custom state."""
     return rows.groupBy("user").transformWithStateInPandas(
         Counting(), outputStructType="user STRING", outputMode="Update", timeMode="None"
     )
 
 
-def timed_by_the_clock(rows: DataFrame) -> DataFrame:
-    """Keeps state with time-outs of the clock's."""
+def processing_timers(rows: DataFrame) -> DataFrame:
+    """Keeps custom state with processing-time timers."""
     return rows.groupBy("user").transformWithStateInPandas(
         Counting(), outputStructType="user STRING", outputMode="Update", timeMode="ProcessingTime"
     )
@@ -100,7 +101,7 @@ REFUSED = [
     (replace(JOB, writes=Files("out"), mode="update"), "mode", "into files", "--mode append"),
     (replace(JOB, writes=Table("out"), transform=per_user, mode="complete"), "mode", "into table", "--mode append"),
     (replace(JOB, mode="sometimes"), "mode", "not an output mode", "--mode append"),
-    (replace(JOB, transform=misspelt), "unknown-column", "`usr`", "schema"),
+    (replace(JOB, transform=misspelled), "unknown-column", "`usr`", "schema"),
     (replace(JOB, writes=Kafka("t", key="usr")), "unknown-column", "usr", "name one of"),
     (replace(JOB, writes=Postgres("postgresql://x/y", "t", "usr")), "unknown-column", "usr", "key="),
     (replace(JOB, transform=broken), "job-function", "IndexError", "--debug"),
@@ -115,7 +116,7 @@ REFUSED = [
         "--trigger",
     ),
     (
-        replace(JOB, transform=timed_by_the_clock, mode="update", trigger="available-now"),
+        replace(JOB, transform=processing_timers, mode="update", trigger="available-now"),
         "trigger",
         "never end",
         "--trigger",
@@ -124,20 +125,26 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(
-    ("job", "code", "says", "remedy"), REFUSED, ids=[f"{job.transform.__name__}-{code}" for job, code, _, _ in REFUSED]
+    ("job", "code", "text", "remedy"), REFUSED, ids=[f"{job.transform.__name__}-{code}" for job, code, _, _ in REFUSED]
 )
-def test_refused(headwater_spark: SparkSession, job: Job, code: str, says: str, remedy: str | None) -> None:
+def test_refused(headwater_spark: SparkSession, job: Job, code: str, text: str, remedy: str | None) -> None:
     """The refusal names the problem and a remedy in a few lines without a stack trace."""
     with pytest.raises(JobRefused) as refused:
-        check_only(headwater_spark, job)
-    text = str(refused.value)
-    print(text)
+        checked(headwater_spark, job)
+    message = str(refused.value)
+    print(message)
     assert refused.value.code == code
-    assert says in text
+    assert text in message
     assert remedy is None or remedy in (refused.value.remedy or "")
-    assert len(text.splitlines()) <= 5
+    assert len(message.splitlines()) <= 5
     for noise in ("Traceback", "at org.apache", "JVM stacktrace", "SQLSTATE", "py4j"):
-        assert noise not in text
+        assert noise not in message
+
+
+def checked(spark: SparkSession, job: Job) -> None:
+    """Check a job as ``headwater check`` does."""
+    check_job(job)
+    check_only(spark, job)
 
 
 @pytest.mark.parametrize(
@@ -148,16 +155,16 @@ def test_refused(headwater_spark: SparkSession, job: Job, code: str, says: str, 
         (per_window, "append"),
         (sessions, "append"),
         (custom_state, "update"),
-        (timed_by_the_clock, "update"),
+        (processing_timers, "update"),
     ],
 )
 def test_accepted(headwater_spark: SparkSession, transform, mode) -> None:
-    """Jobs that make sense pass the same checks."""
-    check_only(headwater_spark, replace(JOB, transform=transform, mode=mode))
+    """Valid jobs pass the same checks."""
+    checked(headwater_spark, replace(JOB, transform=transform, mode=mode))
 
 
 def test_custom_state_needs_rocksdb(headwater_spark: SparkSession) -> None:
-    """Custom state on the HDFS-backed store is refused with the setting to leave out."""
+    """Custom state on the HDFS-backed store is refused with the setting to omit."""
     name = "spark.sql.streaming.stateStore.providerClass"
     kept = headwater_spark.conf.get(name)
     headwater_spark.conf.set(name, "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider")
@@ -177,27 +184,28 @@ def run(tmp_path: Path) -> Run:
     return Run(job, "jobs.py:TRIED", str(tmp_path / "checkpoint"))
 
 
-def refused_by_both(spark: SparkSession, run: Run) -> HeadwaterError:
-    """The same answer before Spark starts and after."""
+def refused_before_and_under_the_lease(spark: SparkSession, run: Run) -> HeadwaterError:
+    """Return the refusal, which is the same before Spark starts and when the run acquires the lease."""
     with pytest.raises(HeadwaterError) as before:
-        check_checkpoint(run)
+        check_run(run)
     with pytest.raises(HeadwaterError) as after:
         run_job(spark, run, stop=threading.Event())
     assert str(before.value) == str(after.value)
     return before.value
 
 
-def remember(run: Run, *, offsets: bool = True) -> None:
+def leave_record(run: Run, *, offsets: bool = True) -> None:
+    """Write what an earlier run would have left in the checkpoint."""
     files = LocalTree(Path(run.checkpoint))
-    files.write(JOB_FILE, record_of(run).to_bytes())
+    files.write(JOB_FILE, job_record(run).to_bytes())
     if offsets:
         files.write("offsets/0", b"v1")
 
 
 def test_checkpoint_of_another_job(headwater_spark: SparkSession, run: Run) -> None:
-    """A checkpoint is for one job, even before its first batch."""
-    remember(replace(run, job=replace(run.job, name="other")), offsets=False)
-    refused = refused_by_both(headwater_spark, run)
+    """A checkpoint belongs to one job, even before its first batch."""
+    leave_record(replace(run, job=replace(run.job, name="other")), offsets=False)
+    refused = refused_before_and_under_the_lease(headwater_spark, run)
     assert (refused.code, refused.exit_status) == ("other-job", 10)
     assert "other" in refused.problem
 
@@ -212,38 +220,41 @@ def test_checkpoint_of_another_job(headwater_spark: SparkSession, run: Run) -> N
 def test_checkpoint_of_another_source(headwater_spark: SparkSession, run: Run, before, now) -> None:
     """Offsets of one source mean nothing to another."""
     run = replace(run, job=replace(run.job, writes=Console()))
-    remember(replace(run, job=replace(run.job, reads=before)))
-    assert refused_by_both(headwater_spark, replace(run, job=replace(run.job, reads=now))).code == "other-source"
+    leave_record(replace(run, job=replace(run.job, reads=before)))
+    assert (
+        refused_before_and_under_the_lease(headwater_spark, replace(run, job=replace(run.job, reads=now))).code
+        == "other-source"
+    )
 
 
 def test_a_file_sink_does_not_move(headwater_spark: SparkSession, run: Run, tmp_path: Path) -> None:
-    """A file sink stays in its folder for the life of a checkpoint."""
-    remember(replace(run, job=replace(run.job, writes=Files(str(tmp_path / "a")))))
+    """A file sink cannot move to another folder within a checkpoint."""
+    leave_record(replace(run, job=replace(run.job, writes=Files(str(tmp_path / "a")))))
     moved = replace(run, job=replace(run.job, writes=Files(str(tmp_path / "b"))))
-    assert refused_by_both(headwater_spark, moved).code == "other-sink"
+    assert refused_before_and_under_the_lease(headwater_spark, moved).code == "other-sink"
 
 
-def test_a_memory_table_is_gone_after_a_restart(headwater_spark: SparkSession, run: Run) -> None:
-    """A checkpoint with history cannot go on into a memory table in append mode."""
-    remember(run)
-    refused = refused_by_both(headwater_spark, run)
+def test_a_memory_table_is_lost_after_a_restart(headwater_spark: SparkSession, run: Run) -> None:
+    """A run in append mode cannot resume into a memory table."""
+    leave_record(run)
+    refused = refused_before_and_under_the_lease(headwater_spark, run)
     assert "--mode complete" in (refused.remedy or "")
 
 
 def test_an_interrupted_change(headwater_spark: SparkSession, run: Run) -> None:
-    """A job does not start on a checkpoint that is half changed."""
+    """A job does not start on a checkpoint whose change was interrupted."""
     LocalTree(Path(run.checkpoint)).write(PENDING_FILE, b"{}")
-    refused = refused_by_both(headwater_spark, run)
+    refused = refused_before_and_under_the_lease(headwater_spark, run)
     assert isinstance(refused, CheckpointUnreadable)
     assert "fsck" in (refused.remedy or "")
 
 
 def test_a_checkpoint_in_use(headwater_spark: SparkSession, run: Run) -> None:
-    """While one job holds the checkpoint, another is refused, and is told which process to stop."""
-    with running_on(headwater_spark, LocalTree(Path(run.checkpoint)), "first"):
-        refused = refused_by_both(headwater_spark, run)
+    """While one job holds the lease, another is refused with the process to stop."""
+    with holding_lease(headwater_spark, LocalTree(Path(run.checkpoint)), "first"):
+        refused = refused_before_and_under_the_lease(headwater_spark, run)
     assert isinstance(refused, CheckpointBusy)
     assert refused.exit_status == 14
     assert "first is running" in refused.problem
-    check_checkpoint(run)
+    check_run(run)
     assert prepare_job(headwater_spark, run.job).job is run.job

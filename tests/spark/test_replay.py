@@ -1,4 +1,4 @@
-"""Recorded batches run again, on real Spark, beside the checkpoint that they come from."""
+"""Replays of recorded batches on real Spark."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from headwater import Socket
 from headwater.core.errors import ChangeRefused
 from headwater.jobs.loading import load_job
-from headwater.spark.replay import replay
+from headwater.spark.replay import replay, replayable
 from headwater.spark.session import temporary_settings
 from headwater.views.comparison import compare_rows
 from spark.replay_support import by_user, doubled, golden_steps, put, run_recorded, tree
@@ -26,8 +26,8 @@ def recorded(headwater_spark, tmp_path_factory):
     return found
 
 
-def test_batches_give_the_recorded_rows_and_touch_nothing(headwater_spark, recorded) -> None:
-    """Each batch runs again with its own records, whatever new data the source has, and the checkpoint stays as it is."""
+def test_batches_emit_the_recorded_rows(headwater_spark, recorded) -> None:
+    """Each batch runs again with its own records, despite newer data, and the checkpoint is not modified."""
     before = tree(recorded.checkpoint), tree(recorded.inbox)
     first = replay(headwater_spark, recorded.job, recorded.files, 1, 3)
     assert [(one.batch_id, [(row["browser"], row["count"]) for row in one.rows]) for one in first] == [
@@ -40,13 +40,13 @@ def test_batches_give_the_recorded_rows_and_touch_nothing(headwater_spark, recor
 
 
 def test_from_the_first_batch(headwater_spark, recorded) -> None:
-    """Batch 0 can be replayed as well: it starts from nothing."""
+    """Batch 0 is replayed from empty state."""
     (only,) = replay(headwater_spark, recorded.job, recorded.files, 0, 0)
     assert sorted(row["browser"] for row in only.rows) == ["Chrome", "Firefox", "Safari"]
 
 
-def test_changed_code_shows_in_its_rows(headwater_spark, recorded) -> None:
-    """The same batches through changed code, from the same state, differ exactly where the code does."""
+def test_changed_code_emits_other_rows(headwater_spark, recorded) -> None:
+    """Changed code that starts from the same state emits rows that differ accordingly."""
     old = replay(headwater_spark, recorded.job, recorded.files, 1, 1)[0]
     new = replay(headwater_spark, replace(recorded.job, transform=doubled), recorded.files, 1, 1)[0]
     compared = compare_rows(1, old.rows, new.rows)
@@ -56,10 +56,10 @@ def test_changed_code_shows_in_its_rows(headwater_spark, recorded) -> None:
     assert not compared.only_after
 
 
-def test_state_of_another_shape_is_refused_or_left_out(headwater_spark, recorded) -> None:
-    """Incompatible state is refused with the remedy; from empty state the batches run, without what came before."""
+def test_incompatible_state(headwater_spark, recorded) -> None:
+    """A job with another state schema is refused with a remedy; from empty state it runs."""
     other = replace(recorded.job, transform=by_user)
-    with pytest.raises(ChangeRefused, match="another shape") as refused:
+    with pytest.raises(ChangeRefused, match="different schema") as refused:
         replay(headwater_spark, other, recorded.files, 1, 1)
     assert "--from-empty-state" in (refused.value.remedy or "")
     found = replay(headwater_spark, other, recorded.files, 1, 2, from_empty_state=True)
@@ -67,13 +67,13 @@ def test_state_of_another_shape_is_refused_or_left_out(headwater_spark, recorded
 
 
 def test_unknown_batch_is_refused(headwater_spark, recorded) -> None:
-    """A batch that is not in the log cannot be run again."""
+    """A batch that is not in the log cannot be replayed."""
     with pytest.raises(ChangeRefused, match="batch 77"):
         replay(headwater_spark, recorded.job, recorded.files, 77, 77)
 
 
 def test_checkpoints_of_format_two(headwater_spark, tmp_path) -> None:
-    """The format of the checkpoint is found out by itself: Spark writes it down nowhere."""
+    """The format of the checkpoint is detected, because Spark does not record it."""
     setting = "spark.sql.streaming.stateStore.checkpointFormatVersion"
     with temporary_settings(headwater_spark, {setting: "2"}):
         found = run_recorded(headwater_spark, JOB, tmp_path, golden_steps("browser_stats_stateful")[:3])
@@ -84,7 +84,7 @@ def test_checkpoints_of_format_two(headwater_spark, tmp_path) -> None:
     ]
 
 
-def test_lines_of_a_socket_are_gone(headwater_spark, recorded) -> None:
-    """What cannot be read again is refused before anything starts."""
+def test_socket_lines_are_refused() -> None:
+    """A source that cannot be read again is refused before Spark starts."""
     with pytest.raises(ChangeRefused, match="socket cannot be read again"):
-        replay(headwater_spark, replace(recorded.job, reads=Socket()), recorded.files, 1, 1)
+        replayable(replace(JOB, reads=Socket()))

@@ -1,4 +1,4 @@
-"""Recorded batches run again from a real topic, in which there are newer records by then."""
+"""Replays of recorded batches from a real topic that has newer records."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from headwater.core.errors import ChangeRefused
 from headwater.jobs.endpoints import Kafka
 from headwater.jobs.loading import load_job
 from headwater.spark.internals.state_stores import unload_state_stores
-from headwater.spark.replay import replay
+from headwater.spark.replay import replay, replayable
 from headwater.views.comparison import compare_rows
 from spark import topic_support as topics
-from spark.draining import drained
+from spark.draining import drain_source
 from spark.replay_support import Recorded, by_user, doubled, golden_steps, tree
 
 JOB = load_job("browser-stats-stateful")
@@ -30,19 +30,19 @@ def newer(number: int) -> str:
 
 @pytest.fixture(scope="module")
 def recorded(headwater_spark, broker: Broker, tmp_path_factory) -> tuple[Recorded, dict[int, list[dict[str, object]]]]:
-    """The golden visits, a batch and the empty one after it for each step, and what went to the output topic in each."""
+    """Return a run on the golden visits, and the rows that each batch wrote to the output topic."""
     topics.make(broker, "replay-in", 2)
     topics.make(broker, "replay-out")
     source = replace(JOB.reads, topic="replay-in", servers=broker.bootstrap)
     sink = replace(JOB.writes, topic="replay-out", servers=broker.bootstrap)
     checkpoint = tmp_path_factory.mktemp("replay-kafka") / "checkpoint"
     job = replace(JOB, reads=source, writes=sink, trigger="available-now")
-    found = Recorded(job, checkpoint, checkpoint)
+    found = Recorded(replayable(job), checkpoint, checkpoint)
     written: dict[int, list[dict[str, object]]] = {}
     for lines in golden_steps("browser_stats_stateful"):
         before = len(topics.values(broker, "replay-out"))
         topics.send(broker, "replay-in", lines, partitions=2)
-        ran = drained(headwater_spark, job, checkpoint)
+        ran = drain_source(headwater_spark, job, checkpoint)
         found.progress += ran
         written |= {batch.batch_id: [] for batch in ran}
         written[ran[0].batch_id] = [json.loads(value) for _, value in topics.values(broker, "replay-out")[before:]]
@@ -54,10 +54,10 @@ def in_order(rows: list[dict[str, object]]) -> list[str]:
     return sorted(json.dumps(row, sort_keys=True) for row in rows)
 
 
-def test_the_recorded_boundaries_and_nothing_touched(headwater_spark, broker: Broker, recorded) -> None:
-    """Each batch gives what it wrote then, twice, whatever is in the topic now; topics and checkpoint stay as they are."""
+def test_batches_emit_the_recorded_rows(headwater_spark, broker: Broker, recorded) -> None:
+    """Each replay emits what the batch wrote, despite newer records; topics and checkpoint are not modified."""
     found, written = recorded
-    unload_state_stores(headwater_spark)  # the run's own stores may still upload snapshots
+    unload_state_stores(headwater_spark)  # the stores of the run may still upload snapshots
     before, files = topics.snapshot(broker), tree(found.checkpoint)
     last = max(written)
     first = replay(headwater_spark, found.job, found.files, 0, last)
@@ -72,8 +72,8 @@ def test_the_recorded_boundaries_and_nothing_touched(headwater_spark, broker: Br
     assert topics.snapshot(broker) == before
 
 
-def test_changed_code_from_the_same_state_and_from_none(headwater_spark, recorded) -> None:
-    """Changed code differs where it does; with state of another shape it is refused, or both start from nothing."""
+def test_changed_code(headwater_spark, recorded) -> None:
+    """Changed code emits other rows; with another state schema it is refused unless both start from empty state."""
     found, written = recorded
     number = next(number for number, rows in written.items() if number > 0 and rows)
     (old,) = replay(headwater_spark, found.job, found.files, number, number)
@@ -83,7 +83,7 @@ def test_changed_code_from_the_same_state_and_from_none(headwater_spark, recorde
     assert len(compared.differ) == len(old.rows)
 
     other = replace(found.job, transform=by_user)
-    with pytest.raises(ChangeRefused, match="another shape"):
+    with pytest.raises(ChangeRefused, match="different schema"):
         replay(headwater_spark, other, found.files, number, number)
     (fresh,) = replay(headwater_spark, other, found.files, number, number, from_empty_state=True)
     (scratch,) = replay(headwater_spark, found.job, found.files, number, number, from_empty_state=True)
@@ -93,7 +93,7 @@ def test_changed_code_from_the_same_state_and_from_none(headwater_spark, recorde
 
 @pytest.mark.slow
 def test_stateless_to_stateful_is_refused(headwater_spark, broker: Broker, tmp_path: Path) -> None:
-    """A job that keeps state cannot go on from a checkpoint that has none, and is told how to start from nothing."""
+    """A stateful job cannot resume from a checkpoint without state."""
     topics.make(broker, "replay-stateless")
     source = replace(JOB.reads, topic="replay-stateless", servers=broker.bootstrap)
     plain = replace(JOB, transform=lambda visits: visits.select("browser"), reads=source, mode="append")
@@ -102,17 +102,17 @@ def test_stateless_to_stateful_is_refused(headwater_spark, broker: Broker, tmp_p
     )
     for _ in range(2):
         topics.send(broker, "replay-stateless", [newer(1)])
-        drained(headwater_spark, plain, tmp_path / "checkpoint")
+        drain_source(headwater_spark, plain, tmp_path / "checkpoint")
     recorded = Recorded(plain, tmp_path, tmp_path / "checkpoint")
-    (again,) = replay(headwater_spark, plain, recorded.files, 1, 1)
+    (again,) = replay(headwater_spark, replayable(plain), recorded.files, 1, 1)
     assert again.rows == [{"browser": "Newer"}]
     counted = replace(plain, transform=lambda visits: visits.groupBy("browser").count(), mode="update")
-    with pytest.raises(ChangeRefused, match="another shape"):
-        replay(headwater_spark, counted, recorded.files, 1, 1)
+    with pytest.raises(ChangeRefused, match="different schema"):
+        replay(headwater_spark, replayable(counted), recorded.files, 1, 1)
 
 
-def test_records_that_are_gone(headwater_spark, broker: Broker, tmp_path: Path) -> None:
-    """A batch whose records the topic no longer has is refused, even for a job that would put up with losing them."""
+def test_deleted_records(headwater_spark, broker: Broker, tmp_path: Path) -> None:
+    """A batch whose records were deleted is refused, even if the job itself tolerates data loss."""
     topics.make(broker, "replay-gone")
     options = {"failOnDataLoss": "false"}
     source = Kafka("replay-gone", JOB.reads.schema, servers=broker.bootstrap, options=options)
@@ -120,11 +120,11 @@ def test_records_that_are_gone(headwater_spark, broker: Broker, tmp_path: Path) 
     job = replace(JOB, reads=source, writes=sink, trigger="available-now")
     for _ in range(2):
         topics.send(broker, "replay-gone", [newer(1), newer(2)])
-        drained(headwater_spark, job, tmp_path / "checkpoint")
+        drain_source(headwater_spark, job, tmp_path / "checkpoint")
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     (deleted,) = admin.delete_records([TopicPartition("replay-gone", 0, 1)]).values()
     deleted.result(30)
     recorded = Recorded(job, tmp_path, tmp_path / "checkpoint")
-    with pytest.raises(ChangeRefused, match="no longer holds") as refused:
-        replay(headwater_spark, job, recorded.files, 0, 0)
+    with pytest.raises(ChangeRefused, match="no longer has") as refused:
+        replay(headwater_spark, replayable(job), recorded.files, 0, 0)
     assert refused.value.code == "data-gone"

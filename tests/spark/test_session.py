@@ -1,4 +1,4 @@
-"""The settings that Spark is started with."""
+"""The settings with which Spark starts."""
 
 from __future__ import annotations
 
@@ -10,30 +10,30 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from headwater.spark.session import OWN_JAR, default_conf
+from headwater.spark.session import HEADWATER_JAR, default_conf
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "reference" / "configuration.md"
 
 
 @pytest.mark.parametrize("master", ["local[*]", "spark://127.0.0.1:7077", "spark://far.example:7077", "yarn"])
 def test_every_default_is_explained(master: str) -> None:
-    """The reference page names each setting that Headwater chooses."""
-    explained = DOCUMENT.read_text()
-    assert [name for name in default_conf(master) if f"`{name}`" not in explained] == []
+    """The configuration reference names each of Headwater's default settings."""
+    page = DOCUMENT.read_text()
+    assert [name for name in default_conf(master) if f"`{name}`" not in page] == []
 
 
-def test_a_cluster_elsewhere_must_reach_the_driver() -> None:
-    """Only a master on this machine keeps the driver on the loopback interface."""
+def test_a_remote_cluster_can_reach_the_driver() -> None:
+    """The driver is bound to the loopback interface only if the master is on this machine."""
     assert default_conf("local[2]")["spark.driver.host"] == "127.0.0.1"
     assert default_conf("spark://127.0.0.1:1")["spark.driver.host"] == "127.0.0.1"
     assert "spark.driver.host" not in default_conf("spark://far.example:1")
 
 
 def test_the_session_has_them(headwater_spark: SparkSession) -> None:
-    """A started session has the defaults, and what was asked for instead of them."""
+    """A session has the defaults, except where the caller overrides them."""
     conf = {name: headwater_spark.conf.get(name, None) for name in default_conf("local[2]")}
     assert conf["spark.sql.session.timeZone"] == "UTC"
-    assert conf["spark.sql.shuffle.partitions"] == "2", "the fixture's own"
+    assert conf["spark.sql.shuffle.partitions"] == "2", "set by the fixture"
     assert "RocksDB" in conf["spark.sql.streaming.stateStore.providerClass"]
     assert conf["spark.ui.enabled"] == "false"
     assert (
@@ -42,16 +42,16 @@ def test_the_session_has_them(headwater_spark: SparkSession) -> None:
     )
 
 
-def test_the_jar_is_made_of_its_source() -> None:
-    """After a change of the source, python scripts/build_jar.py makes the jar anew."""
-    sources = sorted(OWN_JAR.with_name("java").rglob("*.java"))
+def test_the_jar_is_built_from_its_sources() -> None:
+    """The jar matches the Java sources; python scripts/build_jar.py rebuilds it after a change."""
+    sources = sorted(HEADWATER_JAR.with_name("java").rglob("*.java"))
     digest = hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()
-    with zipfile.ZipFile(OWN_JAR) as jar:
+    with zipfile.ZipFile(HEADWATER_JAR) as jar:
         assert jar.read("META-INF/source.sha256").decode() == digest
 
 
-def test_files_get_their_permissions_without_a_shell(headwater_spark: SparkSession, tmp_path: Path) -> None:
-    """Files, folders and checksum files have the permissions that they are created with, sticky bits included."""
+def test_permissions_are_set_without_a_shell(headwater_spark: SparkSession, tmp_path: Path) -> None:
+    """Files, folders and checksum files get the permissions they are created with, including sticky bits."""
     jvm = headwater_spark._jvm
     assert jvm is not None
     hadoop = jvm.org.apache.hadoop.fs
@@ -65,11 +65,11 @@ def test_files_get_their_permissions_without_a_shell(headwater_spark: SparkSessi
     def permission(text: str) -> object:
         return hadoop.permission.FsPermission.valueOf(text)
 
-    made = hadoop.Path(str(tmp_path / "made"))
-    files.create(made, True).close()
-    assert (mode("made"), mode(".made.crc")) == ("-rw-r--r--", "-rw-r--r--")
-    files.setPermission(made, permission("-rw-r-x---"))
-    assert mode("made") == "-rw-r-x---"
+    created = hadoop.Path(str(tmp_path / "file"))
+    files.create(created, True).close()
+    assert (mode("file"), mode(".file.crc")) == ("-rw-r--r--", "-rw-r--r--")
+    files.setPermission(created, permission("-rw-r-x---"))
+    assert mode("file") == "-rw-r-x---"
     files.mkdirs(hadoop.Path(str(tmp_path / "folder")), permission("-rwxr-x---"))
     assert mode("folder") == "drwxr-x---"
     files.setPermission(hadoop.Path(str(tmp_path / "folder")), permission("-rwxrwxrwt"))

@@ -16,7 +16,7 @@ SCHEMA = "id INT, word STRING"
 
 
 def shout(rows: DataFrame) -> DataFrame:
-    """The words in capitals."""
+    """The words in upper case."""
     return rows.select("id", F.upper("word").alias("word"))
 
 
@@ -37,7 +37,7 @@ EXPECTED = [(0, "ONE"), (1, "TWO"), (2, "THREE")]
 def test_files(
     headwater_spark: SparkSession, drain, tmp_path: Path, job: Job, format_name: str | None, per_batch: bool
 ) -> None:
-    """A file sink holds every row once, in the chosen format or parquet."""
+    """A file sink has every row once, in the chosen format or parquet."""
     out = tmp_path / "out"
     drain(replace(job, writes=Files(str(out), format=format_name), per_batch=per_batch))
     rows = headwater_spark.read.format(format_name or "parquet").schema(SCHEMA).load(str(out)).collect()
@@ -47,7 +47,7 @@ def test_files(
 
 @pytest.mark.parametrize("per_batch", [False, True])
 def test_memory_and_table(headwater_spark: SparkSession, drain, tmp_path: Path, job: Job, per_batch: bool) -> None:
-    """A memory table and a table of the catalog hold every row once; a per-batch job may be in update mode."""
+    """A memory table and a catalog table have every row once; a per-batch job may run in update mode."""
     mode = "update" if per_batch else "append"
     for sink in (Memory(f"memory_{per_batch}"), Table(f"table_{per_batch}")):
         batches = drain(replace(job, writes=sink, per_batch=per_batch, mode=mode), tmp_path / f"ck_{sink.kind}")

@@ -1,4 +1,4 @@
-"""Every source, read by real Spark."""
+"""Every source on real Spark."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from headwater import Files, Job, Memory, Rate, Socket, Table
+from headwater.checkpoint.record import ProgressRecord
 from headwater.core.errors import JobRefused, ServiceUnreachable
 from headwater.jobs.endpoints import Sink, Source
 from headwater.spark.ownership import Run
 from headwater.spark.prepared import prepare_job
-from headwater.spark.progress import BatchProgress
 from headwater.spark.runner import run_job
 
 SCHEMA = "id INT, word STRING"
@@ -26,7 +26,7 @@ ROWS = [(1, "one"), (2, "two, three")]
 
 
 def keep_all(rows: DataFrame) -> DataFrame:
-    """The rows as they are."""
+    """The rows, unchanged."""
     return rows
 
 
@@ -66,7 +66,7 @@ def test_file_formats(
     options: dict[str, str],
     malformed: int,
 ) -> None:
-    """The file source reads all five formats, and says how many records were malformed."""
+    """The file source reads all five formats and counts malformed records."""
     write_files(headwater_spark, tmp_path / "in", format_name)
     source = Files(str(tmp_path / "in"), schema=schema, format=format_name, options=options)
     (batch,) = drain(job_from(source, Memory(f"read_{format_name}")))
@@ -78,7 +78,7 @@ def test_file_formats(
 
 
 def test_json_records_of_several_lines(headwater_spark: SparkSession, drain, tmp_path: Path) -> None:
-    """With multiLine a file is one JSON value, and a broken file is one malformed record."""
+    """With multiLine a file is one JSON value, and an invalid file is one malformed record."""
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "a.json").write_text('{\n "id": 1,\n "word": "one"\n}\n')
     (tmp_path / "in" / "b.json").write_text('{\n "id": \n')
@@ -89,8 +89,8 @@ def test_json_records_of_several_lines(headwater_spark: SparkSession, drain, tmp
 
 
 @pytest.mark.parametrize(("latest_first", "order"), [("false", [3, 1, 2]), ("true", [2, 1, 3])])
-def test_files_come_by_age(drain, tmp_path: Path, latest_first: str, order: list[int]) -> None:
-    """Files are read oldest first by modification time, whatever their names, or latest first when asked."""
+def test_files_are_read_by_age(drain, tmp_path: Path, latest_first: str, order: list[int]) -> None:
+    """Files are read oldest first by modification time, whatever their names, or latest first if set."""
     (tmp_path / "in").mkdir()
     for age, (name, count) in enumerate([("c", 3), ("a", 1), ("b", 2)]):
         file = tmp_path / "in" / f"{name}.json"
@@ -103,13 +103,13 @@ def test_files_come_by_age(drain, tmp_path: Path, latest_first: str, order: list
     assert [batch.input_rows for batch in batches] == order
 
 
-def test_table_from_and_to(headwater_spark: SparkSession, drain, tmp_path: Path) -> None:
-    """Rows reach a table and are read from it, also after the catalog has forgotten it; formats and databases count."""
+def test_table_as_source_and_sink(headwater_spark: SparkSession, drain, tmp_path: Path) -> None:
+    """A table can be written and read again by a new process, in any format and database."""
     write_files(headwater_spark, tmp_path / "in", "json")
     source = Files(str(tmp_path / "in"), schema=SCHEMA)
     for name, format_name in [("plain_table", None), ("shelf.json_table", "json")]:
         drain(job_from(source, Table(name, format=format_name)), tmp_path / f"into_{name}")
-        headwater_spark.sql(f"DROP TABLE {name}")  # what a new process knows
+        headwater_spark.sql(f"DROP TABLE {name}")  # as in a new process
         (batch,) = drain(job_from(Table(name), Memory(f"from_{format_name}")), tmp_path / f"from_{name}")
         assert sorted(map(tuple, headwater_spark.table(f"from_{format_name}").collect())) == ROWS
         assert batch.malformed == 0
@@ -119,15 +119,15 @@ def test_table_from_and_to(headwater_spark: SparkSession, drain, tmp_path: Path)
         (tmp_path / "in" / "more.json").unlink()
 
 
-def test_a_table_that_is_not_there(headwater_spark: SparkSession) -> None:
-    """A missing table is refused with the place where it was looked for."""
+def test_a_missing_table(headwater_spark: SparkSession) -> None:
+    """A missing table is refused with the location of the warehouse."""
     with pytest.raises(ServiceUnreachable) as refused:
         prepare_job(headwater_spark, job_from(Table("nowhere"), Memory("x")))
     assert refused.value.code == "no-table"
 
 
 def test_parquet_without_schema_or_files(headwater_spark: SparkSession, tmp_path: Path) -> None:
-    """A schema that is neither given nor to be found in the files is asked for."""
+    """A source without a schema is refused if there are no files to infer it from."""
     with pytest.raises(JobRefused) as refused:
         prepare_job(headwater_spark, job_from(Files(str(tmp_path), format="parquet"), Memory("x")))
     assert "schema" in str(refused.value)
@@ -135,50 +135,50 @@ def test_parquet_without_schema_or_files(headwater_spark: SparkSession, tmp_path
 
 @contextmanager
 def lines_on_a_socket(*lines: str) -> Iterator[int]:
-    """A server that sends the lines to its first caller and then stays connected."""
+    """Run a server that sends the lines to its first client and then stays connected."""
     with socket.create_server(("127.0.0.1", 0)) as server:
-        held: list[socket.socket] = []
+        clients: list[socket.socket] = []
 
         def serve() -> None:
-            caller, _ = server.accept()
-            held.append(caller)
-            caller.sendall("".join(f"{line}\n" for line in lines).encode())
+            client, _ = server.accept()
+            clients.append(client)
+            client.sendall("".join(f"{line}\n" for line in lines).encode())
 
         thread = threading.Thread(target=serve, daemon=True)
         thread.start()
         yield server.getsockname()[1]
         thread.join()
-        for caller in held:
-            caller.close()
+        for client in clients:
+            client.close()
 
 
-def run_until(spark: SparkSession, job: Job, checkpoint: Path, rows: int) -> list[BatchProgress]:
-    """Run a job without end until so many rows came in, then ask it to stop."""
-    stop, batches = threading.Event(), list[BatchProgress]()
+def run_until(spark: SparkSession, job: Job, checkpoint: Path, rows: int) -> list[ProgressRecord]:
+    """Run an endless job until it has read this many rows, then stop it."""
+    stop, batches = threading.Event(), list[ProgressRecord]()
 
-    def look(batch: BatchProgress) -> None:
+    def on_batch(batch: ProgressRecord) -> None:
         batches.append(batch)
-        if sum(one.input_rows for one in batches) >= rows:
+        if sum(done.input_rows for done in batches) >= rows:
             stop.set()
 
-    run_job(spark, Run(job, "test", str(checkpoint)), stop=stop, on_batch=look)
+    run_job(spark, Run(job, "test", str(checkpoint)), stop=stop, on_batch=on_batch)
     return batches
 
 
 def test_socket_lines(headwater_spark: SparkSession, tmp_path: Path) -> None:
-    """Lines from a socket decode like any others, as text or by a schema."""
+    """Lines from a socket are decoded like those of other sources, as text or with a schema."""
     with lines_on_a_socket("hello", "", "world") as port:
-        run_until(headwater_spark, job_from(Socket(port=port), Memory("heard"), None), tmp_path / "text", 3)
-    assert sorted(row.value for row in headwater_spark.table("heard").collect()) == ["", "hello", "world"]
+        run_until(headwater_spark, job_from(Socket(port=port), Memory("lines"), None), tmp_path / "text", 3)
+    assert sorted(row.value for row in headwater_spark.table("lines").collect()) == ["", "hello", "world"]
     with lines_on_a_socket("1,one", "x", '2,"two, three"') as port:
         source = Socket(port=port, schema=SCHEMA, format="csv")
-        batches = run_until(headwater_spark, job_from(source, Memory("heard_csv"), None), tmp_path / "csv", 3)
-    assert sorted(map(tuple, headwater_spark.table("heard_csv").collect())) == ROWS
+        batches = run_until(headwater_spark, job_from(source, Memory("csv_lines"), None), tmp_path / "csv", 3)
+    assert sorted(map(tuple, headwater_spark.table("csv_lines").collect())) == ROWS
     assert sum(batch.malformed for batch in batches) == 1
 
 
-def test_socket_that_nobody_serves(headwater_spark: SparkSession, tmp_path: Path) -> None:
-    """A socket without a server is reported as such."""
+def test_socket_without_a_server(headwater_spark: SparkSession, tmp_path: Path) -> None:
+    """A socket on which no server listens is reported as such."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
     with pytest.raises(ServiceUnreachable) as refused:
@@ -187,7 +187,7 @@ def test_socket_that_nobody_serves(headwater_spark: SparkSession, tmp_path: Path
 
 
 def test_rate(headwater_spark: SparkSession, tmp_path: Path) -> None:
-    """The rate source gives Spark's own rows, and its job ends the batch in hand when asked to stop."""
+    """The rate source emits Spark's rows, and its job finishes the current batch before it stops."""
     job = job_from(Rate(50, {"numPartitions": "1"}), Memory("ticks"), None)
     batches = run_until(headwater_spark, job, tmp_path / "checkpoint", 20)
     values = [row.value for row in headwater_spark.table("ticks").orderBy("value").collect()]

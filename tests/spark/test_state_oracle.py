@@ -1,4 +1,4 @@
-"""Spark's own reader as the one that is asked when files cannot be read here."""
+"""Spark's own reader as a fallback for state files that Headwater cannot read."""
 
 from __future__ import annotations
 
@@ -22,26 +22,26 @@ def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
 
 @pytest.mark.parametrize("name", ["session-hdfs", "aggregation-format2"])
 def test_both_engines_agree(command: Command, corpus: Corpus, name: str) -> None:
-    """Spark's reader, asked through the command line, prints the very lines that ours does, in either format."""
+    """``headwater state`` prints the same rows with Spark's reader as with its own, in either checkpoint format."""
     path = corpus(name).path
-    ours = command("state", path, "--json", "--engine", "native")
+    native = command("state", path, "--json", "--engine", "native")
     spark = command("state", path, "--json", "--engine", "spark")
     assert spark.status == 0, spark.err
-    assert sorted(map(_row, spark.out.splitlines())) == sorted(map(_row, ours.out.splitlines()))
+    assert sorted(map(_row, spark.out.splitlines())) == sorted(map(_row, native.out.splitlines()))
 
 
 def _row(line: str) -> str:
     return repr(json.loads(line))
 
 
-def test_auto_asks_spark_and_says_so(command: Command, tmp_path: Path) -> None:
-    """A format that is not known here is handed to Spark with one line about it; here Spark cannot read it either."""
-    held = load("aggregation-hdfs", tmp_path)
-    for path in held.path.glob("state/0/*/*.snapshot"):
+def test_auto_falls_back_to_spark(command: Command, tmp_path: Path) -> None:
+    """An unknown format is passed to Spark with a notice. In this test Spark cannot read it either."""
+    loaded = load("aggregation-hdfs", tmp_path)
+    for path in loaded.path.glob("state/0/*/*.snapshot"):
         path.unlink()
-    (held.path / "state/0/0/1.delta").write_bytes(b"compressed in a way of tomorrow")
-    (held.path / "state/0/0/.1.delta.crc").unlink(missing_ok=True)
-    ran = command("state", held.path)
-    assert ran.err.startswith("read by Spark, which takes longer: state/0/0/1.delta begins with")
+    (loaded.path / "state/0/0/1.delta").write_bytes(b"compressed in an unknown format")
+    (loaded.path / "state/0/0/.1.delta.crc").unlink(missing_ok=True)
+    ran = command("state", loaded.path)
+    assert ran.err.startswith("using Spark to read the state, which takes longer: state/0/0/1.delta begins with")
     assert ran.status == CheckpointUnreadable.exit_status
     assert "spark-cannot-read" in ran.err

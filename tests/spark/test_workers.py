@@ -1,4 +1,4 @@
-"""Custom state through our Python workers: the same answers as through PySpark's."""
+"""Custom state in Headwater's Python workers: the same results as in PySpark's own."""
 
 from __future__ import annotations
 
@@ -18,27 +18,29 @@ from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 from headwater.spark.session import default_conf
 
 PROGRAM = Path(__file__).with_name("custom_state_program.py")
-OURS = default_conf("local[2]")["spark.python.daemon.module"]
+HEADWATER_DAEMON = default_conf("local[2]")["spark.python.daemon.module"]
 
 
-def what_it_says(folder: Path, module: str) -> dict[str, Any]:
+def output_of(folder: Path, module: str) -> dict[str, Any]:
     folder.mkdir()
     command = [sys.executable, str(PROGRAM), str(folder), module]
     return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, timeout=280).stdout)
 
 
-def test_every_kind_of_state_and_key_gives_what_pyspark_gives(tmp_path: Path) -> None:
-    """Values, lists, maps and timers; reads after changes, values of 200 kB, keys that are NaN, rows left unread."""
+def test_same_output_as_pyspark(tmp_path: Path) -> None:
+    """Values, lists, maps, timers, reads after changes, values of 200 kB, NaN keys and unread rows work as in PySpark."""
     with ThreadPoolExecutor() as both:
-        running = {module: both.submit(what_it_says, tmp_path / module, module) for module in ("pyspark.daemon", OURS)}
-    said = {module: future.result() for module, future in running.items()}
-    assert said[OURS] == said["pyspark.daemon"]
-    assert all(len(rows) > 50 for rows in said[OURS].values())
-    assert "nan" in str(said[OURS]["ratio"])
+        futures = {
+            module: both.submit(output_of, tmp_path / module, module) for module in ("pyspark.daemon", HEADWATER_DAEMON)
+        }
+    output = {module: future.result() for module, future in futures.items()}
+    assert output[HEADWATER_DAEMON] == output["pyspark.daemon"]
+    assert all(len(rows) > 50 for rows in output[HEADWATER_DAEMON].values())
+    assert "nan" in str(output[HEADWATER_DAEMON]["ratio"])
 
 
 def test_a_change_that_fails_fails_the_batch(headwater_spark: SparkSession, tmp_path: Path) -> None:
-    """Its answer is read late, and yet before anything is committed."""
+    """The response to a change is read late, but before anything is committed."""
 
     class TwoForOne(StatefulProcessor):
         def init(self, handle: StatefulProcessorHandle) -> None:
@@ -49,8 +51,8 @@ def test_a_change_that_fails_fails_the_batch(headwater_spark: SparkSession, tmp_
             yield Row(value=key[0])
 
     rows = headwater_spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 10).load()
-    answers = rows.groupBy("value").transformWithState(TwoForOne(), "value BIGINT", "Update", "None")
-    writer = answers.writeStream.format("noop").outputMode("update").option("checkpointLocation", str(tmp_path))
+    processed = rows.groupBy("value").transformWithState(TwoForOne(), "value BIGINT", "Update", "None")
+    writer = processed.writeStream.format("noop").outputMode("update").option("checkpointLocation", str(tmp_path))
     query = writer.trigger(availableNow=True).start()
     with pytest.raises(StreamingQueryException, match="update of custom state"):
         query.awaitTermination()
@@ -58,7 +60,7 @@ def test_a_change_that_fails_fails_the_batch(headwater_spark: SparkSession, tmp_
 
 
 def test_workers_of_another_python_are_left_alone() -> None:
-    """They may not have this package; nor may the machines of a cluster."""
+    """Workers of another Python, and those of a cluster, may lack this package and use PySpark's daemon."""
     assert "spark.python.daemon.module" not in default_conf("local[2]", own_python=False)
     assert "spark.python.daemon.module" not in default_conf("local[2]", own_jvm=False)
     assert "spark.python.daemon.module" not in default_conf("spark://127.0.0.1:7077")

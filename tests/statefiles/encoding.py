@@ -1,4 +1,4 @@
-"""Rows, records and frames as Spark writes them, the plain way: what readers are held against."""
+"""A simple encoder of rows, records and compressed streams in Spark's formats, to test the readers against."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def struct_type(**fields: SqlType) -> Struct:
 
 
 def unsafe_row(kind: Struct, values: Sequence[Any]) -> bytes:
-    """One UnsafeRow."""
+    """Return one encoded UnsafeRow."""
     width = (len(kind.fields) + 63) // 64 * 8
     bitset, slots, tail = 0, b"", b""
     begin = width + 8 * len(kind.fields)
@@ -74,7 +74,7 @@ def _array(kind: SqlType, values: Sequence[Any]) -> bytes:
 
 
 def lz4_stream(data: bytes, block: int) -> bytes:
-    """lz4-java's stream, in blocks of a size."""
+    """Return lz4-java's stream in blocks of a given size."""
     out = b""
     for at in range(0, len(data), block):
         part = data[at : at + block]
@@ -94,7 +94,7 @@ Operation = tuple[str, bytes, bytes]
 
 
 def plain_records(operations: Sequence[Operation]) -> bytes:
-    """Deltas, snapshots and changelogs of version 1."""
+    """Return records as in deltas, snapshots and changelogs of version 1."""
     out = [
         _sized(key) + (struct.pack(">i", -1) if name == "delete" else _sized(value)) for name, key, value in operations
     ]
@@ -102,7 +102,7 @@ def plain_records(operations: Sequence[Operation]) -> bytes:
 
 
 def typed_records(operations: Sequence[Operation]) -> bytes:
-    """Changelogs of version 2."""
+    """Return a changelog of version 2."""
     types = {"put": 1, "delete": 0x10, "merge": 0x11, "delete range": 0x20}
     out = [
         bytes([types[name]]) + _sized(key) + (struct.pack(">i", -1) if name == "delete" else _sized(value))

@@ -1,4 +1,4 @@
-"""What is read here against what Spark's own reader said, for every checkpoint of the corpus at every batch."""
+"""State as Headwater reads it compared with Spark's own reader, for every checkpoint of the corpus at every batch."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
 from corpus_support import CorpusCheckpoint, StateAnswer, corpus_names
 from headwater.checkpoint.local_tree import LocalTree
+from headwater.statefiles.buffers import one_array
 from headwater.statefiles.reader import StateReader
 from headwater.statefiles.stores import StateTarget
 from headwater.views.state_json import json_texts
@@ -23,21 +23,21 @@ STATEFUL = corpus_names()
 
 
 def parsed(lines: list[str]) -> list[str]:
-    """Values of JSON lines in a settled order; names that repeat stay apart."""
+    """Return the values of JSON lines in a stable order; duplicate names are kept."""
     return sorted(repr(json.loads(line, object_pairs_hook=lambda pairs: pairs)) for line in lines)
 
 
 def target_of(reader: StateReader, asked: StateAnswer) -> StateTarget:
-    fitting = [
+    matching = [
         target
         for target in reader.targets(asked.batch_id)
-        if target.operator_id == asked.operator_id and _fits(target, asked)
+        if target.operator_id == asked.operator_id and _matches(target, asked)
     ]
-    assert len(fitting) == 1, f"{asked.question}: {[target.label for target in fitting]}"
-    return fitting[0]
+    assert len(matching) == 1, f"{asked.question}: {[target.label for target in matching]}"
+    return matching[0]
 
 
-def _fits(target: StateTarget, asked: StateAnswer) -> bool:
+def _matches(target: StateTarget, asked: StateAnswer) -> bool:
     if asked.timers:
         return target.kind == "timers"
     if asked.state_var is not None:
@@ -49,7 +49,7 @@ def lines_of(reader: StateReader, target: StateTarget, batch: int) -> list[str]:
     answer = reader.answer(target, batch)
     columns = [
         json_texts(field.type, part)
-        for field, part in zip(answer.types.fields, map(_whole, answer.table.columns), strict=True)
+        for field, part in zip(answer.types.fields, map(one_array, answer.table.columns), strict=True)
     ]
     names = [json.dumps(field.name) for field in answer.types.fields]
     return [
@@ -58,13 +58,9 @@ def lines_of(reader: StateReader, target: StateTarget, batch: int) -> list[str]:
     ]
 
 
-def _whole(column: pa.ChunkedArray) -> pa.Array:
-    return column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
-
-
 @pytest.mark.parametrize("name", STATEFUL)
-def test_rows_are_those_of_spark(name: str, corpus: Corpus) -> None:
-    """At every batch, every store and variable has exactly the rows that Spark's `statestore` source gives."""
+def test_rows_equal_those_of_spark(name: str, corpus: Corpus) -> None:
+    """At every batch, every store and variable has exactly the rows that Spark's `statestore` source returns."""
     held = corpus(name)
     reader = StateReader(LocalTree(held.path))
     for asked in held.answers:
@@ -77,13 +73,13 @@ def test_rows_are_those_of_spark(name: str, corpus: Corpus) -> None:
 
 
 def _without_event_time(lines: list[str]) -> list[str]:
-    """Of a join of format 4 Spark's reader shows one and the same number, which no record has, for every event time."""
+    """Remove the event time: for joins of format 4 Spark's reader shows the same wrong number for every record."""
     return [re.sub(r',"__event_time":-?[0-9]+', "", line) for line in lines]
 
 
 @pytest.mark.parametrize("name", [name for name in STATEFUL if name.startswith("typed")])
 def test_microseconds_are_kept(name: str, corpus: Corpus) -> None:
-    """Times in the table have the microseconds that JSON leaves out."""
+    """Timestamps in the table keep the microseconds that JSON omits."""
     held = corpus(name)
     reader = StateReader(LocalTree(held.path))
     compared = 0
@@ -102,7 +98,7 @@ def _renamed(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _moments(value: Any) -> list[str]:
-    """Every moment in a value as microseconds of the day, which both sides can give."""
+    """Return every timestamp in a value as a time of day, which both readers provide."""
     if isinstance(value, dict):
         return [moment for part in value.values() for moment in _moments(part)]
     if isinstance(value, list):
@@ -114,8 +110,8 @@ def _moments(value: Any) -> list[str]:
     return []
 
 
-def test_table_columns_are_those_of_spark(corpus: Corpus) -> None:
-    """Columns are named and nested as Spark's reader has them."""
+def test_table_columns_equal_those_of_spark(corpus: Corpus) -> None:
+    """Columns have the names and the nesting of Spark's reader."""
     held = corpus("custom-changelog")
     reader = StateReader(LocalTree(held.path))
     for asked in held.answers_at(held.answers[-1].batch_id):
@@ -124,8 +120,8 @@ def test_table_columns_are_those_of_spark(corpus: Corpus) -> None:
         assert table.column_names == [field["name"] for field in asked.schema["fields"]]
 
 
-def test_state_of_one_batch_is_not_that_of_another(corpus: Corpus) -> None:
-    """Reading at a batch gives the state as it was then, and not the newest one."""
+def test_state_is_that_of_the_batch(corpus: Corpus) -> None:
+    """Reading at a batch returns the state as of that batch, not the newest one."""
     held = corpus("aggregation-changelog")
     reader = StateReader(LocalTree(held.path))
     (target,) = reader.targets(reader.latest())

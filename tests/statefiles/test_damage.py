@@ -1,4 +1,4 @@
-"""Damaged state files: refusals in our words, or the state, and never anything else."""
+"""Corrupt state files lead to rows or to an error with a message, never to an unexpected exception."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ NAMES = ["aggregation-hdfs", "custom-changelog", "custom-rocksdb", "avro-custom"
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_damage_is_refused_in_our_words(name: str) -> None:
-    """Whatever bytes change or go missing, a reader gets rows or a refusal that can be understood."""
-    chance = random.Random(11)
+def test_corrupt_files_raise_readable_errors(name: str) -> None:
+    """Whichever bytes change or go missing, the reader returns rows or raises an error with evidence."""
+    dice = random.Random(11)
     contents = as_memory_files(name).contents
     paths = sorted(path for path in contents if path.startswith("state/") and not path.endswith(".crc"))
     refused = 0
     for _ in range(40):
-        path = chance.choice(paths)
-        damaged = {**contents, path: _damaged(contents[path], chance)}
+        path = dice.choice(paths)
+        corrupted = {**contents, path: _corrupted(contents[path], dice)}
         try:
-            for answer in read_answers(MemoryTree(damaged)):
+            for answer in read_answers(MemoryTree(corrupted)):
                 list(state_lines(answer))
         except CheckpointUnreadable as error:
             refused += 1
@@ -34,8 +34,8 @@ def test_damage_is_refused_in_our_words(name: str) -> None:
     assert refused
 
 
-def _damaged(data: bytes, chance: random.Random) -> bytes:
-    at = chance.randrange(len(data) + 1)
-    if chance.random() < 0.5:
+def _corrupted(data: bytes, dice: random.Random) -> bytes:
+    at = dice.randrange(len(data) + 1)
+    if dice.random() < 0.5:
         return data[:at]
-    return data[:at] + chance.randbytes(2) + data[at + 2 :]
+    return data[:at] + dice.randbytes(2) + data[at + 2 :]

@@ -1,4 +1,4 @@
-"""State that is not there any more, or is broken: which file, and what can still be read."""
+"""Errors for state that is missing or corrupt, or for a store that does not exist."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ from corpus_support import CorpusCheckpoint, load
 from headwater.checkpoint.local_tree import LocalTree
 from headwater.checkpoint.memory_tree import MemoryTree
 from headwater.core.errors import CheckpointUnreadable, UsageProblem
+from headwater.core.ids import StoreRef
 from headwater.statefiles.reader import StateReader, read_answers, read_state, state_rows
 from headwater.statefiles.refusals import StateVersionMissing, ranges
 
 Corpus = Callable[[str], CorpusCheckpoint]
 
 
-def test_a_missing_file_is_named_and_so_is_what_can_be_read(tmp_path: Path) -> None:
-    """A version that cannot be rebuilt says which file it lacks and which batches can be read."""
+def test_a_missing_file_and_the_readable_batches_are_named(tmp_path: Path) -> None:
+    """The error for a version that cannot be rebuilt names the missing file and the batches that can be read."""
     held = load("aggregation-hdfs", tmp_path)
     for path in held.path.glob("state/0/*/*.snapshot"):
         path.unlink()
@@ -26,12 +27,12 @@ def test_a_missing_file_is_named_and_so_is_what_can_be_read(tmp_path: Path) -> N
     with pytest.raises(StateVersionMissing) as refused:
         read_state(LocalTree(held.path), 6)
     assert refused.value.evidence["missing"] == "state/0/0/4.delta (or 4.snapshot)"
-    assert refused.value.evidence["can be read"] == "0..2"
+    assert refused.value.evidence["readable batches"] == "0..2"
     assert refused.value.remedy == "choose another batch, such as --at 2"
 
 
-def test_pruned_batches_are_told(corpus: Corpus) -> None:
-    """Of a checkpoint whose old state Spark has removed, the batches that can be read are those that Spark can read."""
+def test_pruned_batches_are_not_readable(corpus: Corpus) -> None:
+    """If Spark has removed old state, the readable batches are those that Spark can read."""
     held = corpus("kafka-pruned")
     reader = StateReader(LocalTree(held.path))
     readable = reader.readable()
@@ -39,13 +40,13 @@ def test_pruned_batches_are_told(corpus: Corpus) -> None:
 
 
 def test_a_batch_that_was_never_committed(corpus: Corpus) -> None:
-    """There is no state of a batch that is only planned, or unknown."""
+    """A batch that is unknown or only planned has no state."""
     with pytest.raises(UsageProblem, match="batch 99"):
         read_state(LocalTree(corpus("aggregation-hdfs").path), 99)
 
 
-def test_a_damaged_delta_is_refused_by_name(tmp_path: Path) -> None:
-    """A flipped bit in a file of changes is refused, and the file is named."""
+def test_a_corrupt_changelog_is_named(tmp_path: Path) -> None:
+    """A flipped bit in a changelog raises an error that names the file."""
     held = load("aggregation-changelog", tmp_path)
     path = min(held.path.glob("state/0/0/*.changelog"), key=lambda found: int(found.stem))
     data = bytearray(path.read_bytes())
@@ -57,23 +58,23 @@ def test_a_damaged_delta_is_refused_by_name(tmp_path: Path) -> None:
 
 
 def test_several_stores_need_a_choice(corpus: Corpus) -> None:
-    """One table is asked of a query with several stores: the refusal lists them, ready to paste."""
+    """If a query has several stores, the error lists the options that select each of them."""
     files = LocalTree(corpus("join-hdfs").path)
     with pytest.raises(UsageProblem) as refused:
         read_state(files)
-    assert "--store left-keyToNumValues" in refused.value.evidence["there are"]
-    assert read_state(files, store="left-keyToNumValues").column_names == ["key", "value", "partition_id"]
+    assert "--store left-keyToNumValues" in refused.value.evidence["choose one of"]
+    assert read_state(files, ref=StoreRef(store="left-keyToNumValues")).column_names == ["key", "value", "partition_id"]
 
 
-def test_nothing_fits_the_words(corpus: Corpus) -> None:
-    """A name that is not there lists those that are."""
+def test_an_unknown_variable(corpus: Corpus) -> None:
+    """The error for an unknown variable lists those that exist."""
     with pytest.raises(UsageProblem) as refused:
-        read_state(LocalTree(corpus("custom-changelog").path), var="nope")
-    assert "--var" in refused.value.evidence["there are"]
+        read_state(LocalTree(corpus("custom-changelog").path), ref=StoreRef(var="nope"))
+    assert "--var" in refused.value.evidence["available"]
 
 
 def test_hidden_parts_by_name(corpus: Corpus) -> None:
-    """Column families that Spark keeps for itself are shown when they are named, and only then."""
+    """Spark's internal column families are returned only if they are named."""
     files = LocalTree(corpus("custom-ttl").path)
     shown = {answer.var for answer in read_answers(files)}
     reader = StateReader(files)
@@ -81,7 +82,7 @@ def test_hidden_parts_by_name(corpus: Corpus) -> None:
     assert hidden
     assert not shown & hidden
     for name in hidden:
-        assert {answer.var for answer in read_answers(files, var=name)} == {name}
+        assert {answer.var for answer in read_answers(files, ref=StoreRef(var=name))} == {name}
 
 
 def test_rows_as_dictionaries(corpus: Corpus) -> None:
@@ -93,13 +94,13 @@ def test_rows_as_dictionaries(corpus: Corpus) -> None:
 
 
 def test_a_checkpoint_without_state() -> None:
-    """A stateless query has nothing to show, and says so."""
+    """Reading the state of a stateless query is refused."""
     files = MemoryTree({"commits/0": b'v1\n{"nextBatchWatermarkMs":0}', "offsets/0": b"v1\n{}\n0"})
     with pytest.raises(UsageProblem, match="no state"):
         read_state(files)
 
 
-def test_ranges_read_as_people_say_them() -> None:
-    """Neighbouring batches are told as a range."""
+def test_consecutive_numbers_are_shown_as_a_range() -> None:
+    """Consecutive batches are shown as a range."""
     assert ranges([7, 1, 2, 3]) == "1..3, 7"
     assert ranges([]) == ""

@@ -1,4 +1,4 @@
-"""Records of state files, and what stands after them."""
+"""Records of state files, and the rows that are live after them."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from headwater.core.errors import CheckpointUnreadable
 from headwater.statefiles import scan
 from headwater.statefiles.buffers import ByteSpace
-from headwater.statefiles.latest import hash_keys, surviving, surviving_parts
-from headwater.statefiles.records import Records, one_after_another, parse_changelog, parse_plain, ranked
-from headwater.statefiles.refusals import FormatUnknown
+from headwater.statefiles.live_rows import hash_keys, live_rows, live_rows_by_part
+from headwater.statefiles.records import Records, concat_ranked, parse_changelog, parse_plain, ranked
+from headwater.statefiles.refusals import UnknownFormat
 from statefiles.encoding import Operation, plain_records, typed_records
 
 PATH = "state/0/0/1.changelog"
@@ -24,7 +24,7 @@ PATH = "state/0/0/1.changelog"
 keys = st.binary(min_size=0, max_size=20)
 values = st.binary(max_size=12)
 puts_and_deletes = st.lists(st.tuples(st.sampled_from(["put", "delete"]), keys, values), max_size=30)
-# Few keys, so that they meet again.
+# Few keys, so that they repeat.
 few = st.sampled_from([b"a", b"b", b"ab", b"a much longer key than the others", b"c"])
 anything = st.lists(
     st.tuples(st.sampled_from(["put", "delete", "merge"]), few, st.binary(min_size=1, max_size=4)), max_size=25
@@ -32,21 +32,21 @@ anything = st.lists(
 
 
 def model(operations: Sequence[Operation]) -> dict[bytes, list[bytes]]:
-    """What stands, told one operation after another."""
-    standing: dict[bytes, list[bytes]] = {}
+    """Apply operations one after another to a dictionary."""
+    live: dict[bytes, list[bytes]] = {}
     for name, key, value in operations:
         if name == "put":
-            standing[key] = [value]
+            live[key] = [value]
         elif name == "merge":
-            standing.setdefault(key, []).append(value)
+            live.setdefault(key, []).append(value)
         elif name == "delete":
-            standing.pop(key, None)
+            live.pop(key, None)
         else:
-            standing = {held: held_values for held, held_values in standing.items() if not key <= held < value}
-    return standing
+            live = {held: held_values for held, held_values in live.items() if not key <= held < value}
+    return live
 
 
-def standing(parts: list[Records]) -> dict[bytes, list[bytes]]:
+def contents(parts: list[Records]) -> dict[bytes, list[bytes]]:
     found: dict[bytes, list[bytes]] = {}
     for part in parts:
         for number in range(len(part)):
@@ -65,28 +65,28 @@ def typed(operations: Sequence[Operation]) -> Records:
 @settings(max_examples=100, deadline=None)
 @given(puts_and_deletes)
 def test_last_write_wins(operations: list[Operation]) -> None:
-    """After puts and deletes, what stands is what a dictionary would hold."""
-    assert standing([surviving(plain(operations))]) == model(operations)
+    """After puts and deletes, the live rows are what a dictionary would contain."""
+    assert contents([live_rows(plain(operations))]) == model(operations)
 
 
 @settings(max_examples=150, deadline=None)
 @given(st.lists(anything, max_size=4))
-def test_lists_grow_in_their_order(files: list[list[Operation]]) -> None:
-    """Additions to a list stand after what was put, in the order in which files and records have them."""
-    whole = one_after_another([typed(operations) for operations in files])
-    assert standing([surviving(whole)]) == model([operation for operations in files for operation in operations])
+def test_merges_are_kept_in_order(files: list[list[Operation]]) -> None:
+    """Merges into a list follow the value that was put, in the order of files and records."""
+    records = concat_ranked([typed(operations) for operations in files])
+    assert contents([live_rows(records)]) == model([operation for operations in files for operation in operations])
 
 
 @settings(max_examples=100, deadline=None)
 @given(anything, few, few, anything)
 def test_ranges_are_deleted(before: list[Operation], first: bytes, end: bytes, after: list[Operation]) -> None:
-    """A range deletion takes every older key from its first to before its end, and none that comes later."""
+    """A range deletion removes every older key from its first key up to its end key, and no later record."""
     operations = [*before, ("delete range", first, end), *after]
-    assert standing([surviving(typed(operations))]) == model(operations)
+    assert contents([live_rows(typed(operations))]) == model(operations)
 
 
-def test_parts_stay_apart_and_agree(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Large files that are not copied together give the same as small ones that are."""
+def test_parts_that_are_not_copied_agree(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Large files that are not copied into one buffer have the same live rows as small ones that are."""
     base: list[Operation] = [("put", b"key %d" % number, b"old") for number in range(500)]
     change: list[Operation] = [
         ("delete", b"key 7", b""),
@@ -95,16 +95,16 @@ def test_parts_stay_apart_and_agree(monkeypatch: pytest.MonkeyPatch) -> None:
         ("put", b"fresh", b"x"),
         ("delete", b"never there", b""),
     ]
-    monkeypatch.setattr("headwater.statefiles.latest._SMALL", 100)
-    parts = surviving_parts(ranked([[plain(base)], [plain(change)]]))
+    monkeypatch.setattr("headwater.statefiles.live_rows._COPIED_AT_MOST", 100)
+    parts = live_rows_by_part(ranked([[plain(base)], [plain(change)]]))
     assert len(parts) == 2
-    assert standing(parts) == model([*base, *change])
+    assert contents(parts) == model([*base, *change])
 
 
 @settings(max_examples=50, deadline=None)
 @given(st.lists(keys, min_size=1, max_size=10), st.lists(st.binary(max_size=90), max_size=4))
 def test_a_hash_depends_on_the_key_alone(wanted: list[bytes], others: list[bytes]) -> None:
-    """The same key has the same hash whatever keys stand beside it."""
+    """The hash of a key does not depend on the keys beside it."""
     alone = plain([("put", key, b"") for key in wanted])
     among = plain([("put", key, b"") for key in [*others, *wanted]])
     first = hash_keys(alone.keys, alone.key_start, alone.key_length)
@@ -113,8 +113,8 @@ def test_a_hash_depends_on_the_key_alone(wanted: list[bytes], others: list[bytes
 
 
 @pytest.mark.parametrize("typed_file", [False, True])
-def test_long_files_are_followed_side_by_side(typed_file: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Stretches followed at once find exactly the records that are found one by one."""
+def test_long_files_are_scanned_in_parallel(typed_file: bool) -> None:
+    """The parallel scan finds exactly the records that the sequential scan finds."""
     random = np.random.default_rng(7)
     operations: list[Operation] = [
         (
@@ -126,38 +126,38 @@ def test_long_files_are_followed_side_by_side(typed_file: bool, monkeypatch: pyt
     ]
     data = typed_records(operations) if typed_file else plain_records(operations)
     space, begin, head = ByteSpace(data), 4 if typed_file else 0, int(typed_file)
-    side_by_side = scan._side_by_side(space, begin, PATH, head=head)
-    assert side_by_side is not None
-    assert side_by_side.tolist() == scan._one_by_one(space, begin, PATH, head=head)
+    found = scan._scan_in_parallel(space, begin, PATH, head=head)
+    assert found is not None
+    assert found.tolist() == scan._scan_sequentially(space, begin, PATH, head=head)
 
 
-def test_a_wrong_guess_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Values full of what looks like records do not lead astray: the guesses fail their proof."""
+def test_a_wrong_guess_is_detected() -> None:
+    """Values that contain what looks like records do not mislead the scan: the guesses fail verification."""
     inner = plain_records([("put", b"k" * 12, b"v" * 12)] * 40)[:-4]
     data = plain_records([("put", b"k" * 12, b"v" * 12)] * 1500 + [("put", b"outer", inner)] * 700)
     space = ByteSpace(data)
-    assert space.size > scan._SMALL
+    assert space.size > scan._PARALLEL_FROM_BYTES
     assert len(scan.record_starts(space, 0, PATH, typed=False)) == 2200
 
 
 @pytest.mark.parametrize("version", [3, 4])
-def test_lineage_stands_before_the_records(version: int) -> None:
-    """Changelogs of checkpoint format 2 name their forebears and then go on as the older versions do."""
+def test_lineage_precedes_the_records(version: int) -> None:
+    """Changelogs of checkpoint format 2 begin with their lineage; the rest is as in the older versions."""
     lineage = json.dumps([{"version": 4, "checkpointUniqueId": "abc"}]).encode()
     body = plain_records([("put", b"k", b"v")]) if version == 3 else typed_records([("put", b"k", b"v")])[4:]
     data = b"\0\x02v%d" % version + struct.pack(">H", len(lineage)) + lineage + body
-    assert standing([parse_changelog(ByteSpace(data), PATH)]) == {b"k": [b"v"]}
+    assert contents([parse_changelog(ByteSpace(data), PATH)]) == {b"k": [b"v"]}
 
 
 def test_a_newer_changelog_is_refused() -> None:
-    """A version that is not known is left to Spark."""
-    with pytest.raises(FormatUnknown, match="version 7"):
+    """An unknown version is left to Spark's reader."""
+    with pytest.raises(UnknownFormat, match="version 7"):
         parse_changelog(ByteSpace(b"\0\x02v7" + bytes(40)), PATH)
 
 
 @pytest.mark.parametrize("cut", [1, 3, 5, 9])
-def test_a_torn_file_is_refused(cut: int) -> None:
-    """A file without its end mark is refused by name, and not read as if it were whole."""
+def test_a_truncated_file_is_refused(cut: int) -> None:
+    """A file without its end mark is refused by name instead of being read as complete."""
     data = plain_records([("put", b"key", b"value")] * 5)
     with pytest.raises(CheckpointUnreadable, match=r"1\.changelog"):
         parse_plain(ByteSpace(data[:-cut]), PATH)

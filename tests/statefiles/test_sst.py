@@ -1,4 +1,4 @@
-"""RocksDB's tables, against RocksDB itself."""
+"""RocksDB's table files, compared with RocksDB itself."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from rocksdict import BlockBasedOptions, DBCompressionType, Options, Rdict
 from corpus_support import CorpusCheckpoint
 from headwater.checkpoint.local_tree import LocalTree
 from headwater.core.errors import CheckpointUnreadable
-from headwater.statefiles.latest import surviving
-from headwater.statefiles.records import Records, together
-from headwater.statefiles.refusals import FormatUnknown
+from headwater.statefiles.live_rows import live_rows
+from headwater.statefiles.records import Records, concat
+from headwater.statefiles.refusals import UnknownFormat
 from headwater.statefiles.rocksdb_snapshot import open_snapshot, read_snapshot, read_through_rocksdb
 from headwater.statefiles.sst import read_tables
 
@@ -25,10 +25,10 @@ def content(records: Records) -> dict[bytes, bytes]:
     return {records.key(number): records.value(number) for number in range(len(records))}
 
 
-def made(
+def create_database(
     folder: Path, compression: DBCompressionType, writes: list[list[tuple[bytes, bytes | None]]]
 ) -> dict[bytes, bytes]:
-    """A database with a table for each list of writes, and what it then holds."""
+    """Create a database with one table per list of writes; return its contents."""
     options = Options(raw_mode=True)
     options.set_compression_type(compression)
     tables = BlockBasedOptions()
@@ -53,26 +53,26 @@ def tables_in(folder: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("compression", [DBCompressionType.lz4(), DBCompressionType.none(), DBCompressionType.zstd()])
-def test_tables_hold_what_rocksdb_says(compression: DBCompressionType, tmp_path: Path) -> None:
-    """Overwritten and deleted keys over several tables come out as RocksDB itself has them."""
-    chance = random.Random(3)
-    keys = [b"key-%05d-%s" % (number, b"x" * chance.randrange(30)) for number in range(4000)]
+def test_tables_have_the_contents_that_rocksdb_reads(compression: DBCompressionType, tmp_path: Path) -> None:
+    """Keys that are overwritten or deleted across several tables are read as by RocksDB itself."""
+    dice = random.Random(3)
+    keys = [b"key-%05d-%s" % (number, b"x" * dice.randrange(30)) for number in range(4000)]
     writes: list[list[tuple[bytes, bytes | None]]] = [
-        [(key, chance.randbytes(chance.randrange(50))) for key in keys],
-        [(key, chance.randbytes(9)) for key in chance.sample(keys, 500)],
-        [(key, None) for key in chance.sample(keys, 300)],
+        [(key, dice.randbytes(dice.randrange(50))) for key in keys],
+        [(key, dice.randbytes(9)) for key in dice.sample(keys, 500)],
+        [(key, None) for key in dice.sample(keys, 300)],
         [(b"one alone", b"")],
     ]
-    expected = made(tmp_path, compression, writes)
+    expected = create_database(tmp_path, compression, writes)
     parts = read_tables(LocalTree(tmp_path), tables_in(tmp_path))
     assert len(parts) == 4
-    assert content(surviving(together(parts))) == expected
+    assert content(live_rows(concat(parts))) == expected
 
 
 def test_some_keys_need_few_blocks(tmp_path: Path) -> None:
-    """Asked for a few keys, a table gives those and only their neighbours."""
+    """Reading a few keys of a table returns these and only their neighbors."""
     keys = [b"key-%06d" % number for number in range(20_000)]
-    expected = made(tmp_path, DBCompressionType.lz4(), [[(key, key[::-1]) for key in keys]])
+    expected = create_database(tmp_path, DBCompressionType.lz4(), [[(key, key[::-1]) for key in keys]])
     wanted = sorted([keys[0], keys[777], keys[12_345], keys[-1], b"before all", b"zzz after all"])
     (part,) = read_tables(LocalTree(tmp_path), tables_in(tmp_path), wanted)
     found = content(part)
@@ -80,9 +80,9 @@ def test_some_keys_need_few_blocks(tmp_path: Path) -> None:
     assert len(part) < 3000
 
 
-def test_a_damaged_block_is_refused(tmp_path: Path) -> None:
-    """A flipped bit in a table is noticed by its checksum."""
-    made(tmp_path, DBCompressionType.lz4(), [[(b"key-%d" % number, b"value") for number in range(500)]])
+def test_a_corrupt_block_is_refused(tmp_path: Path) -> None:
+    """A flipped bit in a table is detected by its checksum."""
+    create_database(tmp_path, DBCompressionType.lz4(), [[(b"key-%d" % number, b"value") for number in range(500)]])
     (name,) = tables_in(tmp_path)
     data = bytearray((tmp_path / name).read_bytes())
     data[100] ^= 4
@@ -91,8 +91,8 @@ def test_a_damaged_block_is_refused(tmp_path: Path) -> None:
         read_tables(LocalTree(tmp_path), [name])
 
 
-def test_no_table_at_all_is_refused(tmp_path: Path) -> None:
-    """A file that is no table, or is cut short, is refused by its name."""
+def test_a_file_that_is_not_a_table_is_refused(tmp_path: Path) -> None:
+    """A file that is not a table, is empty or does not exist is refused by name."""
     (tmp_path / "1.sst").write_bytes(b"nothing like a table" * 10)
     (tmp_path / "2.sst").write_bytes(b"")
     for name in ("1.sst", "2.sst", "3.sst"):
@@ -102,16 +102,16 @@ def test_no_table_at_all_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["aggregation-rocksdb", "custom-rocksdb", "join-format2"])
 def test_snapshots_of_spark_read_as_rocksdb_reads_them(name: str, corpus: Corpus) -> None:
-    """Every snapshot in a checkpoint has the keys and values that RocksDB finds in it."""
+    """Every snapshot in a checkpoint has the keys and values that RocksDB reads."""
     held = corpus(name)
     files = LocalTree(held.path)
     snapshots = sorted(path.relative_to(held.path).as_posix() for path in held.path.rglob("*.zip"))
     assert snapshots
     for path in snapshots:
-        snapshot, packed = open_snapshot(files, path)
-        ours = content(surviving(together(read_snapshot(files, path))))
-        theirs = content(read_through_rocksdb(files, snapshot, packed))
-        # RocksDB has no merge operator here, and joins what was added to a list by a comma of its own.
+        snapshot = open_snapshot(files, path)
+        ours = content(live_rows(concat(read_snapshot(files, path))))
+        theirs = content(read_through_rocksdb(files, snapshot))
+        # RocksDB is opened without Spark's merge operator and joins merged values with a comma.
         assert ours.keys() == theirs.keys()
         assert {key: ours[key] for key in ours if b"," not in theirs[key]} == {
             key: value for key, value in theirs.items() if b"," not in value
@@ -119,14 +119,14 @@ def test_snapshots_of_spark_read_as_rocksdb_reads_them(name: str, corpus: Corpus
 
 
 def test_unknown_tables_are_read_through_rocksdb(corpus: Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the tables are of an unknown kind, RocksDB is asked instead, and its folder is gone afterwards."""
+    """Tables in an unknown format are read by RocksDB instead."""
     held = corpus("aggregation-rocksdb")
     files = LocalTree(held.path)
     path = min(path.relative_to(held.path).as_posix() for path in held.path.rglob("*.zip"))
-    expected = content(surviving(together(read_snapshot(files, path))))
+    expected = content(live_rows(concat(read_snapshot(files, path))))
 
     def unknown(*_: object) -> list[Records]:
-        raise FormatUnknown("state-format-unknown", "a table of tomorrow")
+        raise UnknownFormat("state-format-unknown", "a table in a future format")
 
-    monkeypatch.setattr("headwater.statefiles.sst.read_tables", unknown)
-    assert content(together(read_snapshot(files, path))) == expected
+    monkeypatch.setattr("headwater.statefiles.rocksdb_snapshot.read_tables", unknown)
+    assert content(concat(read_snapshot(files, path))) == expected

@@ -1,4 +1,4 @@
-"""UnsafeRow to Arrow."""
+"""Decoding of UnsafeRow to Arrow."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater.statefiles.buffers import ByteSpace
-from headwater.statefiles.sqltypes import Array, Atomic, Map, Struct, TypeUnknown, distinct, parse_type
-from headwater.statefiles.unsaferow import decode_rows
+from headwater.statefiles.rowcodec import UnsafeRows
+from headwater.statefiles.sqltypes import Array, Atomic, Map, Struct, UnknownType, distinct, parse_type
 from statefiles.encoding import FLAG, INT, LONG, REAL, TEXT, struct_type, unsafe_row
 
 NESTED = struct_type(at=LONG, note=TEXT)
@@ -53,14 +53,19 @@ def decoded(kind: Struct, values: list[Any]) -> list[dict[str, Any]]:
     for value in values:
         starts.append(len(data))
         data += unsafe_row(kind, value) + b"\x07"
-    found: list[dict[str, Any]] = decode_rows(kind, ByteSpace(data), np.array(starts, np.int64)).to_pylist()
-    return found
+    return decode(kind, data, starts)
+
+
+def decode(kind: Struct, data: bytes, starts: list[int]) -> list[dict[str, Any]]:
+    at = np.array(starts, np.int64)
+    rows: list[dict[str, Any]] = UnsafeRows(version_byte=False).rows(kind, ByteSpace(data), at, at).to_pylist()
+    return rows
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(rows, max_size=6))
-def test_rows_come_back(values: list[Any]) -> None:
-    """Every value of every kind comes back as it was written, at any byte position."""
+def test_rows_round_trip(values: list[Any]) -> None:
+    """Values of every type are decoded as they were encoded, at any byte position."""
     expected = [
         {
             **dict(zip(ROW.names, row, strict=True)),
@@ -76,7 +81,7 @@ def test_rows_come_back(values: list[Any]) -> None:
 
 
 def test_more_than_64_fields() -> None:
-    """The null bits of the 65th field and on stand in a second word."""
+    """The null bits from the 65th field on are in a second word."""
     kind = struct_type(**{f"f{number}": LONG for number in range(70)})
     values = [None if number % 3 else number for number in range(70)]
     (row,) = decoded(kind, [values])
@@ -84,20 +89,20 @@ def test_more_than_64_fields() -> None:
 
 
 def test_a_field_that_points_outside_is_refused() -> None:
-    """Bytes that are no row raise, and do not read from somewhere else."""
+    """A field that points outside its row raises an error instead of reading other bytes."""
     row = bytearray(unsafe_row(struct_type(word=TEXT), ["hello"]))
     row[8:16] = (2**40).to_bytes(8, "little")
     with pytest.raises(ValueError, match="outside"):
-        decode_rows(struct_type(word=TEXT), ByteSpace(bytes(row)), np.array([0]))
+        decode(struct_type(word=TEXT), bytes(row), [0])
 
 
-def test_names_that_repeat_get_a_suffix() -> None:
-    """Arrow structs can name each of their fields."""
+def test_duplicate_names_get_a_suffix() -> None:
+    """Duplicate names get a suffix, so that every field of an Arrow struct can be addressed."""
     assert distinct(["sum", "count", "SUM", "sum_2"]) == ["sum", "count", "SUM_2", "sum_2_2"]
 
 
 @pytest.mark.parametrize("name", ["geometry(4326)", "hyperloglog"])
 def test_unknown_types_are_refused(name: str) -> None:
-    """A type without known bytes is refused by its name."""
-    with pytest.raises(TypeUnknown, match=name.partition("(")[0]):
+    """A type without a known encoding is refused by name."""
+    with pytest.raises(UnknownType, match=name.partition("(")[0]):
         parse_type(name)

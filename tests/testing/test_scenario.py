@@ -1,4 +1,4 @@
-"""The scenario harness itself, on real Spark."""
+"""Scenarios, on real Spark."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def hour(user: str, at: str, clicks: int) -> dict[str, object]:
 
 
 def test_feed_emits_watermark_and_drops(scenario) -> None:
-    """Each feed is one micro-batch; emissions, watermark and late records are seen exactly."""
+    """Each feed is one micro-batch, whose rows, watermark and late records can be checked."""
     s = scenario(CLICKS)
     s.feed(click("ann", "10:00"), click("ann", "10:30")).emits(hour("ann", "10:00", 2)).moves_watermark_to("10:20")
     s.feed(click("bob", "12:00")).emits(hour("bob", "12:00", 1)).moves_watermark_to("2024-03-01T11:50:00Z")
@@ -45,7 +45,7 @@ def test_feed_emits_watermark_and_drops(scenario) -> None:
 
 
 def test_crashes_and_restart(scenario) -> None:
-    """A crash before the commit runs the batch again; one after the commit does not."""
+    """After a crash before the commit, the batch runs again; after a later crash it does not."""
     s = scenario(CLICKS)
     s.feed(click("ann", "10:00"), Crash.BEFORE_BATCH).emits_nothing()
     s.restart().emits(hour("ann", "10:00", 1))
@@ -57,7 +57,7 @@ def test_crashes_and_restart(scenario) -> None:
 
 
 def test_start_empty_and_raw_lines(scenario) -> None:
-    """A scenario can start on an empty source, and feeds raw lines through the decoder."""
+    """A scenario can start with an empty source, and raw lines are decoded."""
     s = scenario(CLICKS, start_empty=True)
     assert s.batch == 0
     s.feed("{'user': 'ann', 'at': '2024-03-01T10:00:00Z'}", "no json", '{"user": "bob", "at": "soon"}').emits(
@@ -65,30 +65,31 @@ def test_start_empty_and_raw_lines(scenario) -> None:
     ).fails_to_decode(2)
 
 
-def test_mismatch_prints_the_story(scenario) -> None:
-    """A mismatch shows every step so far and marks the difference."""
+def test_mismatch_prints_the_transcript(scenario) -> None:
+    """A failed assertion shows every step so far and the difference."""
     s = scenario(CLICKS)
     s.feed(click("ann", "10:00")).emits(hour("ann", "10:00", 1))
     with pytest.raises(AssertionError) as failure:
         s.feed(click("ann", "10:01")).emits(hour("ann", "10:00", 7))
     text = str(failure.value)
+    assert text.startswith("transcript of clicks:\n")
     assert "1. feed 1 record" in text
     assert "2. feed 1 record" in text
     assert '- {"clicks": 7' in text
     assert '+ {"clicks": 2' in text
 
 
-def test_unseen_emission_fails(scenario) -> None:
-    """An emission that no assertion looked at fails the test at its end."""
+def test_unchecked_rows_fail(scenario) -> None:
+    """A test fails at its end if a step emitted rows that no assertion checked."""
     s = scenario(CLICKS)
     s.feed(click("ann", "10:00"))
-    with pytest.raises(AssertionError, match="no assertion looked at"):
+    with pytest.raises(AssertionError, match="no assertion checked"):
         s.close()
     s.feed(click("ann", "10:01")).emits(hour("ann", "10:00", 2))
 
 
 def test_rewind(scenario) -> None:
-    """A rewound job runs the later feeds again, one batch for each, and goes on from there."""
+    """A rewound job runs the later feeds again, one batch for each, and continues from there."""
     s = scenario(CLICKS)
     s.feed(click("ann", "10:00")).emits(hour("ann", "10:00", 1))
     s.feed(click("ann", "10:01")).emits(hour("ann", "10:00", 2))

@@ -1,4 +1,4 @@
-"""What the tests of the time machine share."""
+"""Fixtures of the time machine's tests."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from timemachine.twins import Twins
+from timemachine.stream_pairs import StreamPair
 
 
 @pytest.fixture(autouse=True)
-def _disk_that_does_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    """These tests kill processes, not machines: waiting for the disk thousands of times would only make them slow."""
+def _no_fsync(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Skip fsync: these tests kill processes, not machines, and syncing thousands of times would be slow."""
     monkeypatch.setattr(os, "fsync", lambda handle: None)
 
 
 @pytest.fixture
-def twins(headwater_spark: SparkSession, tmp_path: Path) -> Callable[[str, str], Twins]:
-    return lambda operator, store: Twins(headwater_spark, tmp_path, operator, store)
+def stream_pair(headwater_spark: SparkSession, tmp_path: Path) -> Callable[[str, str], StreamPair]:
+    """Return a function that creates two streams of an operator on a state store."""
+    return lambda operator, store: StreamPair(headwater_spark, tmp_path, operator, store)

@@ -1,4 +1,4 @@
-"""Trees that die at a chosen moment: every effect on the file system is a point before which the process can end."""
+"""In-memory trees that simulate a crash: before every effect on the file system the process can end."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ from headwater.checkpoint.filetree import Entry
 from headwater.checkpoint.memory_tree import MemoryTree
 
 
-class Died(BaseException):
-    """The process is gone. Not an ``Exception``: no handler may live on."""
+class Crashed(BaseException):
+    """The simulated end of the process. Not an ``Exception``, so that no handler continues after it."""
 
 
 @dataclass
-class Fate:
-    """Counts the points that a process passes, and ends it at one of them; without a number it lives."""
+class CrashSchedule:
+    """Counts the points at which a process can crash, and crashes it at one of them, if a number is given."""
 
-    dies_at: int | None = None
+    crash_at: int | None = None
     passed: int = 0
-    dead: bool = False
+    crashed: bool = False
 
     def point(self) -> None:
-        if self.dead or self.passed == self.dies_at:
-            self.dead = True
-            raise Died
+        if self.crashed or self.passed == self.crash_at:
+            self.crashed = True
+            raise Crashed
         self.passed += 1
 
 
 class Tree(MemoryTree):
-    """A tree in memory that says where it is, and hands out its contents as a copy."""
+    """A tree in memory with a location of its own."""
 
     def __init__(self, contents: dict[str, bytes], location: str = "memory:") -> None:
         super().__init__(contents)
@@ -39,69 +39,69 @@ class Tree(MemoryTree):
         return path in self.contents
 
 
-class Disk(Tree):
-    """A local disk: renames are atomic; a write goes to a draft first, of which a crash may leave half."""
+class CrashingDisk(Tree):
+    """A local disk: renames are atomic. A write goes to a temporary file first, which a crash may leave incomplete."""
 
-    def __init__(self, contents: dict[str, bytes], fate: Fate, location: str = "memory:") -> None:
+    def __init__(self, contents: dict[str, bytes], schedule: CrashSchedule, location: str = "memory:") -> None:
         super().__init__(contents, location)
-        self.fate = fate
+        self.schedule = schedule
 
     def write(self, path: str, data: bytes) -> None:
         folder, _, name = path.rpartition("/")
         draft = f"{folder}/.{name}.headwater.tmp".removeprefix("/")
-        self.fate.point()
+        self.schedule.point()
         self.contents[draft] = data[: len(data) // 2]
-        self.fate.point()
+        self.schedule.point()
         self.contents[draft] = data
-        self.fate.point()
+        self.schedule.point()
         self.contents[path] = self.contents.pop(draft)
-        self.fate.point()
+        self.schedule.point()
 
     def move(self, source: str, target: str) -> None:
         data = self.read(source)
-        self.fate.point()
+        self.schedule.point()
         del self.contents[source]
         self.contents[target] = data
-        self.fate.point()
+        self.schedule.point()
 
     def copy(self, source: str, target: str) -> None:
-        raise AssertionError("nobody copies on a disk")
+        raise AssertionError("files on a disk are moved, not copied")
 
     def remove(self, path: str) -> None:
-        self.fate.point()
+        self.schedule.point()
         super().remove(path)
-        self.fate.point()
+        self.schedule.point()
 
     def remove_folder(self, folder: str) -> None:
         for path in sorted(held for held in self.contents if held.startswith(f"{folder}/")):
-            self.fate.point()
+            self.schedule.point()
             del self.contents[path]
-        self.fate.point()
+        self.schedule.point()
 
     def sync_folders(self, folders: Iterable[str]) -> None:
         for _ in folders:
-            self.fate.point()
+            self.schedule.point()
 
 
-class Store(Disk):
-    """An object store: a write is whole or not there; a move is a copy and a removal, and a crash comes between."""
+class CrashingObjectStore(CrashingDisk):
+    """An object store: writes are atomic. A move is a copy and a removal, and a crash can happen in between."""
 
     def write(self, path: str, data: bytes) -> None:
-        self.fate.point()
+        self.schedule.point()
         self.contents[path] = data
-        self.fate.point()
+        self.schedule.point()
 
     def move(self, source: str, target: str) -> None:
         data = self.read(source)
-        self.fate.point()
+        self.schedule.point()
         self.contents[target] = data
-        self.fate.point()
+        self.schedule.point()
         del self.contents[source]
-        self.fate.point()
+        self.schedule.point()
 
 
-class Aged(Tree):
-    """A tree whose files have times."""
+class TimestampedTree(Tree):
+    """A tree in memory whose files have modification times."""
 
     def __init__(self, contents: dict[str, bytes], times: dict[str, int], location: str = "memory:") -> None:
         super().__init__(contents, location)

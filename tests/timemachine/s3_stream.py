@@ -1,8 +1,8 @@
-"""A stream on an object store, rewound there: runs in a process of its own, because it needs other jars.
+"""Run and rewind a stream on an object store, in a process of its own, because it needs other jars.
 
     python s3_stream.py ENDPOINT
 
-Prints one JSON object: what was in the sink and in the state at each stage.
+Prints one JSON object: the contents of the sink and of the state at each stage.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def main(endpoint: str) -> dict[str, Any]:
         "spark.hadoop.fs.s3a.access.key": "test",
         "spark.hadoop.fs.s3a.secret.key": "test",
         "spark.sql.shuffle.partitions": "1",
-        # RocksDB puts its snapshots up as local files; moto does not take the way in which s3a sends those by default
+        # RocksDB uploads its snapshots as local files, and moto does not support s3a's optimized upload of those.
         "spark.sql.streaming.stateStore.providerClass": (
             "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
         ),
@@ -78,28 +78,28 @@ def main(endpoint: str) -> dict[str, Any]:
             ),
         }
 
-    told: dict[str, Any] = {}
+    seen: dict[str, Any] = {}
     for number in range(3):
         feed(number)
-    told["first"] = run(1)
+    seen["first"] = run(1)
     plan_rewind(checkpoint, to=0, sink=sink).apply()
-    told["again"] = run(1)
+    seen["again"] = run(1)
     plan_rewind(checkpoint, to=0, replan=True, sink=sink).apply()
-    told["larger"] = run(2)
+    seen["larger"] = run(2)
     plan_undo(checkpoint, sink=sink, drop_newer=True).apply()
-    told["undone"] = look()
+    seen["undone"] = look()
     plan_rewind(checkpoint, to=None, replan=True, sink=sink).apply()
-    told["over"] = run(3)
-    told["state files"] = checkpoint.tree("state").get("state/0/0", [])
-    told["calm"] = run(3, name="-calm")
+    seen["over"] = run(3)
+    seen["state files"] = checkpoint.tree("state").get("state/0/0", [])
+    seen["control"] = run(3, name="-control")
     repartition(spark, checkpoint, 3)
     unload_state_stores(spark)
-    told["repartitioned"] = look()
+    seen["repartitioned"] = look()
     feed(3)
-    told["after repartition"] = run(3)
-    told["calm after"] = run(3, name="-calm")
+    seen["after repartition"] = run(3)
+    seen["control after"] = run(3, name="-control")
     spark.stop()
-    return told
+    return seen
 
 
 if __name__ == "__main__":

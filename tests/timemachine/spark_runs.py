@@ -1,4 +1,4 @@
-"""Plain PySpark streams over folders of files, run to their end with as many files a batch as a test says."""
+"""Plain PySpark streams over folders of files, run until the input is drained."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ STORES = {
     "changelog": {f"{STATE}.providerClass": ROCKSDB, CHANGELOG: "true"},
     "format2": {f"{STATE}.providerClass": ROCKSDB, CHANGELOG: "true", f"{STATE}.checkpointFormatVersion": "2"},
 }
-# Snapshots every other batch, and source logs that are compacted and cleaned at once: what a rewind can stumble over.
+# Snapshots every other batch, and logs that are compacted and cleaned up at once: the difficult cases for a rewind.
 EAGER = {
     f"{STATE}.minDeltasForSnapshot": "2",
     f"{STATE}.maintenanceInterval": "100ms",
@@ -42,14 +42,14 @@ EAGER = {
 }
 
 
-# Without these, batches without records run only at the end of a run: boundaries can be repeated by another run.
+# Without empty batches in between, another run can repeat the same batch boundaries.
 NO_EMPTY_BATCHES = {"spark.sql.streaming.noDataMicroBatches.enabled": "false"}
 A_SNAPSHOT_EACH = {f"{STATE}.minDeltasForSnapshot": "0", f"{STATE}.maintenanceInterval": "10ms"}
 NO_NEW_SNAPSHOTS = {f"{STATE}.minDeltasForSnapshot": "1000", f"{STATE}.maintenanceInterval": "1h"}
 
 
 class Inbox:
-    """A folder of JSON files, each a second younger than the one before: Spark reads the oldest first."""
+    """A folder of JSON files, each a second newer than the one before: Spark reads the oldest first."""
 
     def __init__(self, folder: Path, schema: str) -> None:
         self.folder, self.schema, self.count = folder, schema, 0
@@ -64,7 +64,7 @@ class Inbox:
 
 
 class Stream:
-    """One query on one checkpoint. Every run is a start of the query, and drains the inboxes."""
+    """A query with its checkpoint. Every run starts the query and drains the inboxes."""
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class Stream:
         return LocalTree(self.checkpoint)
 
     def run(self, files_per_batch: int = 1, **conf: str) -> dict[int, Rows]:
-        """By batch, the rows that came out."""
+        """Run the query; return the rows that it emitted by batch."""
         found: dict[int, Rows] = {}
 
         def note(batch: DataFrame, batch_id: int) -> None:
@@ -110,7 +110,7 @@ class Stream:
         unload_state_stores(self.spark)
 
     def states(self, first: int = 0) -> dict[int, list[str]]:
-        """By batch, all rows of all stores, read by Headwater."""
+        """Return the rows of all stores by batch, as read by Headwater."""
         committed = History(self.files).logs.commits.ids
         return {batch: self.state(batch) for batch in committed if batch >= first}
 

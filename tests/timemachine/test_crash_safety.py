@@ -1,4 +1,4 @@
-"""A change may be cut short at any moment: the checkpoint is then the old one, the new one, or Spark refuses it."""
+"""A change can be interrupted at any moment: the checkpoint is then the old one, the new one, or Spark refuses it."""
 
 from __future__ import annotations
 
@@ -9,33 +9,33 @@ from dataclasses import dataclass
 import pytest
 
 from headwater.checkpoint.checks import interrupted_operation, run_checks
-from headwater.checkpoint.checks.scene import Scene
+from headwater.checkpoint.checks.context import CheckContext
 from headwater.core.errors import ChangeRefused
 from headwater.timemachine.change import Change
 from headwater.timemachine.compact import empty_quarantine
-from headwater.timemachine.executor import Executor, notice
+from headwater.timemachine.executor import Executor, guard_notice
 from headwater.timemachine.journal import read_pending
 from headwater.timemachine.rewind import plan_rewind
 from headwater.timemachine.undo import plan_undo
-from timemachine.crashing import Died, Disk, Fate, Store, Tree
-from timemachine.trees import MATRIX, SINK, Contents, as_spark_sees, checkpoint, rerun, sink, sparks_part
+from timemachine.crashing import Crashed, CrashingDisk, CrashingObjectStore, CrashSchedule, Tree
+from timemachine.trees import MATRIX, SINK, Contents, as_spark_sees, checkpoint, rerun, sink, spark_files
 
-Media = type[Disk]
+Media = type[CrashingDisk]
 
 
 @dataclass(frozen=True)
 class Place:
-    """Both trees of a checkpoint with a file sink."""
+    """The trees of a checkpoint and of its file sink."""
 
     checkpoint: Contents
     sink: Contents
 
-    def on(self, medium: Media, fate: Fate) -> tuple[Disk, Disk]:
-        return medium(self.checkpoint, fate), medium(self.sink, fate, SINK)
+    def on(self, medium: Media, schedule: CrashSchedule) -> tuple[CrashingDisk, CrashingDisk]:
+        return medium(self.checkpoint, schedule), medium(self.sink, schedule, SINK)
 
     @property
     def sparks(self) -> tuple[Contents, Contents]:
-        return sparks_part(self.checkpoint), sparks_part(self.sink)
+        return spark_files(self.checkpoint), spark_files(self.sink)
 
     @property
     def seen(self) -> tuple[Contents, Contents]:
@@ -44,7 +44,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Verb:
-    """One change on one place, and where it leads."""
+    """A change to a place, and the place before and after it."""
 
     before: Place
     change: Change
@@ -52,16 +52,16 @@ class Verb:
 
     @classmethod
     def of(cls, before: Place, change: Change) -> Verb:
-        return cls(before, change, _run(before, Disk, lambda executor: executor.apply(change))[0])
+        return cls(before, change, _run(before, CrashingDisk, lambda executor: executor.apply(change))[0])
 
 
-def _run(place: Place, medium: Media, act, dies_at: int | None = None) -> tuple[Place, int]:
-    """What is on the trees after an act, or after the part of it that could be done; and the points that were passed."""
-    fate = Fate(dies_at)
-    checkpoint_files, sink_files = place.on(medium, fate)
-    with contextlib.suppress(Died):
-        act(Executor({"checkpoint": checkpoint_files, "sink": sink_files}))
-    return Place(checkpoint_files.contents, sink_files.contents), fate.passed
+def _run(place: Place, medium: Media, action, crash_at: int | None = None) -> tuple[Place, int]:
+    """Return the place after an action, or after the part of it before a crash; and the points that were passed."""
+    schedule = CrashSchedule(crash_at)
+    checkpoint_files, sink_files = place.on(medium, schedule)
+    with contextlib.suppress(Crashed):
+        action(Executor({"checkpoint": checkpoint_files, "sink": sink_files}))
+    return Place(checkpoint_files.contents, sink_files.contents), schedule.passed
 
 
 def _verbs(name: str) -> Iterator[tuple[str, Verb]]:
@@ -86,24 +86,24 @@ def _again(first: int, last: int) -> Contents:
     return {path: data + b"again" for path, data in sink(last, first=first).items() if path.startswith("part")}
 
 
-def _points(verb: Verb, medium: Media, start: Place, act, *, every: int = 1) -> Iterator[Place]:
-    """The place after a crash at each point of an act, and at last after the whole act."""
+def _points(verb: Verb, medium: Media, start: Place, action, *, every: int = 1) -> Iterator[Place]:
+    """Yield the place after a crash at each point of an action, and last after the complete action."""
     for number in range(0, 100_000, every):
-        crashed, passed = _run(start, medium, act, number)
+        crashed, passed = _run(start, medium, action, number)
         yield crashed
         if passed < number:
             return
-    raise AssertionError("this act never ends")
+    raise AssertionError("the action never ends")
 
 
 def _check_point(verb: Verb, medium: Media, crashed: Place) -> None:
     files = Tree(crashed.checkpoint)
     pending = read_pending(files)
-    guarded = crashed.checkpoint.get("metadata") == notice(verb.change)
-    findings = list(interrupted_operation.check(Scene(files, 0)))
+    guarded = crashed.checkpoint.get("metadata") == guard_notice(verb.change)
+    findings = list(interrupted_operation.check(CheckContext(files, 0)))
     assert bool(pending) == any(finding.code == "interrupted-operation" for finding in findings)
     if guarded:
-        assert pending, "nobody could take the guard down again"
+        assert pending, "without pending.json the guard could not be removed"
     else:
         assert crashed.seen in (verb.before.seen, verb.after.seen)
     if not pending:
@@ -112,12 +112,12 @@ def _check_point(verb: Verb, medium: Media, crashed: Place) -> None:
     assert finished.sparks == verb.after.sparks
     assert read_pending(Tree(finished.checkpoint)) is None
     if pending.all_done and not guarded:
-        with pytest.raises(ChangeRefused, match="had done all of its work"):
+        with pytest.raises(ChangeRefused, match="all steps of the interrupted"):
             _run(crashed, medium, Executor.abort)
         return
-    taken_back, _ = _run(crashed, medium, Executor.abort)
-    assert taken_back.sparks == verb.before.sparks
-    assert read_pending(Tree(taken_back.checkpoint)) is None
+    rolled_back, _ = _run(crashed, medium, Executor.abort)
+    assert rolled_back.sparks == verb.before.sparks
+    assert read_pending(Tree(rolled_back.checkpoint)) is None
 
 
 def _check_verb(verb: Verb, medium: Media) -> int:
@@ -129,22 +129,24 @@ def _check_verb(verb: Verb, medium: Media) -> int:
 
 
 def _check_finishing(verb: Verb, medium: Media, *, every: int) -> int:
-    """The same for ``resume`` and ``abort`` themselves, begun at some of the points of the verb."""
+    """Check the points of ``resume`` and ``abort`` after a crash at some of the points of a change."""
     count = 0
     for crashed in _points(verb, medium, verb.before, lambda executor: executor.apply(verb.change), every=every):
         pending = read_pending(Tree(crashed.checkpoint))
         if pending is None or pending.all_done:
             continue
-        for act in (Executor.resume, Executor.abort):
-            for twice in _points(verb, medium, crashed, act):
+        for action in (Executor.resume, Executor.abort):
+            for twice in _points(verb, medium, crashed, action):
                 _check_point(verb, medium, twice)
                 count += 1
     return count
 
 
-@pytest.mark.parametrize(("name", "medium"), [("aggregation-hdfs", Disk), ("custom-format2", Store)])
-def test_every_point_of_every_verb(name: str, medium: Media) -> None:
-    """At each point the trees are old or new or guarded, and resume and abort lead to exactly the new and the old."""
+@pytest.mark.parametrize(
+    ("name", "medium"), [("aggregation-hdfs", CrashingDisk), ("custom-format2", CrashingObjectStore)]
+)
+def test_every_point_of_every_change(name: str, medium: Media) -> None:
+    """At each point the trees are old, new or guarded; resume leads to exactly the new ones, abort to the old ones."""
     points = 0
     for _, verb in _verbs(name):
         assert verb.before.sparks != verb.after.sparks
@@ -153,9 +155,9 @@ def test_every_point_of_every_verb(name: str, medium: Media) -> None:
     assert points > 500
 
 
-@pytest.mark.parametrize("medium", [Disk, Store])
-def test_resume_and_abort_may_be_cut_short_too(medium: Media) -> None:
-    """A crash while a crash is cleared up is cleared up in the same way."""
+@pytest.mark.parametrize("medium", [CrashingDisk, CrashingObjectStore])
+def test_resume_and_abort_can_be_interrupted_too(medium: Media) -> None:
+    """A crash during resume or abort is handled like any other."""
     verbs = dict(_verbs("aggregation-hdfs"))
     points = sum(_check_finishing(verbs[name], medium, every=150) for name in ("rewind", "undo --drop-newer"))
     print(f"resume and abort on {medium.__name__.lower()}: {points} points")
@@ -164,33 +166,33 @@ def test_resume_and_abort_may_be_cut_short_too(medium: Media) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("medium", [Disk, Store])
+@pytest.mark.parametrize("medium", [CrashingDisk, CrashingObjectStore])
 @pytest.mark.parametrize("name", MATRIX)
 def test_every_point_over_the_matrix(name: str, medium: Media) -> None:
-    """All verbs over all stores and operators, resume and abort begun at many of their points."""
+    """All changes on all stores and operators, with resume and abort at many of their points."""
     points = 0
     for _, verb in _verbs(name):
         points += _check_verb(verb, medium) + _check_finishing(verb, medium, every=67)
     print(f"{name} on {medium.__name__.lower()}: {points} points")
 
 
-def test_fsck_tells_of_an_interrupted_change_among_all_its_findings() -> None:
-    """The whole of fsck works on a guarded tree, and says first what is to be done."""
+def test_fsck_reports_an_interrupted_change_first() -> None:
+    """All checks of fsck work on a guarded tree, and the interrupted change is the first finding."""
     verb = dict(_verbs("aggregation-changelog"))["rewind"]
-    crashed, _ = _run(verb.before, Disk, lambda executor: executor.apply(verb.change), 60)
-    findings = list(run_checks(Scene(Tree(crashed.checkpoint), 0)))
+    crashed, _ = _run(verb.before, CrashingDisk, lambda executor: executor.apply(verb.change), 60)
+    findings = list(run_checks(CheckContext(Tree(crashed.checkpoint), 0)))
     assert findings[0].code == "interrupted-operation"
 
 
-@pytest.mark.parametrize("medium", [Disk, Store])
-def test_compact_cut_short_never_leaves_half_an_undo(medium: Media) -> None:
-    """At each point of compact the checkpoint is untouched, and undo either restores all of it or is refused."""
+@pytest.mark.parametrize("medium", [CrashingDisk, CrashingObjectStore])
+def test_an_interrupted_compact_never_allows_a_partial_undo(medium: Media) -> None:
+    """At each point of compact the checkpoint is unchanged, and undo either restores everything or is refused."""
     verb = dict(_verbs("aggregation-hdfs"))["rewind"]
     points = refused = 0
     for number in range(100_000):
-        fate = Fate(number)
-        files, folder = verb.after.on(medium, fate)
-        with contextlib.suppress(Died):
+        schedule = CrashSchedule(number)
+        files, folder = verb.after.on(medium, schedule)
+        with contextlib.suppress(Crashed):
             empty_quarantine(files, [folder])
         left = Place(files.contents, folder.contents)
         assert left.sparks == verb.after.sparks
@@ -200,23 +202,26 @@ def test_compact_cut_short_never_leaves_half_an_undo(medium: Media) -> None:
             assert error.code == "quarantine-emptied"
             refused += 1
         else:
-            assert _run(left, Disk, lambda executor, undo=undo: executor.apply(undo))[0].sparks == verb.before.sparks
+            assert (
+                _run(left, CrashingDisk, lambda executor, undo=undo: executor.apply(undo))[0].sparks
+                == verb.before.sparks
+            )
         points += 1
-        if fate.passed < number:
+        if schedule.passed < number:
             break
     print(f"compact on {medium.__name__.lower()}: {points} points")
     assert 0 < refused < points
     assert not any("/quarantine/" in path and not path.endswith(".emptied") for path in files.contents)
 
 
-def test_a_query_that_went_on_before_the_guard_was_up() -> None:
-    """Resume is refused when batches were committed after the crash; abort only forgets the plan."""
+def test_a_query_that_continued_before_the_guard_was_up() -> None:
+    """Resume is refused if batches were committed after the crash; abort only discards the plan."""
     verb = dict(_verbs("aggregation-hdfs"))["rewind"]
-    crashed, _ = _run(verb.before, Disk, lambda executor: executor.apply(verb.change), 4)
+    crashed, _ = _run(verb.before, CrashingDisk, lambda executor: executor.apply(verb.change), 4)
     assert crashed.seen == verb.before.seen
     assert read_pending(Tree(crashed.checkpoint)) is not None
-    went_on = Place(crashed.checkpoint | {"offsets/10": b"v1", "commits/10": b"v1"}, crashed.sink)
+    continued = Place(crashed.checkpoint | {"offsets/10": b"v1", "commits/10": b"v1"}, crashed.sink)
     with pytest.raises(ChangeRefused, match="has changed since"):
-        _run(went_on, Disk, Executor.resume)
-    taken_back, _ = _run(went_on, Disk, Executor.abort)
-    assert taken_back.sparks[0] == verb.before.sparks[0] | {"offsets/10": b"v1", "commits/10": b"v1"}
+        _run(continued, CrashingDisk, Executor.resume)
+    rolled_back, _ = _run(continued, CrashingDisk, Executor.abort)
+    assert rolled_back.sparks[0] == verb.before.sparks[0] | {"offsets/10": b"v1", "commits/10": b"v1"}

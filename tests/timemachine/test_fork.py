@@ -1,4 +1,4 @@
-"""Plans of forks, without Spark."""
+"""Forks, without Spark."""
 
 from __future__ import annotations
 
@@ -8,39 +8,52 @@ import pytest
 
 from corpus_support import as_memory_files
 from headwater.checkpoint.memory_tree import MemoryTree
+from headwater.checkpoint.object_tree import ObjectTree
 from headwater.checkpoint.operator_metadata import parse_operator_metadata
-from headwater.timemachine.fork import carry_out_fork, plan_fork
+from headwater.timemachine.fork import plan_fork
+
+
+class S3Tree(MemoryTree):
+    """A tree in memory that Spark would know as a prefix in an S3 bucket."""
+
+    location = "s3://bucket/fork"
+
+    def spark_uri(self, path: str = "", *, like: str | None = None) -> str:
+        return ObjectTree(self.location).spark_uri(path, like=like)
 
 
 @pytest.mark.parametrize(
-    ("spoken", "location", "expected"),
+    ("original", "expected"),
     [
-        ("s3a://bucket/original", "s3://bucket/fork", "s3a://bucket/fork"),
-        ("gs://bucket/original", "gs://bucket/fork", "gs://bucket/fork"),
-        ("file:/data/original", "s3://bucket/fork", "s3://bucket/fork"),
+        ("s3a://bucket/original", "s3a://bucket/fork"),
+        ("s3://bucket/original", "s3://bucket/fork"),
+        ("file:/data/original", "s3a://bucket/fork"),
+        ("s3a://bucket/state/0/original", "s3a://bucket/fork"),
     ],
 )
-def test_schema_files_of_custom_state_are_the_forks_own(tmp_path, spoken: str, location: str, expected: str) -> None:
-    """Operator metadata names them by absolute paths, and in the scheme that Spark reads them with."""
+def test_operator_metadata_refers_to_schema_files_of_the_fork(original: str, expected: str) -> None:
+    """The absolute paths of schema files lead into the fork, with the scheme that the original uses."""
     origin = as_memory_files("custom-changelog")
     for path, data in list(origin.contents.items()):
         if path.startswith("state/0/_metadata/v2/") and "/." not in path:
-            origin.contents[path] = _moved(data, spoken)
-    into = MemoryTree()
-    into.location = location  # type: ignore[misc]
-    carry_out_fork(plan_fork(origin, into, at=4), into)
+            origin.contents[path] = _moved(data, original)
+    into = S3Tree()
+    plan_fork(origin, into, at=4).apply()
+    checked = 0
     for path, data in into.contents.items():
         if path.startswith("state/0/_metadata/v2/"):
             for store in parse_operator_metadata(data, path).stores:
                 for schema in store.schema_paths:
                     assert schema.startswith(f"{expected}/state/0/_stateSchema/")
                     assert schema.removeprefix(f"{expected}/") in into.contents
+                    checked += 1
+    assert checked
 
 
 def _moved(data: bytes, root: str) -> bytes:
     version, _, body = data.decode().partition("\n")
-    told = json.loads(body)
-    for store in told["stateStoreInfo"]:
+    metadata = json.loads(body)
+    for store in metadata["stateStoreInfo"]:
         paths = store["stateSchemaFilePaths"]
         store["stateSchemaFilePaths"] = [f"{root}{path[path.index('/state/') :]}" for path in paths]
-    return f"{version}\n{json.dumps(told)}".encode()
+    return f"{version}\n{json.dumps(metadata)}".encode()

@@ -1,4 +1,4 @@
-"""Forks on real Spark: they go on like the original would, beside it, and leave it alone."""
+"""Forks on real Spark: they continue as the original would, next to it, and do not change it."""
 
 from __future__ import annotations
 
@@ -13,34 +13,34 @@ from pyspark.sql import functions as F
 from broker_support import headwater
 from headwater import Files, Job
 from headwater.checkpoint.checks import run_checks
-from headwater.checkpoint.checks.scene import Scene
+from headwater.checkpoint.checks.context import CheckContext
 from headwater.checkpoint.local_tree import LocalTree
 from headwater.spark.internals.state_stores import unload_state_stores
 from headwater.spark.ownership import Run
 from headwater.spark.runner import run_job
-from headwater.timemachine.fork import carry_out_fork, plan_fork
+from headwater.timemachine.fork import plan_fork
 from timemachine.spark_runs import EAGER, NO_EMPTY_BATCHES, STORES, Inbox, Stream, settings
+from timemachine.stream_pairs import FEEDS, MORE, QUERIES, TO
 from timemachine.test_rewind_and_undo import bytes_of
-from timemachine.twins import FEEDS, MORE, QUERIES, TO
 
 
-def fork_and_go_on(twins, folder: Path) -> None:
-    """The fork repeats the batches after ``TO``, then both streams get the same input and give the same rows."""
-    original = twins.disturbed
-    twins.feed(twins.inboxes, FEEDS)
+def fork_and_continue(pair, folder: Path) -> None:
+    """Check that a fork repeats the batches after ``TO``, and that both streams then emit the same rows."""
+    original = pair.changed
+    pair.feed(pair.inboxes, FEEDS)
     rows, states = original.run(), original.states()
     before = bytes_of(original.checkpoint)
 
     into = LocalTree(folder / "fork")
-    carry_out_fork(plan_fork(original.files, into, at=TO), into)
-    assert not [finding for finding in run_checks(Scene(into, 0)) if finding.severity == "error"]
-    fork = Stream(original.spark, into.root, original.query, twins.inboxes, mode=original.mode, conf=original.conf)
+    plan_fork(original.files, into, at=TO).apply()
+    assert not [finding for finding in run_checks(CheckContext(into, 0)) if finding.severity == "error"]
+    fork = Stream(original.spark, into.root, original.query, pair.inboxes, mode=original.mode, conf=original.conf)
     assert fork.run() == {batch: held for batch, held in rows.items() if batch > TO}
     assert fork.states() == states
     assert bytes_of(original.checkpoint) == before
     assert _query_id(fork.checkpoint) != _query_id(original.checkpoint)
 
-    twins.feed(twins.inboxes, FEEDS + MORE)
+    pair.feed(pair.inboxes, FEEDS + MORE)
     assert original.run() == fork.run()
     assert fork.states() == original.states()
 
@@ -53,26 +53,28 @@ def _query_id(checkpoint: Path) -> str:
     ("operator", "store"),
     [("two operators", "hdfs"), ("timers", "format2")],
 )
-def test_a_fork_goes_on_beside_the_original(twins, tmp_path: Path, operator: str, store: str) -> None:
-    fork_and_go_on(twins(operator, store), tmp_path)
+def test_a_fork_continues_next_to_the_original(stream_pair, tmp_path: Path, operator: str, store: str) -> None:
+    """A fork repeats the later batches of the original, and then emits the same rows for the same input."""
+    fork_and_continue(stream_pair(operator, store), tmp_path)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("store", STORES)
 @pytest.mark.parametrize("operator", QUERIES)
-def test_forks_of_all_operators_on_all_stores(twins, tmp_path: Path, operator: str, store: str) -> None:
+def test_forks_of_all_operators_on_all_stores(stream_pair, tmp_path: Path, operator: str, store: str) -> None:
+    """The same for all operators on all stores, except for custom state on HDFS-backed ones, which Spark lacks."""
     if (operator, store) != ("timers", "hdfs"):
-        fork_and_go_on(twins(operator, store), tmp_path)
+        fork_and_continue(stream_pair(operator, store), tmp_path)
 
 
 def shout(rows: DataFrame) -> DataFrame:
-    """The words in capitals."""
+    """Return the words in upper case."""
     return rows.select(F.upper("word").alias("word"))
 
 
-@pytest.mark.parametrize("interval", [3, 10])
+@pytest.mark.parametrize("interval", [3, pytest.param(10, marks=pytest.mark.slow)])
 def test_a_fork_with_a_file_sink_of_its_own(headwater_spark: SparkSession, tmp_path: Path, interval: int) -> None:
-    """The new sink has a log that Spark goes on with, wherever the original's was compacted, and only new rows."""
+    """Spark continues the new sink's log, wherever the original's was compacted, and writes only new rows to it."""
     spark, at, feeds = headwater_spark, 12, 14
     inbox = Inbox(tmp_path / "in", "word STRING")
     reads = Files(str(inbox.folder), format="json", schema=inbox.schema, options={"maxFilesPerTrigger": "1"})
@@ -93,8 +95,8 @@ def test_a_fork_with_a_file_sink_of_its_own(headwater_spark: SparkSession, tmp_p
     before = bytes_of(tmp_path / "out")
 
     fork = ("fork", tmp_path / "original", tmp_path / "fork", "--at", str(at), "--sink", f"files:{tmp_path / 'new'}")
-    told = headwater(*fork)
-    assert told.returncode == 0, told.stderr
+    done = headwater(*fork)
+    assert done.returncode == 0, done.stderr
     assert headwater(*fork).returncode != 0, "a second fork into the same folder is refused"
     run(tmp_path / "fork", tmp_path / "new")
     assert words(tmp_path / "new") == [f"WORD {number:02}" for number in range(at + 1, feeds)]

@@ -1,4 +1,4 @@
-"""``kill -9`` at random moments of the real command, on a real disk."""
+"""``kill -9`` at random moments of the command, on a real disk."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def contents(path: Path) -> dict[str, bytes]:
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 def test_kill_9(tmp_path: Path) -> None:
-    """However a rewind or an undo is killed, resume and abort lead to the new and to the old checkpoint."""
+    """Whenever a rewind or undo is killed, resume leads to the new checkpoint and abort to the old one."""
     dice = random.Random(SEED)
     origin = load("join-changelog", tmp_path / "origin").path
     rewound = tmp_path / "rewound"
@@ -40,7 +40,7 @@ def test_kill_9(tmp_path: Path) -> None:
     assert old != new
     started = time.monotonic()
     headwater("log", rewound)
-    usual = time.monotonic() - started
+    usual_seconds = time.monotonic() - started
     interrupted = 0
     for number in range(ROUNDS):
         path = tmp_path / f"round {number}"
@@ -49,27 +49,29 @@ def test_kill_9(tmp_path: Path) -> None:
         process = subprocess.Popen(
             [HEADWATER, verb[0], path, *verb[1:]], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
-        _kill_while_it_works(process, path, dice, usual)
+        _kill_while_it_works(process, path, dice, usual_seconds)
         pending = read_pending(LocalTree(path))
         if pending is None:
             assert contents(path) in (before, after), f"round {number}, seed {SEED}"
         else:
             interrupted += 1
             assert headwater("fsck", path).returncode == 1
-            way = dice.choice(["--resume", "--abort"])
-            ended = headwater("rewind", path, way)
+            option = dice.choice(["--resume", "--abort"])
+            ended = headwater("rewind", path, option)
             if "already-done" in ended.stderr:
                 ended = headwater("rewind", path, "--resume")
-                way = "--resume"
+                option = "--resume"
             assert ended.returncode == 0, ended.stderr
-            assert contents(path) == (after if way == "--resume" else before), f"round {number}, seed {SEED}"
+            assert contents(path) == (after if option == "--resume" else before), f"round {number}, seed {SEED}"
         shutil.rmtree(path)
-    print(f"kill -9: {ROUNDS} rounds, {interrupted} of them in the middle of a change, seed {SEED}")
+    print(f"kill -9: {ROUNDS} rounds, {interrupted} of them during a change, seed {SEED}")
     assert interrupted
 
 
-def _kill_while_it_works(process: subprocess.Popen[bytes], path: Path, dice: random.Random, usual: float) -> None:
-    """Mostly in the few milliseconds in which files move, sometimes at any time."""
+def _kill_while_it_works(
+    process: subprocess.Popen[bytes], path: Path, dice: random.Random, usual_seconds: float
+) -> None:
+    """Kill the process, mostly within the few milliseconds in which files are moved, sometimes at any time."""
     if dice.random() < 0.8:
         deadline = time.monotonic() + 60
         while (
@@ -78,6 +80,6 @@ def _kill_while_it_works(process: subprocess.Popen[bytes], path: Path, dice: ran
             pass
         time.sleep(dice.random() * 0.02)
     else:
-        time.sleep(dice.random() * usual)
+        time.sleep(dice.random() * usual_seconds)
     process.send_signal(signal.SIGKILL)
     process.wait()

@@ -1,4 +1,4 @@
-"""Cutting compacted logs: what Spark finds afterwards is exactly what was kept."""
+"""Cutting compacted logs: afterwards Spark reads exactly what was kept."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from hypothesis import given, reject
 from hypothesis import strategies as st
 
 from headwater.checkpoint.file_logs import LogNames
-from headwater.timemachine.cuts import (
+from headwater.timemachine.compacted_log import (
     cut_log,
     empty_log,
     ids_that_spark_reads,
@@ -19,7 +19,7 @@ from headwater.timemachine.cuts import (
 
 
 class SparkLog:
-    """What Spark's compactible log does, in a dictionary of name to ids: the reference that cuts are held against."""
+    """A model of Spark's compactible log as a dictionary of names to ids, to test cuts against."""
 
     def __init__(self, setting: int, files: dict[str, list[int]] | None = None) -> None:
         self.setting = setting
@@ -66,7 +66,7 @@ def content(number: int, compact: bool) -> bytes:
     share=st.floats(0, 1),
 )
 def test_spark_reads_exactly_what_was_kept(setting: int, runs: list[int], retained: int, share: float) -> None:
-    """Whatever the interval, the cleaning and the restarts were: after a cut Spark starts, and sees no more, no less."""
+    """For any interval, cleanup and restarts: after a cut Spark starts, and reads exactly the entries that were kept."""
     log = SparkLog(setting)
     try:
         for length in runs:
@@ -76,7 +76,7 @@ def test_spark_reads_exactly_what_was_kept(setting: int, runs: list[int], retain
         log = SparkLog(setting, log.files)
         log.everything()
     except KeyError:
-        reject()  # Spark itself cannot go on from such a log: it had one compacted file left, and mistook its interval
+        reject()  # Spark itself cannot continue such a log: from one compacted file it derives a wrong interval
     last_kept = int((log.latest + 1) * share) - 1
     names = LogNames.of(log.files)
     rebuild = needs_rebuilding(names, last_kept)
@@ -98,28 +98,28 @@ def cut_to(last_kept: int, *held: str) -> tuple[list[str], list[str]]:
     return list(cut.aside), list(cut.written)
 
 
-def test_files_that_are_there_are_kept() -> None:
-    """A log that still has all it needs loses what is newer, and nothing is written."""
+def test_a_complete_log_is_only_shortened() -> None:
+    """If a log has all files that it needs, newer ones are set aside and nothing is written."""
     assert cut_to(6, *map(str, range(9)), "9.compact", "10") == (["7", "8", "9.compact", "10"], [])
     assert cut_to(12, "9.compact", "10", "11", "12", "13") == (["13"], [])
     assert cut_to(-1, "0", "1") == (["0", "1"], [])
 
 
-def test_a_cleaned_log_is_rebuilt_where_spark_looks() -> None:
-    """With Spark's default interval the compacted file comes back at its old place."""
+def test_a_cleaned_log_is_rebuilt_under_the_old_names() -> None:
+    """With Spark's default interval the compacted file gets its old name."""
     held = ("19.compact", "20", "21", "29.compact", "30")
     assert cut_to(13, *held) == (list(held), ["9.compact", "10", "11", "12", "13"])
     assert cut_to(4, *held) == (list(held), ["0", "1", "2", "3", "4"])
     assert cut_to(19, *held) == (["20", "21", "29.compact", "30"], [])
 
 
-def test_an_odd_interval_is_rebuilt_at_the_last_id() -> None:
-    """When the setting cannot be known, the compacted file goes where every setting finds it."""
+def test_an_unknown_interval_is_rebuilt_at_the_last_id() -> None:
+    """If the interval is unknown, the compacted file is written at the last id, which works with any interval."""
     assert cut_to(7, "11.compact", "12") == (["11.compact", "12"], ["7.compact"])
 
 
 def test_a_rebuilt_log_keeps_its_interval() -> None:
-    """Two compacted files tell Spark the distance between them."""
+    """Two compacted files are written, so that Spark derives the same interval."""
     assert cut_to(27, "29.compact", "39.compact") == (
         ["29.compact", "39.compact"],
         ["9.compact", "19.compact", *map(str, range(20, 28))],
@@ -127,7 +127,7 @@ def test_a_rebuilt_log_keeps_its_interval() -> None:
 
 
 def test_with_crc_takes_the_checksum_along() -> None:
-    """A file and its Hadoop checksum leave together."""
+    """A file and its Hadoop checksum are set aside together."""
     assert with_crc(["5", "6"], ["5", ".5.crc", "6", ".7.crc"]) == ["5", ".5.crc", "6"]
 
 
@@ -137,10 +137,8 @@ def test_with_crc_takes_the_checksum_along() -> None:
     retained=st.sampled_from([25, 100]),
     last=st.integers(0, 59),
 )
-def test_an_empty_log_for_a_fork_is_one_that_spark_goes_on_with(
-    setting: int, ran: int, retained: int, last: int
-) -> None:
-    """The fork of a stream with a file sink has a sink of its own, in which the batches before wrote nothing."""
+def test_spark_continues_the_empty_log_of_a_fork(setting: int, ran: int, retained: int, last: int) -> None:
+    """The new sink of a fork has a log in which the earlier batches wrote nothing."""
     if last >= ran:
         reject()
     original = SparkLog(setting)
@@ -155,7 +153,7 @@ def test_an_empty_log_for_a_fork_is_one_that_spark_goes_on_with(
 
 @given(setting=st.sampled_from([3, 10, 100]), last=st.integers(9, 60))
 def test_an_empty_log_where_no_other_is_known(setting: int, last: int) -> None:
-    """Without another log to go by, a compacted file at the very end serves any interval."""
+    """Without another log as a model, a compacted file at the last id works with any interval."""
     fork = SparkLog(setting, {name: [] for name in empty_log(LogNames({}), last, b"")})
     for _ in range(25):
         fork.add(retained=100)

@@ -1,4 +1,4 @@
-"""Whether the files that a rewind reads again are still there."""
+"""Checks whether the input files that a rewind has to read again still exist."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def reread_of(files: FileTree) -> Reread:
     ("there", "elsewhere", "still_there", "why"),
     [
         (True, False, True, None),
-        (False, False, False, "1 of 1 files are gone"),
+        (False, False, False, "1 of 1 files are missing"),
         (True, True, True, None),
         (False, True, None, "another machine"),
     ],
@@ -42,7 +42,7 @@ def reread_of(files: FileTree) -> Reread:
 def test_files_of_this_machine(
     tmp_path: Path, *, there: bool, elsewhere: bool, still_there: bool | None, why: str | None
 ) -> None:
-    """What is seen is there; what a checkpoint on an object store names and is not seen may be on another machine."""
+    """A file that is found exists. If the checkpoint is in an object store, a missing file may be on another machine."""
     file = tmp_path / "in" / "1.json"
     if there:
         file.parent.mkdir()
@@ -58,8 +58,8 @@ def test_files_of_this_machine(
     assert (why or "") in (found.why or "")
 
 
-def test_files_on_an_object_store_are_not_looked_for() -> None:
-    """Nobody knows with which credentials."""
+def test_files_on_an_object_store_are_not_checked() -> None:
+    """Input files on an object store are not checked, because the credentials for it are unknown."""
     found = reread_of(MemoryTree(one_batch("s3a://bucket/in/1.json")))
     assert (found.files, found.still_there) == (1, None)
     assert "object store" in (found.why or "")

@@ -1,4 +1,4 @@
-"""Every source and sink, rewound on real Spark: no row is lost, and none comes twice where it need not."""
+"""Rewinds of every source and sink on real Spark: no row is lost, and none is duplicated without need."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ def words(inputs: dict[str, DataFrame]) -> DataFrame:
 
 
 def shout(rows: DataFrame) -> DataFrame:
-    """The words in capitals."""
+    """Return the words in upper case."""
     return rows.select("id", F.upper("word").alias("word"))
 
 
 def count_words(rows: DataFrame) -> DataFrame:
-    """How often each word was seen."""
+    """Return how often each word occurred."""
     return rows.groupBy("word").agg(F.count("*").alias("n"))
 
 
@@ -69,7 +69,7 @@ def expected(upto: int) -> list[tuple[int, str]]:
 
 @pytest.fixture
 def run(headwater_spark: SparkSession, tmp_path: Path) -> Callable[..., Path]:
-    """Run a job until its source is drained, with few files a batch and eager compaction; gives its checkpoint."""
+    """Return a function that runs a job until its source is drained, with eager compaction; it returns the checkpoint."""
     checkpoint = tmp_path / "checkpoint"
 
     def drain(job: Job) -> Path:
@@ -87,15 +87,15 @@ def files_in(inbox: Inbox, files_per_batch: int = 1) -> Files:
 
 
 def _check_file_sink(spark: SparkSession, out: Path, rows: list[tuple[int, str]]) -> None:
-    """What Spark reads through the log, what lies in the folder, and what was wanted are the same."""
+    """Check that Spark reads the expected rows through the log, and that the folder has no others."""
     assert sorted(map(tuple, spark.read.schema(SCHEMA).json(str(out)).collect())) == rows
-    lying = [json.loads(line) for file in out.glob("part-*.json") for line in file.read_text().splitlines()]
-    assert sorted((row["id"], row["word"]) for row in lying) == rows
+    present = [json.loads(line) for file in out.glob("part-*.json") for line in file.read_text().splitlines()]
+    assert sorted((row["id"], row["word"]) for row in present) == rows
 
 
-@pytest.mark.parametrize("cleaned", [False, True], ids=["logs whole", "logs cleaned"])
+@pytest.mark.parametrize("cleaned", [False, True], ids=["complete logs", "cleaned logs"])
 def test_files_to_files(headwater_spark: SparkSession, run, inbox: Inbox, tmp_path: Path, cleaned: bool) -> None:
-    """Logs of source and sink go back together, rebuilt where old entries were cleaned away; orphans are set aside."""
+    """The logs of source and sink are rewound together, rebuilt if old entries were cleaned up; data files are set aside."""
     out = tmp_path / "out"
     job = Job("words", shout, reads=files_in(inbox), writes=Files(str(out), format="json"), trigger="available-now")
     checkpoint = run(job)
@@ -130,7 +130,7 @@ def _remove_below(folder: Path, number: int) -> None:
 
 
 def test_undo_of_a_file_sink(headwater_spark: SparkSession, run, inbox: Inbox, tmp_path: Path) -> None:
-    """After undo the sink shows the rows of the first run, and goes on from there."""
+    """After undo the sink has the rows of the first run, and the stream continues from there."""
     out = tmp_path / "out"
     job = Job("words", shout, reads=files_in(inbox), writes=Files(str(out), format="json"), trigger="available-now")
     files, sink = LocalTree(run(job)), open_files(str(out))
@@ -143,15 +143,15 @@ def test_undo_of_a_file_sink(headwater_spark: SparkSession, run, inbox: Inbox, t
     _check_file_sink(headwater_spark, out, expected(FEEDS + 2))
 
 
-def test_without_its_sink_a_rewind_would_lose_rows(
+def test_a_rewind_without_its_sink_would_lose_rows(
     headwater_spark: SparkSession, run, inbox: Inbox, tmp_path: Path
 ) -> None:
-    """A file sink skips batches that it has seen: the test above can fail, and the plan warns."""
+    """A file sink skips batches that its log contains: the tests above can fail, and the plan warns."""
     out = tmp_path / "out"
     job = Job("words", shout, reads=files_in(inbox), writes=Files(str(out), format="json"), trigger="available-now")
     files = LocalTree(run(job))
     plan = plan_rewind(files, to=3, replan=True, sink_uri="unknown:")
-    assert "skips batches 4 to 7 silently" in plan.warnings[0]
+    assert "a file sink or a Delta table that has recorded batches 4 to 7 silently skips them" in plan.warnings[0]
     plan.apply()
     _feed(inbox, FEEDS + 2)
     run(replace(job, reads=files_in(inbox, files_per_batch=3)))
@@ -159,14 +159,14 @@ def test_without_its_sink_a_rewind_would_lose_rows(
 
 
 def first_of_each(rows: DataFrame) -> DataFrame:
-    """Each record when it comes for the first time."""
+    """Return each record once."""
     return rows.dropDuplicates(["id", "word"])
 
 
 def test_a_batch_that_spark_cannot_finish(
     headwater_spark: SparkSession, run, inbox: Inbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Killed between the log of a file sink and the commit, format 2 does not go on; the remedy that run names helps."""
+    """Format 2 cannot recover from a kill between the sink's log and the commit; the remedy in run's error works."""
     out, format_two = tmp_path / "out", "spark.sql.streaming.stateStore.checkpointFormatVersion"
     reads, writes = files_in(inbox), Files(str(out), format="json")
     job = Job("words", first_of_each, reads=reads, writes=writes, mode="append", trigger="available-now")
@@ -196,7 +196,7 @@ def test_a_batch_that_spark_cannot_finish(
 
 
 def test_table_to_table(headwater_spark: SparkSession, run, inbox: Inbox, tmp_path: Path) -> None:
-    """A table's folder is known from the job's record; source and target tables go back like files."""
+    """The folder of a table is taken from the job record; source and target tables are rewound like files."""
     spark = headwater_spark
     spark.sql(f"CREATE TABLE rewind_source ({SCHEMA}) USING json LOCATION '{inbox.folder}'")
     table = Table("rewind_source", options={"maxFilesPerTrigger": "1"})
@@ -217,7 +217,7 @@ def test_table_to_table(headwater_spark: SparkSession, run, inbox: Inbox, tmp_pa
 
 
 def test_rate(headwater_spark: SparkSession, tmp_path: Path) -> None:
-    """A rate source gives the very rows of the recorded batch again, and goes on without a gap."""
+    """A rate source emits the rows of the recorded batch again, and continues without a gap."""
     checkpoint, out = tmp_path / "checkpoint", tmp_path / "out"
 
     def run_until(batches: int) -> None:
@@ -248,7 +248,7 @@ def _rows_of_batch(out: Path, batch: int) -> list[str]:
 
 
 def test_memory_in_complete_mode(headwater_spark: SparkSession, tmp_path: Path, inbox: Inbox) -> None:
-    """A memory table in complete mode shows, after the rewind and the second run, what it showed before."""
+    """After a rewind and a re-run, a memory table in complete mode has the same rows as before."""
     stream = Stream(
         headwater_spark,
         tmp_path / "checkpoint",
@@ -266,7 +266,7 @@ def test_memory_in_complete_mode(headwater_spark: SparkSession, tmp_path: Path, 
 
 
 def test_kafka_to_kafka(headwater_spark: SparkSession, broker: Broker, run, tmp_path: Path) -> None:
-    """Recorded offsets are read again and sent again; with other limits the totals are those of an undisturbed run."""
+    """Recorded offsets are read and sent again; with other limits the totals equal those of an undisturbed run."""
     for topic in ("rewind_in", "rewind_out"):
         assert headwater("topics", "create", topic, "--bootstrap", broker.bootstrap).returncode == 0
     broker.produce("rewind_in", *(json.dumps({"id": n, "word": f"word {n % 3}"}) for n in range(12)))
@@ -305,7 +305,7 @@ def test_kafka_to_kafka(headwater_spark: SparkSession, broker: Broker, run, tmp_
 
 
 def test_postgres(headwater_spark: SparkSession, postgres: PostgresServer, run, inbox: Inbox) -> None:
-    """The batches of the second run are applied again, over the rows of the first; undo needs nothing there."""
+    """The batches of the re-run are applied again, over the rows of the first run."""
     job = Job(
         "counts", count_words, reads=files_in(inbox), writes=Postgres(postgres.url, "rewound", "word"), mode="update",
         trigger="available-now",
@@ -328,12 +328,12 @@ def test_postgres(headwater_spark: SparkSession, postgres: PostgresServer, run, 
     assert postgres.rows(read) == [("again", 9), ("word 0", 3), ("word 1", 3), ("word 2", 3)]
 
 
-def _dying_executor(files: LocalTree) -> Executor:
-    class Dying(LocalTree):
+def _interrupted_executor(files: LocalTree) -> Executor:
+    class InterruptedTree(LocalTree):
         def move(self, source: str, target: str) -> None:
             raise KeyboardInterrupt
 
-    return Executor({"checkpoint": Dying(files.root)})
+    return Executor({"checkpoint": InterruptedTree(files.root)})
 
 
 @pytest.fixture
@@ -349,15 +349,15 @@ def both_file_managers(headwater_spark: SparkSession) -> Iterator[list[dict[str,
 def test_spark_refuses_a_guarded_checkpoint(
     headwater_spark: SparkSession, inbox: Inbox, tmp_path: Path, both_file_managers: list[dict[str, str]]
 ) -> None:
-    """While a change is not finished Spark does not start, whichever way it reads files; afterwards it does."""
+    """Spark does not start during an interrupted change, with either file manager; after resume it does."""
     stream = Stream(headwater_spark, tmp_path / "checkpoint", words, {"words": inbox}, mode="append")
     first = stream.run()
     with pytest.raises(KeyboardInterrupt):
-        _dying_executor(stream.files).apply(plan_rewind(stream.files, to=3).change)
+        _interrupted_executor(stream.files).apply(plan_rewind(stream.files, to=3).change)
     before = sorted(path for path in stream.checkpoint.rglob("*"))
     for manager in both_file_managers:
-        with pytest.raises(Py4JJavaError, match="headwater_rewind_was_cut_short__run_headwater_fsck"):
+        with pytest.raises(Py4JJavaError, match="headwater_rewind_was_interrupted__run_headwater_fsck"):
             stream.run(**manager)
-    assert sorted(path for path in stream.checkpoint.rglob("*")) == before, "Spark has changed nothing"
+    assert sorted(path for path in stream.checkpoint.rglob("*")) == before, "Spark has changed files"
     Executor({"checkpoint": stream.files}).resume()
     assert stream.run() == {batch: rows for batch, rows in first.items() if batch > 3}

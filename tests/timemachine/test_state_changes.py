@@ -1,4 +1,4 @@
-"""diff, history and bisect, against states that are read whole."""
+"""diff, history and bisect, compared with complete states."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from corpus_support import CorpusCheckpoint, as_memory_files
 from headwater.checkpoint.local_tree import LocalTree
 from headwater.checkpoint.memory_tree import MemoryTree
 from headwater.core.errors import UsageProblem
+from headwater.statefiles.key_lookup import with_key_fields
 from headwater.statefiles.reader import StateAnswer, StateReader
 from headwater.statefiles.sqltypes import Atomic
 from headwater.statefiles.stores import StateTarget
-from headwater.timemachine.bisect import first_by_changes, halve
-from headwater.timemachine.diff import diff, diff_of_answers, diff_tables
-from headwater.timemachine.key_history import fitting, key_history
+from headwater.timemachine.bisect import binary_search, first_by_changes
+from headwater.timemachine.diff import diff, diff_of_answers, diff_table
+from headwater.timemachine.key_history import key_history
 
 Corpus = Callable[[str], CorpusCheckpoint]
 Rows = dict[str, Any]
@@ -30,7 +31,7 @@ def shown(reader: StateReader) -> list[StateTarget]:
 
 
 def by_key(answer: StateAnswer) -> Rows:
-    """Values by key; a list's elements together, a map's entries apart."""
+    """Return values by key; the elements of a list are one value, the entries of a map are separate."""
     found: Rows = {}
     for row in answer.rows():
         value = row["value"]
@@ -44,8 +45,8 @@ def by_key(answer: StateAnswer) -> Rows:
 
 
 @pytest.mark.parametrize("name", STORES + CUSTOM)
-def test_diff_is_the_difference_of_whole_states(name: str, corpus: Corpus) -> None:
-    """Whatever files it reads, a difference is what comparing two whole states gives, forwards and backwards."""
+def test_diff_is_the_difference_of_complete_states(name: str, corpus: Corpus) -> None:
+    """Whichever files it reads, a diff equals the difference of two complete states, forwards and backwards."""
     reader = StateReader(LocalTree(corpus(name).path))
     batches = reader.committed
     pairs = [(batches[1], batches[2]), (batches[0], batches[-1]), (batches[-1], batches[2])]
@@ -75,7 +76,7 @@ def test_diff_is_the_difference_of_whole_states(name: str, corpus: Corpus) -> No
 
 @pytest.mark.parametrize("name", ["aggregation-changelog", "custom-changelog"])
 def test_diff_of_answers_agrees(name: str, corpus: Corpus) -> None:
-    """The difference of two states from another reader has the same keys as ours."""
+    """The diff of two states from another reader has the same keys as the native one."""
     reader = StateReader(LocalTree(corpus(name).path))
     a, b = reader.committed[1], reader.committed[-1]
     for target in shown(reader):
@@ -86,7 +87,7 @@ def test_diff_of_answers_agrees(name: str, corpus: Corpus) -> None:
 
 
 class CountedFiles(MemoryTree):
-    """Files that remember what was read."""
+    """A tree that records which files were read."""
 
     def __init__(self, contents: dict[str, bytes]) -> None:
         super().__init__(contents)
@@ -115,8 +116,8 @@ def test_history_reads_each_file_once(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [*STORES[:4], *CUSTOM])
-def test_history_is_that_of_whole_states(name: str, corpus: Corpus) -> None:
-    """A key's history has, for every batch, the rows that the whole state has for it."""
+def test_history_equals_that_of_complete_states(name: str, corpus: Corpus) -> None:
+    """For every batch, a key's history has the rows that the complete state has for it."""
     reader = StateReader(LocalTree(corpus(name).path))
     compared = 0
     for target in shown(reader):
@@ -130,14 +131,14 @@ def test_history_is_that_of_whole_states(name: str, corpus: Corpus) -> None:
             found = key_history(reader, target, {field: value})
             history = zip(found.batch_id.to_pylist(), found.key.to_pylist(), found.value.to_pylist(), strict=True)
             ours = sorted(repr((batch, key, part)) for batch, key, held in history for part in _parts(held))
-            whole = [
+            complete = [
                 repr((batch, row["key"], row["value"]))
                 for batch, state in states.items()
                 for row in state.rows()
                 if row["key"][field] == value  # type: ignore[index]
             ]
-            assert ours == sorted(whole)
-            compared += len(whole)
+            assert ours == sorted(complete)
+            compared += len(complete)
     assert compared
 
 
@@ -148,21 +149,21 @@ def _parts(value: Rows | None) -> list[Rows]:
 
 
 def test_history_by_a_field_inside_another(corpus: Corpus) -> None:
-    """A window's start names the window, and a value that is no time is refused."""
+    """The start of a window selects the window, and a value that is not a time is refused."""
     reader = StateReader(LocalTree(corpus("aggregation-changelog").path))
     (target,) = shown(reader)
     start = reader.answer(target, reader.latest()).rows()[0]["key"]["window"]["start"]  # type: ignore[index]
     found = key_history(reader, target, {"window.start": start.isoformat()})
     assert {key["window"]["start"] for key in found.key.to_pylist()} == {start}
-    with pytest.raises(UsageProblem, match="no value for"):
+    with pytest.raises(UsageProblem, match="not a valid value for"):
         key_history(reader, target, {"window.start": "noon"})
 
 
 def test_history_of_a_field_that_no_key_has(corpus: Corpus) -> None:
-    """The key's fields are listed for whoever names another."""
+    """The error for an unknown field lists the fields of the key."""
     reader = StateReader(LocalTree(corpus("aggregation-changelog").path))
     with pytest.raises(UsageProblem) as refused:
-        fitting(shown(reader), {"nope": "1"})
+        with_key_fields(shown(reader), {"nope": "1"})
     assert "window.start" in refused.value.evidence["key fields"]
 
 
@@ -170,7 +171,7 @@ def test_history_of_a_field_that_no_key_has(corpus: Corpus) -> None:
     "name", ["aggregation-hdfs", "aggregation-changelog", "aggregation-rocksdb", "custom-changelog"]
 )
 def test_bisect_finds_the_first_batch(name: str, corpus: Corpus) -> None:
-    """For every row that is ever there, the batch found is the first whose whole state has it."""
+    """For every row that ever exists, bisect finds the first batch whose complete state has it."""
     reader = StateReader(LocalTree(corpus(name).path))
     batches = list(reader.committed)
     target = shown(reader)[-1]
@@ -183,22 +184,22 @@ def test_bisect_finds_the_first_batch(name: str, corpus: Corpus) -> None:
 
 
 @pytest.mark.parametrize("first", [0, 1, 5, 11])
-def test_halving_asks_few(first: int) -> None:
-    """A condition that stays true is found by asking about few batches."""
-    found = halve(range(12), lambda batch: batch >= first)
+def test_binary_search_tests_few_batches(first: int) -> None:
+    """A condition that stays true is found by testing few batches."""
+    found = binary_search(range(12), lambda batch: batch >= first)
     assert found.first_batch == first
     assert len(found.tested) <= 5
 
 
-def test_halving_a_condition_that_does_not_stay() -> None:
-    """One that does not hold at the end is looked for from the beginning."""
-    assert halve(range(12), lambda batch: batch in (3, 4)).first_batch == 3
-    assert halve(range(12), lambda batch: False).first_batch is None
+def test_binary_search_of_a_condition_that_does_not_stay_true() -> None:
+    """If a condition does not hold after the last batch, all batches are tested from the first."""
+    assert binary_search(range(12), lambda batch: batch in (3, 4)).first_batch == 3
+    assert binary_search(range(12), lambda batch: False).first_batch is None
 
 
 def test_diff_as_one_table(corpus: Corpus) -> None:
-    """Python callers get a difference as an Arrow table."""
+    """A diff can be read as one Arrow table."""
     files = LocalTree(corpus("aggregation-changelog").path)
-    table = diff_tables(files, 0, 3)
+    table = diff_table(files, 0, 3)
     assert table.column_names == ["change", "key", "before", "after", "partition_id"]
     assert set(table["change"].to_pylist()) <= {"added", "removed", "changed"}

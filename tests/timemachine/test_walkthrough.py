@@ -1,4 +1,4 @@
-"""The walk-through of the documents, on a real broker: run, look, rewind, run again."""
+"""The walk-through of the documentation on a real broker: run, inspect, rewind, run again."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TABLE = re.compile(r"-{43}\nBatch: (\d+)\n-{43}\n(.*?)\n\n", re.DOTALL)
 
 
 def run_until(batch_ids: list[int], feeds: list[list[str]], broker: Broker, folder: Path, source: str) -> str:
-    """Run the job, feed it each time that it has reached the next of the batches, stop it; gives what it printed."""
+    """Run the job, feed it when it reaches each of the batches, stop it; return what it printed."""
     printed = folder / "printed"
     with (
         printed.open("w") as out,
@@ -50,7 +50,7 @@ def rows(table: str) -> list[str]:
 
 @pytest.mark.timeout(600)
 def test_rewind_the_visits_counter(broker: Broker, tmp_path: Path) -> None:
-    """Batches 0 to 6, then back to before batch 5: it gives the same two rows again, and batch 6 is empty again."""
+    """After batches 0 to 6 and a rewind, batch 5 emits the same two rows again, and batch 6 is empty again."""
     assert headwater("topics", "create", "walk", "--partitions", 2, "--bootstrap", broker.bootstrap).returncode == 0
     source = f"kafka://{broker.bootstrap}/walk?startingOffsets=earliest"
     steps = [step["send"] for step in GOLDEN["steps"]]
@@ -58,24 +58,24 @@ def test_rewind_the_visits_counter(broker: Broker, tmp_path: Path) -> None:
     assert len(rows(first["5"])) == 2
     assert rows(first["6"]) == []
 
-    def verb(*words: str) -> str:
-        done = headwater(*words, cwd=tmp_path)
+    def run_command(*arguments: str) -> str:
+        done = headwater(*arguments, cwd=tmp_path)
         assert done.returncode == 0, done.stderr
         return done.stdout
 
-    log = [json.loads(line) for line in verb("log", JOB, "--json").splitlines()]
+    log = [json.loads(line) for line in run_command("log", JOB, "--json").splitlines()]
     assert [(batch["batch_id"], batch["status"]) for batch in log] == [(number, "committed") for number in range(7)]
-    fifth = json.loads(verb("show", JOB, "5", "--json"))
+    fifth = json.loads(run_command("show", JOB, "5", "--json"))
     assert fifth["sources"][0]["rows"] == 2
 
-    plan = json.loads(verb("rewind", JOB, "--redo", "5", "--dry-run", "--json"))
+    plan = json.loads(run_command("rewind", JOB, "--redo", "5", "--dry-run", "--json"))
     assert (plan["to"], plan["next_batch"]) == (4, 5)
     assert plan["rereads"][0]["still_there"] is True
-    verb("rewind", JOB, "--redo", "5", "--yes")
+    run_command("rewind", JOB, "--redo", "5", "--yes")
 
     second = dict(TABLE.findall(run_until([6], [], broker, tmp_path, source)))
     assert set(second) == {"5", "6"}
     assert rows(second["5"]) == rows(first["5"])
     assert rows(second["6"]) == []
-    log = [json.loads(line) for line in verb("log", JOB, "--json").splitlines()]
+    log = [json.loads(line) for line in run_command("log", JOB, "--json").splitlines()]
     assert [(batch["batch_id"], batch["status"]) for batch in log] == [(number, "committed") for number in range(7)]

@@ -1,11 +1,11 @@
-"""Checkpoints of the corpus as trees in memory, and a file sink beside them."""
+"""Checkpoints of the corpus and file sinks as trees in memory."""
 
 from __future__ import annotations
 
 import json
 
 from corpus_support import as_memory_files
-from headwater.checkpoint.layout import OURS, hadoop_crc_of
+from headwater.checkpoint.layout import HEADWATER_FOLDER, hadoop_crc_of
 from headwater.timemachine.rewind import plan_rewind
 from timemachine.crashing import Tree
 
@@ -29,7 +29,7 @@ def checkpoint(name: str) -> Contents:
 
 
 def sink(batches: int, *, first: int = 0) -> Contents:
-    """What a file sink has after so many batches: two data files for each, and a log that names them."""
+    """Return the contents of a file sink after so many batches: two data files per batch, and the log."""
     found: Contents = {}
     for number in range(first, batches):
         names = [f"part-0000{part}-{number:04d}.json" for part in range(2)]
@@ -43,23 +43,25 @@ def sink(batches: int, *, first: int = 0) -> Contents:
     return found
 
 
-def sparks_part(contents: Contents) -> Contents:
-    """All but what is ours."""
-    return {path: data for path, data in contents.items() if path.partition("/")[0] != OURS}
+def spark_files(contents: Contents) -> Contents:
+    """Return all files but Headwater's own."""
+    return {path: data for path, data in contents.items() if path.partition("/")[0] != HEADWATER_FOLDER}
 
 
 def as_spark_sees(contents: Contents) -> Contents:
-    """Without our drafts, which Spark does not look at, and without the checksum of the query's identity, which it
-    asks for only when it is there."""
+    """Return the files that Spark reads: no temporary files of Headwater, and no checksum of the query's identity.
+
+    Spark verifies that checksum only if it exists.
+    """
     return {
         path: data
-        for path, data in sparks_part(contents).items()
+        for path, data in spark_files(contents).items()
         if not path.endswith(".headwater.tmp") and path != ".metadata.crc"
     }
 
 
 def rerun(contents: Contents, before: Contents, first: int, last: int) -> Contents:
-    """A checkpoint after batches ran again with other results: their files are there, with other state in them."""
+    """Return a checkpoint after batches ran again with other results: the same files, with other state in them."""
     undone = _set_aside(before, first - 1)
     later = _set_aside(before, last)
     again = {path: before[path] for path in undone if path not in later}

@@ -1,4 +1,4 @@
-"""Batches as rows of a table."""
+"""The table of batches that ``log`` prints."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from corpus_support import as_memory_files
 from headwater.checkpoint.history import History
 from headwater.checkpoint.memory_tree import MemoryTree
 from headwater.checkpoint.source_offsets import source_range
-from headwater.views.batches import COLUMNS, reading, row, shape_of
+from headwater.views.batches import COLUMNS, batch_cells, offset_range, table_layout
 
-ROWS = [row(batch) for batch in History(as_memory_files("join-hdfs")).batches()]
+ROWS = [batch_cells(batch) for batch in History(as_memory_files("join-hdfs")).batches()]
 
 
-@pytest.mark.parametrize("room", [80, 100, 120])
-def test_lines_fit_the_terminal(room: int) -> None:
-    """In a narrow terminal what was read is cut and columns go; batch, status and rewind stay."""
-    shape = shape_of(ROWS, room)
-    lines = [shape.line(COLUMNS), *(shape.line(cells) for cells in ROWS)]
-    assert all(len(line) <= room for line in lines)
+@pytest.mark.parametrize("width", [80, 100, 120])
+def test_lines_fit_the_terminal(width: int) -> None:
+    """On a narrow terminal, READ is shortened and columns are left out, but never batch, status and rewind."""
+    layout = table_layout(ROWS, width)
+    lines = [layout.line(COLUMNS), *(layout.line(cells) for cells in ROWS)]
+    assert all(len(line) <= width for line in lines)
     assert {"BATCH", "STATUS", "REWIND"} <= set(lines[0].split())
 
 
 def test_piped_table_has_every_column() -> None:
-    """Without a terminal nothing is left out."""
-    assert shape_of(ROWS).line(COLUMNS).split() == " ".join(COLUMNS).split()
+    """Without a terminal, no column is left out."""
+    assert table_layout(ROWS).line(COLUMNS).split() == " ".join(COLUMNS).split()
 
 
 @pytest.mark.parametrize(
@@ -38,12 +38,12 @@ def test_piped_table_has_every_column() -> None:
         ("7", "9", "socket 7→9"),
     ],
 )
-def test_reading(start: str | None, end: str, text: str) -> None:
-    """What a source gave is told in one short piece."""
-    assert reading(source_range("0", start, end, start_known=True)) == text
+def test_offset_range(start: str | None, end: str, text: str) -> None:
+    """The offsets that were read from a source are shown in short."""
+    assert offset_range(source_range("0", start, end, start_known=True)) == text
 
 
-def test_batch_without_any_offsets() -> None:
+def test_batch_without_offsets() -> None:
     """A batch of which only the commit is left still has a row."""
-    (cells,) = [row(batch) for batch in History(MemoryTree({"commits/3": b"v1\n{}"})).batches()]
+    (cells,) = [batch_cells(batch) for batch in History(MemoryTree({"commits/3": b"v1\n{}"})).batches()]
     assert cells[:3] == ("3", "committed", "-")

@@ -1,4 +1,4 @@
-"""Batches as points to draw."""
+"""Batches as points of a chart."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from headwater.checkpoint.record import ProgressRecord
 from headwater.core.ids import BatchId
 from headwater.timemachine.change import Change
 from headwater.timemachine.journal import Entry
-from headwater.views.page_points import Point, bucketed, points, rewound
+from headwater.views.page_points import Point, merge_points, points, rewind_times_ms
 
 T0 = 1_700_000_000_000
 
@@ -25,7 +25,7 @@ def batch(number: int, *, status: str = "committed", why_not: str | None = None,
         sources=(),
         state_version=None,
         stores=0,
-        stores_lacking=0,
+        stores_missing=0,
         why_not=why_not,
     )
 
@@ -36,9 +36,9 @@ def rewind(*undone: int, change_id: str = "r1", at_ms: int = T0 + 1) -> Entry:
 
 
 def test_kinds_of_batches() -> None:
-    """A batch is kept, within reach of a rewind, or planned; one that was rewound is there as a ghost."""
+    """A batch is kept, reachable by a rewind, planned, or rewound."""
     batches = [batch(0, why_not="state is gone"), batch(1), batch(2, status="planned")]
-    found = points(batches, {}, rewound([rewind(2, 3)]))
+    found = points(batches, {}, rewind_times_ms([rewind(2, 3)]))
     assert [(point.first, point.kind) for point in found] == [
         (0, "kept"),
         (1, "reachable"),
@@ -48,20 +48,20 @@ def test_kinds_of_batches() -> None:
 
 
 def test_batch_that_ran_again() -> None:
-    """After a rewind a batch that is committed anew is marked, one that stood before is not."""
-    journal = rewound([rewind(2, 3)])
-    found = points([batch(1), batch(2, committed_at_ms=T0 + 5000)], {}, journal)
+    """A batch that was committed again after a rewind is marked; an earlier one is not."""
+    rewound = rewind_times_ms([rewind(2, 3)])
+    found = points([batch(1), batch(2, committed_at_ms=T0 + 5000)], {}, rewound)
     assert [point.kind for point in found] == ["reachable", "again", "rewound"]
 
 
-def test_undone_rewind_leaves_no_ghosts() -> None:
-    """What undo has put back is as if it had never been away."""
+def test_undone_rewind() -> None:
+    """Batches that undo has restored are not shown as rewound."""
     undo = Entry(2, T0 + 2, Change("u1", "undo", "", (), undoes="r1"))
-    assert rewound([rewind(2, 3), undo]).gone == frozenset()
+    assert rewind_times_ms([rewind(2, 3), undo]) == {}
 
 
-def test_report_of_the_batch_that_stood_there_before_is_left_out() -> None:
-    """After a rewind the old report of a batch number says nothing about the batch that is planned under it now."""
+def test_report_from_before_a_rewind_is_ignored() -> None:
+    """The progress report of a rewound batch is not shown for the batch that has its number now."""
     old = ProgressRecord(batch_id=5, at_ms=T0 - 3_600_000, input_rows=99, dropped=9)
     assert points([batch(5)], {5: old})[0].dropped is None
     fresh = replace(old, at_ms=T0 - 500)
@@ -69,14 +69,14 @@ def test_report_of_the_batch_that_stood_there_before_is_left_out() -> None:
 
 
 def test_ten_thousand_batches_in_few_points() -> None:
-    """Neighbours are put together: rows add up, the longest and the latest stand for all, and nothing is lost."""
+    """Consecutive batches are merged: their rows are added, with the longest duration and the last state."""
     many = [
         Point(
             number, number, "reachable", rows=2, dropped=1 if number == 77 else 0, duration_ms=number, state_rows=number
         )
         for number in range(10_000)
     ]
-    few = bucketed(many, 240)
+    few = merge_points(many, 240)
     assert len(few) <= 240
     assert sum(point.rows or 0 for point in few) == 20_000
     assert sum(point.dropped or 0 for point in few) == 1
@@ -85,13 +85,13 @@ def test_ten_thousand_batches_in_few_points() -> None:
     assert [point.first for point in few[1:]] == [point.last + 1 for point in few[:-1]]
 
 
-def test_bucket_shows_its_loudest_batch() -> None:
-    """One batch that is not committed colours its whole bucket."""
+def test_kind_of_merged_batches() -> None:
+    """A merged point is shown as planned if one of its batches is."""
     many = [Point(number, number, "planned" if number == 3 else "kept") for number in range(8)]
-    assert [point.kind for point in bucketed(many, 2)] == ["planned", "kept"]
+    assert [point.kind for point in merge_points(many, 2)] == ["planned", "kept"]
 
 
 def test_few_batches_stay_as_they_are() -> None:
-    """Nothing is put together where there is room."""
+    """Few batches are not merged."""
     some = [Point(number, number, "kept") for number in range(240)]
-    assert bucketed(some, 240) == some
+    assert merge_points(some, 240) == some

@@ -1,4 +1,4 @@
-"""A state a page at a time, against what Spark's own reader says."""
+"""The state one page at a time, compared with Spark's own reader."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from corpus_support import CorpusCheckpoint, corpus_names
 from headwater.checkpoint.local_tree import LocalTree
 from headwater.statefiles.reader import StateReader
-from headwater.views.page_state import StateView, key_lines
+from headwater.views.page_state import StateView, key_timeline
 
 Corpus = Callable[[str], CorpusCheckpoint]
 
@@ -24,7 +24,7 @@ def view_of(checkpoint: CorpusCheckpoint, batch: int, before: int | None = None)
 
 @pytest.mark.parametrize("name", corpus_names("aggregation"))
 def test_pages_hold_every_row_once(corpus: Corpus, name: str) -> None:
-    """All pages together are the rows that Spark has, as many as it has."""
+    """All pages together contain each row of Spark's reader once."""
     checkpoint = corpus(name)
     answer = next(answer for answer in reversed(checkpoint.answers) if answer.rows and not answer.error)
     view = view_of(checkpoint, answer.batch_id)
@@ -34,7 +34,7 @@ def test_pages_hold_every_row_once(corpus: Corpus, name: str) -> None:
 
 
 def test_search_narrows_and_sorting_orders(corpus: Corpus) -> None:
-    """Search looks into every column whatever the case; a column sorts both ways."""
+    """Search covers every column and ignores case; a column sorts in both directions."""
     checkpoint = corpus("aggregation-changelog")
     view = view_of(checkpoint, StateReader(LocalTree(checkpoint.path)).latest())
     first = view.page(size=1).rows[0]
@@ -50,17 +50,17 @@ def test_search_narrows_and_sorting_orders(corpus: Corpus) -> None:
     assert sorted(up, key=str) == sorted(down, key=str)
 
 
-def test_unknown_column_is_no_harm(corpus: Corpus) -> None:
-    """A sort by something that the browser made up is left out."""
+def test_unknown_column_is_ignored(corpus: Corpus) -> None:
+    """A request to sort by a column that does not exist has no effect."""
     checkpoint = corpus("aggregation-changelog")
     view = view_of(checkpoint, StateReader(LocalTree(checkpoint.path)).latest())
-    for made_up in ("c999", "'; drop", "", "cx"):
-        assert view.page(order_by=made_up).matching == view.total
+    for unknown in ("c999", "'; drop", "", "cx"):
+        assert view.page(order_by=unknown).matching == view.total
 
 
 @pytest.mark.parametrize("name", corpus_names("aggregation") + corpus_names("session"))
 def test_marks_agree_with_the_two_states(corpus: Corpus, name: str) -> None:
-    """A key is marked added, changed or not at all by what it was in the batch before; removed ones are listed."""
+    """A key is marked as added or changed if it differs from the previous batch; removed keys are counted."""
     checkpoint = corpus(name)
     reader = StateReader(LocalTree(checkpoint.path))
     readable = reader.readable(0)
@@ -87,13 +87,13 @@ def test_marks_agree_with_the_two_states(corpus: Corpus, name: str) -> None:
 
 
 def test_history_of_a_key_ends_with_its_value(corpus: Corpus) -> None:
-    """The last step of a key's history is what the state shows for it."""
+    """The last step in the history of a key has its current value."""
     checkpoint = corpus("aggregation-changelog")
     reader = StateReader(LocalTree(checkpoint.path))
     batch = reader.readable(0)[-1]
     view = view_of(checkpoint, batch)
     row = view.page(size=1).rows[0]
-    lines = key_lines(reader, view.target, row["key"], batch)
-    assert lines.batches[-1] == batch
+    timeline = key_timeline(reader, view.target, row["key"], batch)
+    assert timeline.batches[-1] == batch
     values = [row[column.field]["now"] for column in view.columns if not column.is_key]
-    assert all(str(value) in lines.steps[-1][1] for value in values if value is not None)
+    assert all(str(value) in timeline.steps[-1][1] for value in values if value is not None)

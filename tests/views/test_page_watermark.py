@@ -1,16 +1,16 @@
-"""The reason why a watermark stands still."""
+"""The explanation of a watermark that does not advance."""
 
 from __future__ import annotations
 
 from headwater.views.page_points import Point
-from headwater.views.page_summary import watermark_story
+from headwater.views.page_summary import explain_watermark
 
 T0 = 1_700_000_000_000
 MINUTE = 60_000
 
 
 def at(number: int, watermark: int | None, *, rows: int = 5, event: int | None = None) -> Point:
-    """A batch each second; times in minutes after T0."""
+    """Return a batch, one per second; its times are in minutes after T0."""
     return Point(
         number,
         number,
@@ -22,49 +22,48 @@ def at(number: int, watermark: int | None, *, rows: int = 5, event: int | None =
     )
 
 
-def story(*found: Point, seconds: int = 10, running: bool = True) -> str:
-    return watermark_story(found, T0 + seconds * 1000, running=running)
+def explanation(*found: Point, seconds: int = 10, running: bool = True) -> str:
+    return explain_watermark(found, T0 + seconds * 1000, running=running)
 
 
-def test_moving() -> None:
-    """A watermark that moved with the last batch is fine."""
-    assert story(at(0, 1), at(1, 2)).startswith("Moves with every batch")
+def test_advancing() -> None:
+    """A watermark that advanced with the last batch needs no reason."""
+    assert explanation(at(0, 1), at(1, 2)).startswith("Advances with every batch")
 
 
-def test_no_rows() -> None:
-    """Batches that read nothing cannot move it."""
-    told = story(at(0, 1), at(1, 2, event=9), at(2, 2, rows=0), at(3, 2, rows=0))
-    assert "for 3 batches" in told or "these batches read no rows" in told
+def test_number_of_batches() -> None:
+    """The number of batches without an advance is shown."""
+    assert "for 3 batches" in explanation(at(0, 1), at(1, 2, event=9), at(2, 2, rows=0), at(3, 2, rows=0))
 
 
 def test_only_empty_batches() -> None:
-    """When all batches at this watermark are empty, that is the reason."""
-    assert "these batches read no rows" in story(at(0, 1), at(1, 2, rows=0), at(2, 2, rows=0))
+    """If all batches at this watermark are empty, that is the reason."""
+    assert "these batches read no rows" in explanation(at(0, 1), at(1, 2, rows=0), at(2, 2, rows=0))
 
 
 def test_events_are_old() -> None:
-    """Rows come, and all of them are older than what was seen before."""
-    told = story(at(0, 1, event=8), at(1, 2, event=9), at(2, 3, event=7), at(3, 3, event=6))
-    assert "is not newer than what came before" in told
+    """If all rows are older than earlier ones, that is the reason."""
+    text = explanation(at(0, 1, event=8), at(1, 2, event=9), at(2, 3, event=7), at(3, 3, event=6))
+    assert "is not later than the one before them" in text
 
 
-def test_no_batch_for_long() -> None:
-    """Only batches move it; whether a query runs at all is part of the reason."""
-    assert "no query is running" in story(at(0, 1), at(1, 2), seconds=600, running=False)
-    assert "no data comes in" in story(at(0, 1), at(1, 2), seconds=600, running=True)
+def test_no_recent_batch() -> None:
+    """Only batches advance the watermark; whether a query is running is part of the reason."""
+    assert "no query is running" in explanation(at(0, 1), at(1, 2), seconds=600, running=False)
+    assert "no data arrives" in explanation(at(0, 1), at(1, 2), seconds=600, running=True)
 
 
 def test_first_batch() -> None:
-    """The first batch runs without a watermark, always."""
-    assert "first batch sets it" in story(at(0, None))
+    """The first batch always runs without a watermark."""
+    assert "first batch sets it" in explanation(at(0, None))
 
 
 def test_query_without_watermark() -> None:
-    """A query that never asked for one is told apart from one that waits for data."""
-    assert "has no watermark" in story(at(0, None), at(1, None))
-    assert "no rows have come in" in story(at(0, None, rows=0), at(1, None, rows=0))
+    """A query without a watermark is distinguished from one that waits for data."""
+    assert "has no watermark" in explanation(at(0, None), at(1, None))
+    assert "no rows were read" in explanation(at(0, None, rows=0), at(1, None, rows=0))
 
 
-def test_nothing_yet() -> None:
+def test_no_batches() -> None:
     """Without batches there is nothing to explain."""
-    assert story() == "No batch yet."
+    assert explanation() == "No batches yet."

@@ -17,14 +17,14 @@ def texts(kind: SqlType, values: list[object]) -> list[str]:
     return found
 
 
-def test_texts_are_escaped() -> None:
-    """Quotes, backslashes and control characters come back from JSON as they went in."""
-    words = ['say "no"', "back\\slash", "line\nbreak", "\x01", "ünïcödé 🎉", "", None]
-    assert [json.loads(text) for text in texts(Atomic("string"), words)] == words
+def test_strings_are_escaped() -> None:
+    """Quotes, backslashes and control characters survive a round trip through JSON."""
+    strings = ['say "no"', "back\\slash", "line\nbreak", "\x01", "ünïcödé 🎉", "", None]
+    assert [json.loads(text) for text in texts(Atomic("string"), strings)] == strings
 
 
 def test_numbers_that_json_lacks() -> None:
-    """Not-a-number and the infinities are texts, as Spark writes them; whole doubles keep their point."""
+    """NaN and the infinities are strings, as Spark writes them; integral doubles keep their decimal point."""
     assert texts(Atomic("double"), [float("nan"), float("inf"), -float("inf"), 1.0, 1e300, None]) == [
         '"NaN"',
         '"Infinity"',
@@ -35,15 +35,15 @@ def test_numbers_that_json_lacks() -> None:
     ]
 
 
-def test_moments_have_milliseconds_and_a_zone() -> None:
-    """Microseconds are cut off, also before 1970, and years keep four digits."""
-    moments = [
+def test_timestamps_have_milliseconds_and_a_zone() -> None:
+    """Microseconds are truncated, also before 1970, and years have four digits."""
+    times = [
         datetime(2024, 5, 1, 10, 0, 0, 123_999, tzinfo=UTC),
         datetime(1969, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC),
         datetime(1, 1, 1, tzinfo=UTC),
         None,
     ]
-    assert texts(Atomic("timestamp"), moments) == [
+    assert texts(Atomic("timestamp"), times) == [
         '"2024-05-01T10:00:00.123Z"',
         '"1969-12-31T23:59:59.999Z"',
         '"0001-01-01T00:00:00.000Z"',
@@ -51,8 +51,8 @@ def test_moments_have_milliseconds_and_a_zone() -> None:
     ]
 
 
-def test_far_years_keep_their_sign() -> None:
-    """A year of five digits has a plus sign, as Java prints it."""
+def test_distant_years_have_a_sign() -> None:
+    """A year with five digits has a plus sign, as Java prints it."""
     held = pa.array([400_000_000_000_000_000], pa.int64()).cast(pa.timestamp("us", "UTC"))
     assert json_texts(Atomic("timestamp"), held).to_pylist() == ['"+14645-06-30T15:06:40.000Z"']
 
@@ -74,10 +74,10 @@ def test_nested_values() -> None:
 
 
 def test_slices_of_nested_values() -> None:
-    """A part of a longer array gives that part's texts."""
+    """A slice of an array gives the texts of that slice."""
     kind = Array(Map(Atomic("string"), Array(Atomic("long"))))
-    whole = pa.array([[[("a", [1])]], [], [[("b", [2, 3])], None], None], arrow_type(kind))
-    assert json_texts(kind, whole.slice(1, 3)).to_pylist() == ["[]", '[{"b":[2,3]},null]', "null"]
+    array = pa.array([[[("a", [1])]], [], [[("b", [2, 3])], None], None], arrow_type(kind))
+    assert json_texts(kind, array.slice(1, 3)).to_pylist() == ["[]", '[{"b":[2,3]},null]', "null"]
 
 
 @pytest.mark.parametrize(
@@ -90,13 +90,13 @@ def test_slices_of_nested_values() -> None:
     ],
 )
 def test_day_time_intervals(units: str, micros: int, shown: str) -> None:
-    """As Spark's ANSI intervals print."""
+    """Day-time intervals are shown as Spark prints them."""
     kind = Interval(months=False, units=units)
     assert interval(pa.scalar(micros, pa.duration("us")).as_py(), kind) == shown
 
 
-def test_other_spans_and_times() -> None:
-    """Months, calendar intervals and times of day."""
+def test_other_intervals_and_times() -> None:
+    """Year-month intervals, calendar intervals and times of day are shown as Spark prints them."""
     months = pa.scalar((-11, 0, 0), pa.month_day_nano_interval()).as_py()
     assert interval(months, Interval(months=True, units="year to month")) == "INTERVAL '-0-11' YEAR TO MONTH"
     mixed = pa.scalar((14, -3, -1_500_000_000), pa.month_day_nano_interval()).as_py()

@@ -12,7 +12,7 @@ from web.serving import FLAGS, chromium_path
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
-    """One Chromium for all tests; each opens a window of its own."""
+    """One Chromium for all tests; each test opens its own window."""
     path = chromium_path()
     if path is None:
         pytest.skip("chromium is not installed: apt install chromium")

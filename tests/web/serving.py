@@ -1,4 +1,4 @@
-"""`headwater ui` as a user starts it, and Chromium to look at it."""
+"""``headwater ui`` in a process of its own, and Chromium to open it with."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from playwright.sync_api import Browser, Locator, Page, expect
 
 from broker_support import HEADWATER
 
-PATIENCE_MS = 120_000
+TIMEOUT_MS = 120_000
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
 
 
@@ -44,7 +44,7 @@ class Served:
 
 @contextmanager
 def served(*arguments: object, cwd: Path | None = None) -> Iterator[Served]:
-    """`headwater ui ...` until the block ends; Ctrl-C has to end it cleanly."""
+    """Run ``headwater ui`` until the block ends. Ctrl-C must stop it cleanly."""
     process = subprocess.Popen(
         [HEADWATER, "ui", *map(str, arguments)],
         cwd=cwd,
@@ -70,19 +70,17 @@ def served(*arguments: object, cwd: Path | None = None) -> Iterator[Served]:
 
 @contextmanager
 def opened(browser: Browser, url: str, *, width: int = 1280, dark: bool = False) -> Iterator[Page]:
-    """The page in a window of its own, in which nothing may go wrong."""
+    """Open the page in a new window. Fail on script errors, failed responses and requests to other machines."""
     context = browser.new_context(
         viewport={"width": width, "height": 900}, color_scheme="dark" if dark else "light", reduced_motion="reduce"
     )
-    context.set_default_timeout(PATIENCE_MS)
-    expect.set_options(timeout=PATIENCE_MS)
+    context.set_default_timeout(TIMEOUT_MS)
+    expect.set_options(timeout=TIMEOUT_MS)
     page = context.new_page()
     problems: list[str] = []
     page.on("pageerror", lambda error: problems.append(str(error)))
-    page.on(
-        "response", lambda answer: problems.append(f"{answer.status} {answer.url}") if answer.status >= 400 else None
-    )
-    page.on("request", lambda asked: problems.append(asked.url) if _is_foreign(asked.url) else None)
+    page.on("response", lambda reply: problems.append(f"{reply.status} {reply.url}") if reply.status >= 400 else None)
+    page.on("request", lambda sent: problems.append(sent.url) if _is_foreign(sent.url) else None)
     try:
         page.goto(url)
         yield page
@@ -92,7 +90,7 @@ def opened(browser: Browser, url: str, *, width: int = 1280, dark: bool = False)
 
 
 def _is_foreign(url: str) -> bool:
-    """Whether the page asks another machine for something: it has to work without network."""
+    """Return whether a URL is on another machine: the page has to work without a network."""
     return urlsplit(url).hostname not in {"127.0.0.1", None}
 
 
@@ -105,14 +103,14 @@ def summary(page: Page) -> Locator:
 
 
 def state_rows(page: Page) -> list[tuple[str, ...]]:
-    """The table's rows as a reader sees them: the mark, then the cells without what they were before."""
+    """Return the visible rows of the table: the mark, then the current values of the cells."""
     cells = """rows => rows.map(row => [...row.querySelectorAll('td')].map(
         cell => [...cell.querySelectorAll('span:not(.hw-was)')].map(part => part.textContent).join('')))"""
     return [tuple(row) for row in page.locator(".hw-state .hw-row").evaluate_all(cells)]
 
 
 def go_to(page: Page, batch: int, *, has_state: bool = True) -> None:
-    """With the keyboard alone, from wherever the page is."""
+    """Select a batch with the arrow keys."""
     shown = page.locator("[data-batch]")
     expect(shown).to_be_visible()
     page.locator("body").focus()

@@ -1,4 +1,4 @@
-"""Who gets in."""
+"""Access control of the page."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from nicegui import __version__ as nicegui_version
 
 from broker_support import headwater
 from corpus_support import CorpusCheckpoint
-from headwater.web.gate import Admission
+from headwater.web.gate import AccessPolicy
 from web.serving import Served, served
 
 Corpus = Callable[[str], CorpusCheckpoint]
@@ -25,7 +25,7 @@ def page(corpus: Corpus) -> Iterator[Served]:
         yield found
 
 
-def ask(page: Served, path: str, method: str = "GET", **headers: str) -> http.client.HTTPResponse:
+def request(page: Served, path: str, method: str = "GET", **headers: str) -> http.client.HTTPResponse:
     connection = http.client.HTTPConnection("127.0.0.1", page.port, timeout=60)
     sent = {name.replace("_", "-"): value for name, value in headers.items()}
     connection.putrequest(method, path, skip_host="Host" in sent)
@@ -38,7 +38,7 @@ def ask(page: Served, path: str, method: str = "GET", **headers: str) -> http.cl
 
 
 def handshake(page: Served, path: str, **headers: str) -> int:
-    """The status of a websocket's opening request."""
+    """Return the status of the opening request of a WebSocket."""
     lines = {"Host": f"127.0.0.1:{page.port}", "Upgrade": "websocket", "Connection": "Upgrade"}
     lines |= {"Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ==", "Sec-WebSocket-Version": "13"} | headers
     text = f"GET {path} HTTP/1.1\r\n" + "".join(f"{name}: {value}\r\n" for name, value in lines.items()) + "\r\n"
@@ -50,47 +50,47 @@ def handshake(page: Served, path: str, **headers: str) -> int:
 SOCKET = "/_nicegui_ws/socket.io/?EIO=4&transport=websocket"
 
 
-def test_token_opens_the_page_and_leaves_a_cookie_that_does_too(page: Served) -> None:
-    """The printed URL gives the page; the cookie that comes with it is enough from then on."""
-    first = ask(page, f"/?token={page.token}")
+def test_token_sets_a_cookie(page: Served) -> None:
+    """The printed URL opens the page and sets a cookie, which is enough from then on."""
+    first = request(page, f"/?token={page.token}")
     assert first.status == 200
     cookie = first.headers["Set-Cookie"]
     assert "HttpOnly" in cookie and "SameSite=Strict" in cookie
     assert page.token not in cookie
-    assert ask(page, "/", Cookie=cookie.partition(";")[0]).status == 200
+    assert request(page, "/", Cookie=cookie.partition(";")[0]).status == 200
 
 
 @pytest.mark.parametrize(
     "path", ["/", "/?token=", "/?token=wrong", SOCKET, f"/_nicegui/{nicegui_version}/static/nicegui.js", "/docs"]
 )
 def test_no_request_without_the_token(page: Served, path: str) -> None:
-    """Whatever is asked for, without the token the answer is 403."""
-    assert ask(page, path).status == 403
+    """Every request without the token is answered with 403."""
+    assert request(page, path).status == 403
 
 
 @pytest.mark.parametrize(
     "host", ["evil.example", "evil.example:80", "127.0.0.1", "127.0.0.1:1", "user@127.0.0.1:{port}", ""]
 )
 def test_foreign_host_is_refused(page: Served, host: str) -> None:
-    """A name that was pointed at this machine does not get in, token or not."""
-    assert ask(page, f"/?token={page.token}", Host=host.format(port=page.port)).status == 403
+    """A request with another Host header is refused, even with the token."""
+    assert request(page, f"/?token={page.token}", Host=host.format(port=page.port)).status == 403
 
 
 @pytest.mark.parametrize(
     "origin", ["http://evil.example", "null", "http://127.0.0.1:1", "http://127.0.0.1.evil.example:{port}"]
 )
 def test_foreign_origin_is_refused(page: Served, origin: str) -> None:
-    """A request that another page makes does not get in, token or not."""
-    assert ask(page, f"/?token={page.token}", Origin=origin.format(port=page.port)).status == 403
+    """A request from another site is refused, even with the token."""
+    assert request(page, f"/?token={page.token}", Origin=origin.format(port=page.port)).status == 403
 
 
-def test_own_origin_is_taken(page: Served) -> None:
-    """The page's own requests name it as their origin."""
-    assert ask(page, f"/?token={page.token}", Origin=f"http://127.0.0.1:{page.port}").status == 200
+def test_own_origin_is_accepted(page: Served) -> None:
+    """A request from the page itself is accepted."""
+    assert request(page, f"/?token={page.token}", Origin=f"http://127.0.0.1:{page.port}").status == 200
 
 
 def test_websocket_needs_token_host_and_origin(page: Served) -> None:
-    """The websocket, which carries every event, has the same three guards."""
+    """The WebSocket, which carries every event, is protected by the same three checks."""
     allowed = f"{SOCKET}&token={page.token}"
     assert handshake(page, allowed) == 101
     assert handshake(page, SOCKET) == 403
@@ -111,23 +111,23 @@ def test_websocket_needs_token_host_and_origin(page: Served) -> None:
     ],
 )
 def test_no_path_of_the_client_reaches_the_disk(page: Served, path: str) -> None:
-    """A path in a URL never names a file of the machine or of the checkpoint."""
-    assert ask(page, path + f"?token={page.token}").status in {400, 403, 404}
+    """The path of a URL never gives access to a file of the machine or of the checkpoint."""
+    assert request(page, path + f"?token={page.token}").status in {400, 403, 404}
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH"])
 def test_read_only_page_takes_no_changing_request(page: Served, method: str) -> None:
-    """There is no address to which a read-only page would let anybody write."""
-    assert ask(page, f"/?token={page.token}", method).status in {404, 405}
+    """A read-only page accepts no request that could change something."""
+    assert request(page, f"/?token={page.token}", method).status in {404, 405}
 
 
 def test_page_cannot_be_framed(page: Served) -> None:
-    """Another site cannot put the page into a frame and steal clicks."""
-    assert ask(page, f"/?token={page.token}").headers["X-Frame-Options"] == "DENY"
+    """The page cannot be framed by another site, which prevents clickjacking."""
+    assert request(page, f"/?token={page.token}").headers["X-Frame-Options"] == "DENY"
 
 
-def test_listens_on_loopback_alone(page: Served) -> None:
-    """The kernel's own table of listening sockets has the port on 127.0.0.1 and nowhere else."""
+def test_listens_on_loopback_only(page: Served) -> None:
+    """The kernel lists the port on 127.0.0.1 and on no other address."""
     tables = [Path("/proc/net/tcp"), Path("/proc/net/tcp6")]
     if not tables[0].exists():
         pytest.skip("reads /proc/net/tcp, which this system does not have")
@@ -137,14 +137,14 @@ def test_listens_on_loopback_alone(page: Served) -> None:
 
 
 def test_every_page_has_a_token_of_its_own(corpus: Corpus, page: Served) -> None:
-    """A token of yesterday, or of another page, opens nothing."""
+    """The token of another page is not accepted."""
     with served(corpus("aggregation-changelog").path, "--port", 0) as other:
         assert other.token != page.token
-        assert ask(other, f"/?token={page.token}").status == 403
+        assert request(other, f"/?token={page.token}").status == 403
 
 
 @pytest.mark.parametrize(
-    ("host", "called", "known"),
+    ("host", "authority", "known"),
     [
         ("127.0.0.1", "127.0.0.1:8765", True),
         ("127.0.0.1", "localhost:8765", True),
@@ -157,14 +157,14 @@ def test_every_page_has_a_token_of_its_own(corpus: Corpus, page: Served) -> None
         ("0.0.0.0", "evil.example:8765", False),
     ],
 )
-def test_names_of_the_server(host: str, called: str, known: bool) -> None:
-    """Loopback's names and the host that was asked for are ours; on all addresses, any number is, no name."""
-    assert Admission("secret", host, 8765).knows_host(called) is known
+def test_names_of_the_server(host: str, authority: str, known: bool) -> None:
+    """Accepted are the names of loopback and the given host; with 0.0.0.0, any address, but no name."""
+    assert AccessPolicy("secret", host, 8765).accepts_host(authority) is known
 
 
-def test_unknown_checkpoint_is_told_at_once() -> None:
-    """A typing mistake gives the same message as everywhere, not an empty page."""
-    told = headwater("ui", "/no/such/checkpoint")
-    assert told.returncode == 13
-    assert "there is no checkpoint at /no/such/checkpoint" in told.stderr
-    assert told.stdout == ""
+def test_unknown_checkpoint_is_refused() -> None:
+    """A checkpoint that does not exist is an error, not an empty page."""
+    ran = headwater("ui", "/no/such/checkpoint")
+    assert ran.returncode == 13
+    assert "there is no checkpoint at /no/such/checkpoint" in ran.stderr
+    assert ran.stdout == ""

@@ -1,4 +1,4 @@
-"""The page while a real job runs, and on the checkpoint that the job leaves."""
+"""The page during the run of a real job, and on the checkpoint of that job."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ Counts = dict[tuple[str, str], str]
 
 @dataclass(frozen=True)
 class Story:
-    """What the golden file's job left behind, and what the page showed meanwhile."""
+    """The checkpoint of the golden file's job, and what the page showed while it ran."""
 
     checkpoint: Path
     states: dict[int, Counts]
-    """By batch: browser and start of window, and the count."""
+    """The count by browser and start of the window, for each batch."""
     seen_live: list[int]
     dropped_live: str
     status_live: str
@@ -42,7 +42,7 @@ def key_of(row: dict[str, Any]) -> tuple[str, str]:
 
 
 def golden_states() -> dict[int, Counts]:
-    """The state after each batch: a data batch for each step, and a no-data batch after each move of the watermark."""
+    """Return the state after each batch: one batch per step, and a no-data batch when the watermark advances."""
     held: dict[tuple[str, str], tuple[str, str]] = {}
     found: dict[int, Counts] = {}
     for step in json.loads(GOLDEN.read_text())["steps"]:
@@ -55,7 +55,7 @@ def golden_states() -> dict[int, Counts]:
 
 
 def feed(folder: Path, number: int, lines: list[str]) -> None:
-    """A file that is there whole or not at all, newer than the ones before."""
+    """Add an input file atomically."""
     draft = folder / f".{number}"
     draft.write_text("".join(f"{line}\n" for line in lines))
     draft.rename(folder / f"{number}.json")
@@ -63,7 +63,7 @@ def feed(folder: Path, number: int, lines: list[str]) -> None:
 
 @pytest.fixture(scope="module")
 def story(tmp_path_factory: pytest.TempPathFactory, browser: Browser) -> Iterator[Story]:
-    """The golden input through the real job, with the page open from before its first batch."""
+    """Run the real job on the golden input, with the page open since before the first batch."""
     folder = tmp_path_factory.mktemp("page")
     (folder / "visits").mkdir()
     checkpoint, states = folder / "browser-stats", golden_states()
@@ -96,13 +96,13 @@ def story(tmp_path_factory: pytest.TempPathFactory, browser: Browser) -> Iterato
 
 @pytest.fixture
 def copy(story: Story, tmp_path: Path) -> Path:
-    """The checkpoint of the story, to be changed."""
+    """A copy of the checkpoint, to be changed."""
     return Path(shutil.copytree(story.checkpoint, tmp_path / "browser-stats"))
 
 
 @pytest.fixture(scope="module")
 def read_only(story: Story) -> Iterator[Served]:
-    """One page for all tests that only look."""
+    """One page for all tests that change nothing."""
     with served(story.checkpoint, "--port", 0) as page:
         yield page
 
@@ -112,19 +112,19 @@ def shown_counts(page: Page) -> Counts:
 
 
 def test_batches_appear_while_the_job_runs(story: Story) -> None:
-    """Each batch came up on a page that nobody reloaded, the job's run and its late records too."""
+    """Batches, the status of the job and its late records appear without a reload."""
     assert story.seen_live == [1, 3, 4, 5, 7, 8]
     assert story.dropped_live == "2"
     assert story.status_live.startswith("running, pid ")
 
 
 def test_run_serves_its_own_page(story: Story) -> None:
-    """`run --ui` prints a URL with a token, and its page showed the same batches."""
+    """`run --ui` prints a URL with a token, and its page shows the same batches."""
     assert "/?token=" in story.url_of_run
 
 
 def test_run_serves_metrics(story: Story) -> None:
-    """`run --metrics` counts the very batches, rows and late records of the golden file."""
+    """`run --metrics` counts the batches, rows and late records of the golden file."""
     samples = {
         sample.name: sample.value
         for family in text_string_to_metric_families(story.metrics)
@@ -140,7 +140,7 @@ def test_run_serves_metrics(story: Story) -> None:
 
 
 def test_slider_shows_the_golden_states(story: Story, read_only: Served, browser: Browser) -> None:
-    """Going left through all batches shows every state of the golden file."""
+    """The time machine shows every state of the golden file."""
     with opened(browser, read_only.url) as page:
         for batch in sorted(story.states, reverse=True):
             go_to(page, batch)
@@ -148,7 +148,7 @@ def test_slider_shows_the_golden_states(story: Story, read_only: Served, browser
 
 
 def test_changes_since_the_batch_before_are_marked(read_only: Served, browser: Browser) -> None:
-    """A changed count shows what it was, a new window is marked, and windows that were let go are found."""
+    """A changed count shows its previous value, and evicted windows are listed as removed."""
     with opened(browser, read_only.url) as page:
         go_to(page, 2)
         row = page.locator(".hw-row-changed")
@@ -162,7 +162,7 @@ def test_changes_since_the_batch_before_are_marked(read_only: Served, browser: B
 
 
 def test_search_and_key_history(read_only: Served, browser: Browser) -> None:
-    """Search narrows the rows; a row that is picked shows how its value came to be."""
+    """Search filters the rows; selecting a row shows the history of its key."""
     with opened(browser, read_only.url) as page:
         go_to(page, 6)
         page.get_by_label("search").fill("fire")
@@ -170,13 +170,13 @@ def test_search_and_key_history(read_only: Served, browser: Browser) -> None:
         page.locator(".hw-row", has_text="10:00:00").click()
         steps = page.locator(".hw-key .hw-step")
         expect(steps).to_have_count(3)
-        told = " ".join(steps.all_inner_texts())
-        assert "not there" in told and "count 1" in told and "count 3" in told
+        shown = " ".join(steps.all_inner_texts())
+        assert "absent" in shown and "count 1" in shown and "count 3" in shown
         expect(page.locator(".hw-key-chart svg")).to_be_visible()
 
 
 def test_read_only_page_offers_no_change(read_only: Served, browser: Browser) -> None:
-    """Without --allow-changes there is nothing to press."""
+    """Without --allow-changes there are no buttons that change the checkpoint."""
     with opened(browser, read_only.url) as page:
         go_to(page, 3)
         expect(page.get_by_text("read-only")).to_be_visible()
@@ -184,7 +184,7 @@ def test_read_only_page_offers_no_change(read_only: Served, browser: Browser) ->
 
 
 def everything_in(folder: Path) -> dict[str, bytes]:
-    """All files of Spark's, and what is in them."""
+    """Return the content of all files that Spark wrote."""
     found = {}
     for place, folders, names in os.walk(folder):
         if "_headwater" in folders:
@@ -194,18 +194,18 @@ def everything_in(folder: Path) -> dict[str, bytes]:
 
 
 def test_rewind_with_typed_confirmation_and_undo(copy: Path, browser: Browser) -> None:
-    """The plan is shown first, only the right words confirm it, and undo puts back every byte."""
+    """The plan is shown first, only the exact text confirms it, and undo restores every byte."""
     before = everything_in(copy)
     with served(copy, "--port", 0, "--allow-changes") as page_of, opened(browser, page_of.url) as page:
         go_to(page, 4)
         page.locator("[data-action=rewind]").click()
-        expect(page.locator("[data-plan]")).to_contain_text("batch 4 is the last one kept")
-        confirm, words = page.locator("[data-action=confirm]"), page.locator("input[data-confirm]")
+        expect(page.locator("[data-plan]")).to_contain_text("to batch 4")
+        confirm, confirmation = page.locator("[data-action=confirm]"), page.locator("input[data-confirm]")
         expect(confirm).to_be_disabled()
-        words.fill("rewind to 5")
+        confirmation.fill("rewind to 5")
         expect(confirm).to_be_disabled()
         assert everything_in(copy) == before
-        words.fill("rewind to 4")
+        confirmation.fill("rewind to 4")
         confirm.click()
         expect(page.locator("[data-done]")).to_contain_text("batch 5 runs next")
         page.locator("[data-action=close]").click()
@@ -220,8 +220,8 @@ def test_rewind_with_typed_confirmation_and_undo(copy: Path, browser: Browser) -
     assert everything_in(copy) == before
 
 
-def test_rewind_is_refused_where_it_cannot_be_right(copy: Path, browser: Browser) -> None:
-    """State that is gone is told of, and what the command line refuses, the page refuses in the same words."""
+def test_impossible_rewind_is_refused(copy: Path, browser: Browser) -> None:
+    """Missing state is reported, and the page refuses a rewind with the message of the command line."""
     for file in (copy / "state").rglob("5.changelog"):
         file.unlink()
     with served(copy, "--port", 0, "--allow-changes") as page_of, opened(browser, page_of.url) as page:

@@ -1,4 +1,4 @@
-"""A checkpoint looked at again and again."""
+"""Polling a checkpoint for changes."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from headwater.checkpoint.local_tree import LocalTree
 from headwater.checkpoint.locate import open_checkpoint
 from headwater.checkpoint.record import ProgressRecord, ProgressWriter
 from headwater.timemachine.rewind import plan_rewind
-from headwater.web.watch import Watched
+from headwater.web.watch import WatchedCheckpoint
 from s3_support import BUCKET, S3
 from web.serving import figure, opened, served
 
 Corpus = Callable[[str], CorpusCheckpoint]
 
 
-def watched(path: Path) -> Watched:
-    found = Watched("name", lambda: open_checkpoint(str(path)))
-    found.look()
+def watched(path: Path) -> WatchedCheckpoint:
+    found = WatchedCheckpoint("name", lambda: open_checkpoint(str(path)))
+    found.poll()
     return found
 
 
@@ -38,46 +38,46 @@ def add_batch(path: Path, number: int, *, commit: bool = True) -> None:
 
 
 def test_new_batch_is_seen(tmp_path: Path) -> None:
-    """A look finds what came since the last one, planned first and then committed; without news nothing moves."""
+    """A poll finds a batch when it is planned and when it is committed; without news the snapshot stays the same."""
     add_batch(tmp_path, 0)
     found = watched(tmp_path)
     assert [batch.status for batch in found.snapshot.batches] == ["committed"]
     version = found.snapshot.version
-    found.look()
+    found.poll()
     assert found.snapshot.version == version
     add_batch(tmp_path, 1, commit=False)
-    found.look()
+    found.poll()
     assert [batch.status for batch in found.snapshot.batches] == ["committed", "planned"]
     add_batch(tmp_path, 1)
-    found.look()
+    found.poll()
     assert [batch.status for batch in found.snapshot.batches] == ["committed", "committed"]
     assert found.snapshot.batches[1].rows == 10
 
 
 def test_progress_is_seen_without_a_new_batch(tmp_path: Path) -> None:
-    """Spark reports a batch after its commit; the report alone is news."""
+    """A progress report, which Spark makes after the commit, is shown without a new batch."""
     add_batch(tmp_path, 0)
     found = watched(tmp_path)
     ProgressWriter(LocalTree(tmp_path)).add(ProgressRecord(batch_id=0, at_ms=60_000, dropped=3))
     ProgressWriter(LocalTree(tmp_path)).add(ProgressRecord(batch_id=9, at_ms=60_000, dropped=3))
-    found.look()
+    found.poll()
     assert list(found.snapshot.progress) == [0]
     assert found.snapshot.progress[0].dropped == 3
 
 
-def test_checkpoint_that_comes_later(tmp_path: Path) -> None:
-    """A place without a checkpoint is a problem to show, until there is one."""
+def test_checkpoint_that_is_created_later(tmp_path: Path) -> None:
+    """A missing checkpoint is shown as a problem until it exists."""
     found = watched(tmp_path / "later")
     assert found.snapshot.problem is not None and found.snapshot.problem.code == "no-checkpoint"
     add_batch(tmp_path / "later", 0)
-    found.look()
+    found.poll()
     assert found.snapshot.problem is None
     assert len(found.snapshot.batches) == 1
 
 
 @pytest.mark.parametrize("name", ["aggregation-changelog", "aggregation-hdfs"])
-def test_state_that_is_pruned_cannot_be_rewound_to_any_more(tmp_path: Path, name: str) -> None:
-    """What a batch was when it was first seen is not kept for ever: its state may have gone since."""
+def test_batch_whose_state_was_pruned(tmp_path: Path, name: str) -> None:
+    """A batch whose state was removed since can no longer be rewound to."""
     path = load(name, tmp_path).path
     found = watched(path)
     reachable = [batch.batch_id for batch in found.snapshot.batches if batch.can_rewind_to]
@@ -86,23 +86,23 @@ def test_state_that_is_pruned_cannot_be_rewound_to_any_more(tmp_path: Path, name
     for file in (path / "state").rglob(f"{gone}.*"):
         file.unlink()
     (path / "commits" / "news").write_text("")
-    found.look()
+    found.poll()
     assert reachable[0] not in [batch.batch_id for batch in found.snapshot.batches if batch.can_rewind_to]
 
 
 def test_rewind_is_seen(tmp_path: Path) -> None:
-    """After a rewind the batches and the journal are as they are then."""
+    """A rewind is seen in the batches and in the journal."""
     path = load("aggregation-changelog", tmp_path).path
     found = watched(path)
     to = [batch.batch_id for batch in found.snapshot.batches if batch.can_rewind_to][-3]
-    plan_rewind(LocalTree(path), to=to).apply()
-    found.look()
+    plan_rewind(LocalTree(path), to=to).apply(allow_missing_input=True)
+    found.poll()
     assert found.snapshot.committed[-1] == to
     assert [entry.change.verb for entry in found.snapshot.journal] == ["rewind"]
 
 
 def test_ten_thousand_batches_and_a_switch(tmp_path: Path, corpus: Corpus, browser: Browser) -> None:
-    """A long history opens in few points, on a narrow screen without scrolling sideways; one can change the checkpoint."""
+    """A long history is drawn in few points, fits a narrow screen, and another checkpoint can be selected."""
     many = tmp_path / "many"
     for number in range(10_000):
         add_batch(many, number)
@@ -119,7 +119,7 @@ def test_ten_thousand_batches_and_a_switch(tmp_path: Path, corpus: Corpus, brows
 
 
 def test_a_checkpoint_on_an_object_store(browser: Browser, s3: S3, tmp_path: Path) -> None:
-    """The page shows a checkpoint on S3 like one on a disk, and batches that come while it is open."""
+    """The page shows a checkpoint on S3, including batches that are added while it is open."""
     held = load("aggregation-hdfs", tmp_path)
     url = s3.upload(held.path, "watched")
     rows = len([row for asked in held.answers if asked.batch_id == 9 for row in asked.text])

@@ -1,1 +1,1 @@
-"""A checkpoint as Spark writes it: folders of small text logs. Nothing here imports Spark."""
+"""Checkpoints as Spark writes them: text logs, the names of state files, and the checks on them. No Spark required."""

@@ -1,8 +1,8 @@
-"""The logs that a file source (``sources/N``) and a file sink (``_spark_metadata``) keep.
+"""The logs of a file source (``sources/N``) and a file sink (``_spark_metadata``).
 
-There is one file for each id. From time to time a ``.compact`` file repeats everything up to its id, and Spark may then
-remove the older files. A source's log records which input files belong to which log offset; a sink's log records which
-data files each batch added.
+There is one file for each id. At regular intervals a ``.compact`` file repeats everything up to its id, and Spark may
+then remove the older files. A source's log records which input files belong to which log offset; a sink's log records
+which data files each batch added.
 """
 
 from __future__ import annotations
@@ -13,18 +13,23 @@ from functools import cached_property, lru_cache
 
 from headwater.checkpoint.filetree import FileTree
 from headwater.checkpoint.layout import COMPACT, SINK_LOG, log_id
-from headwater.checkpoint.logtext import LogText, entries_of, json_object, read_bytes, string, whole_number
+from headwater.checkpoint.logtext import LogText, integer_field, json_object, list_entries, read_bytes, string_field
+
+MOST_REPORTED = 20
+# A batch normally advances the log offset by one; a far larger step means that the log is corrupt.
+MOST_OFFSETS_IN_A_BATCH = 10_000
 
 
 @dataclass(frozen=True)
 class LogNames:
-    """The names in such a log's folder, by id. Pure: made from a listing."""
+    """The file names of such a log by id, from a listing."""
 
     by_id: dict[int, str]
     duplicates: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, names: Iterable[str]) -> LogNames:
+        """Return the names that are ids; of two files for one id, the compact one is used."""
         by_id: dict[int, str] = {}
         duplicates = []
         for name in sorted(names):
@@ -56,30 +61,27 @@ class LogNames:
         return max((compact for compact in self.compact_ids if compact <= number), default=0)
 
     def needed_for(self, number: int) -> tuple[int, ...]:
-        """The ids on disk that together hold everything up to ``number``: the last compact one and all after it."""
+        """Return the ids on disk that together hold everything up to ``number``: the last compact one and all after it."""
         start = self._start_for(number)
-        return tuple(held for held in self.ids if start <= held <= number)
+        return tuple(present for present in self.ids if start <= present <= number)
 
     def missing_for(self, number: int) -> tuple[int, ...]:
-        """The first few ids that belong among them and are not on disk."""
-        held = set(self.needed_for(number))
-        lacking: list[int] = []
+        """Return those of the needed ids that are not on disk, at most ``MOST_REPORTED``."""
+        present = set(self.needed_for(number))
+        missing: list[int] = []
         for candidate in range(self._start_for(number), number + 1):
-            if len(held) + len(lacking) > number - self._start_for(number) or len(lacking) == MOST_REPORTED:
+            if len(present) + len(missing) > number - self._start_for(number) or len(missing) == MOST_REPORTED:
                 break
-            if candidate not in held:
-                lacking.append(candidate)
-        return tuple(lacking)
+            if candidate not in present:
+                missing.append(candidate)
+        return tuple(missing)
 
     def holder_of(self, number: int) -> str | None:
-        """The name of a file with the entries of one id: its own, or the next compact one after it."""
+        """Return the file that has the entries of an id: its own, or the next compact one; None if there is neither."""
         if number in self.by_id:
             return self.by_id[number]
         later = next((compact for compact in self.compact_ids if compact > number), None)
         return None if later is None else self.by_id[later]
-
-
-MOST_REPORTED = 20
 
 
 NEWEST_SOURCE_VERSION = 1
@@ -88,7 +90,7 @@ SOURCE_VERSION_LINE = "v1"
 
 @dataclass(frozen=True)
 class FileEntry:
-    """One input file. ``batch_id`` is the log offset at which it was first seen, not a batch of the query."""
+    """An input file. ``batch_id`` is the log offset at which it was first seen, not a batch of the query."""
 
     path: str
     timestamp_ms: int
@@ -98,43 +100,41 @@ class FileEntry:
 
 @dataclass(frozen=True)
 class FileSourceEntries:
-    """One file of the log. ``text`` is the file itself."""
+    """A file of a source's log. ``text`` is the file as read."""
 
     text: LogText
     entries: tuple[FileEntry, ...]
 
-    def to_bytes(self) -> bytes:
-        return self.text.to_bytes()
-
 
 def parse_file_source_log(data: bytes, path: str) -> FileSourceEntries:
+    """Return a parsed file of a source's log."""
     text = LogText.from_bytes(data, path)
     text.version(path, newest=NEWEST_SOURCE_VERSION)
     return FileSourceEntries(text, tuple(_file_entry(line, path) for line in text.body))
 
 
 def source_log_with(entries: Iterable[FileEntry]) -> bytes:
-    """A log file that holds just these entries, each as Spark wrote it."""
+    """Return a log file with exactly these entries, as Spark writes it."""
     return "\n".join([SOURCE_VERSION_LINE, *(entry.line for entry in entries)]).encode("utf-8")
 
 
 def _file_entry(line: str, path: str) -> FileEntry:
     value = json_object(line, path)
     return FileEntry(
-        string(value, "path", path),
-        whole_number(value, "timestamp", path, default=0),
-        whole_number(value, "batchId", path, default=-1),
+        string_field(value, "path", path),
+        integer_field(value, "timestamp", path, default=0),
+        integer_field(value, "batchId", path, default=-1),
         line,
     )
 
 
 class FileSourceLog:
-    """A file source's log, read as far as it is asked for."""
+    """A file source's log, read lazily."""
 
     def __init__(self, files: FileTree, folder: str) -> None:
         self.files = files
         self.folder = folder
-        self.names = LogNames.of(entry.name for entry in entries_of(files, folder) if not entry.is_folder)
+        self.names = LogNames.of(entry.name for entry in list_entries(files, folder) if not entry.is_folder)
         self._read = lru_cache(maxsize=64)(self._read_file)
         self._bytes = lru_cache(maxsize=1)(self._read_bytes)
 
@@ -145,7 +145,7 @@ class FileSourceLog:
         return parse_file_source_log(self._bytes(name), f"{self.folder}/{name}")
 
     def entries_at(self, number: int) -> tuple[FileEntry, ...] | None:
-        """The input files of one log offset, None when no file of the log has them any more."""
+        """Return the input files of a log offset; None if the log no longer has them."""
         name = self.names.holder_of(number)
         if name is None:
             return None
@@ -155,15 +155,15 @@ class FileSourceLog:
         return tuple(entry for entry in found if entry.batch_id == number)
 
     def entries_between(self, after: int, upto: int) -> tuple[FileEntry, ...] | None:
-        """The input files of all log offsets in (after, upto], None when those of any are lost."""
+        """Return the input files of all log offsets in (after, upto]; None if the log no longer has them all."""
         if upto - after > MOST_OFFSETS_IN_A_BATCH:
             return None
         found: list[FileEntry] = []
-        # A compacted file repeats everything before it: one is read instead of many.
+        # A compact file repeats everything before it, so it is read instead of many files.
         compacted = max((number for number in self.names.compact_ids if after < number <= upto), default=None)
         if compacted is not None:
-            held = self._read(self.names.by_id[compacted]).entries
-            found += [entry for entry in held if after < entry.batch_id <= compacted]
+            repeated = self._read(self.names.by_id[compacted]).entries
+            found += [entry for entry in repeated if after < entry.batch_id <= compacted]
         for number in range(after + 1 if compacted is None else compacted + 1, upto + 1):
             entries = self.entries_at(number)
             if entries is None:
@@ -172,7 +172,7 @@ class FileSourceLog:
         return tuple(found)
 
     def count_between(self, after: int, upto: int) -> int | None:
-        """How many input files the log offsets in (after, upto] have, without taking large compact files apart."""
+        """Return the number of input files of the log offsets in (after, upto], without parsing large compact files."""
         if upto - after > MOST_OFFSETS_IN_A_BATCH:
             return None
         total = 0
@@ -185,21 +185,14 @@ class FileSourceLog:
         return total
 
     def everything_upto(self, number: int) -> tuple[FileEntry, ...] | None:
-        """All input files seen up to a log offset, oldest first, None when the log no longer tells."""
-        start = self.names.needed_for(number)
-        found: list[FileEntry] = []
+        """Return all input files up to a log offset, oldest first; None if the log no longer has them all."""
         if not self.names.missing_for(number):
-            for held in start:
-                found += self._read(self.names.by_id[held]).entries
-            return tuple(found)
+            needed = self.names.needed_for(number)
+            return tuple(entry for one in needed for entry in self._read(self.names.by_id[one]).entries)
         later = next((compact for compact in self.names.compact_ids if compact > number), None)
         if later is None:
             return None
         return tuple(entry for entry in self._read(self.names.by_id[later]).entries if entry.batch_id <= number)
-
-
-# A query takes one log offset a batch; a larger step means that the log is broken.
-MOST_OFFSETS_IN_A_BATCH = 10_000
 
 
 NEWEST_SINK_VERSION = 1
@@ -208,7 +201,7 @@ SINK_VERSION_LINE = "v1"
 
 @dataclass(frozen=True)
 class SinkFile:
-    """One data file of a sink; ``path`` is an absolute, percent-encoded URI."""
+    """A data file of a sink. ``path`` is an absolute, percent-encoded URI."""
 
     path: str
     size: int
@@ -218,41 +211,46 @@ class SinkFile:
 
 @dataclass(frozen=True)
 class FileSinkEntries:
+    """A file of a sink's log. ``text`` is the file as read."""
+
     text: LogText
     entries: tuple[SinkFile, ...]
 
-    def to_bytes(self) -> bytes:
-        return self.text.to_bytes()
-
 
 def parse_file_sink_log(data: bytes, path: str) -> FileSinkEntries:
+    """Return a parsed file of a sink's log."""
     text = LogText.from_bytes(data, path)
     text.version(path, newest=NEWEST_SINK_VERSION)
     return FileSinkEntries(text, tuple(_sink_file(line, path) for line in text.body))
 
 
 def sink_log_with(entries: Iterable[SinkFile]) -> bytes:
-    """A log file that holds just these entries, each as Spark wrote it."""
+    """Return a log file with exactly these entries, as Spark writes it."""
     return "\n".join([SINK_VERSION_LINE, *(entry.line for entry in entries)]).encode("utf-8")
 
 
 def _sink_file(line: str, path: str) -> SinkFile:
     value = json_object(line, path)
     return SinkFile(
-        string(value, "path", path), whole_number(value, "size", path, default=0), str(value.get("action", "add")), line
+        string_field(value, "path", path),
+        integer_field(value, "size", path, default=0),
+        str(value.get("action", "add")),
+        line,
     )
 
 
 class FileSinkLog:
-    """The log of the sink whose output folder is ``files``."""
+    """The log of a file sink. ``files`` is the sink's output folder."""
 
     def __init__(self, files: FileTree) -> None:
         self.files = files
-        self.names = LogNames.of(entry.name for entry in entries_of(files, SINK_LOG) if not entry.is_folder)
+        self.names = LogNames.of(entry.name for entry in list_entries(files, SINK_LOG) if not entry.is_folder)
 
-    def path_of(self, number: int) -> str:
+    def path(self, number: int) -> str:
+        """Return the path of the file that has an id."""
         return f"{SINK_LOG}/{self.names.by_id[number]}"
 
     def read(self, number: int) -> FileSinkEntries:
-        path = self.path_of(number)
+        """Return the parsed file that has an id."""
+        path = self.path(number)
         return parse_file_sink_log(read_bytes(self.files, path), path)

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One name in a folder."""
+    """A file or folder in a listing."""
 
     name: str
     is_folder: bool
@@ -23,53 +24,84 @@ class Entry:
 
 
 class FileTree(Protocol):
-    """A tree of files. The reading half is all that most of Headwater ever needs."""
+    """A tree of files. Methods that have a body here behave as on an object store; ``LocalTree`` overrides them."""
 
     @property
     def location(self) -> str:
-        """How a user would name this place: a path or a URL."""
+        """The path or URL by which a user names the tree."""
 
     @property
-    def is_local(self) -> bool: ...
+    def is_local(self) -> bool:
+        """Whether the tree is a folder on this machine."""
+        return False
 
-    def read(self, path: str) -> bytes: ...
+    def local_path(self, path: str = "") -> Path | None:  # noqa: ARG002  LocalTree uses it
+        """Return where other programs can open a file; None if the tree is not a folder on this machine."""
+        return None
 
-    def exists(self, path: str) -> bool: ...
+    def spark_uri(self, path: str = "", *, like: str | None = None) -> str:
+        """Return the URI by which Spark knows a file.
 
-    def entries(self, folder: str) -> list[Entry]:
-        """The names directly inside a folder, sorted; empty when there is no such folder."""
-
-    def tree(self, folder: str) -> dict[str, list[str]]:
-        """Every folder at and below one, with the names of its files: one cheap look, no sizes and no times."""
-
-    def write(self, path: str, data: bytes) -> None:
-        """Put a whole file in place, so that a reader sees the old bytes or the new ones and nothing between."""
-
-    def move(self, source: str, target: str) -> None: ...
-
-    def copy(self, source: str, target: str) -> None: ...
-
-    def remove(self, path: str) -> None: ...
-
-    def remove_folder(self, folder: str) -> None:
-        """Remove a folder and all that is in it; one that is not there is no mistake."""
-
-    def sync_folders(self, folders: Iterable[str]) -> None:
-        """Have moves within these folders survive a loss of power, where that is not so anyway."""
-
-    def drop_empty_folders(self, folders: Iterable[str]) -> None:
-        """Remove these folders, and those above them, as far as nothing is in them; the topmost ones stay.
-
-        Where no file is left below a topmost one, whatever folders others left empty there go too.
+        ``like`` is a URI that Spark recorded for the same store: its scheme is kept. Some clusters use ``s3``, others
+        ``s3a``.
         """
 
+    def read(self, path: str) -> bytes:
+        """Return the contents of a file."""
 
-def names(files: FileTree, folder: str) -> list[str]:
-    return [entry.name for entry in files.entries(folder)]
+    def read_blocks(self, path: str) -> Iterator[bytes]:
+        """Yield the contents of a file in blocks of bounded size."""
+        yield self.read(path)
+
+    def exists(self, path: str) -> bool:
+        """Return whether there is a file or folder at a path."""
+
+    def entries(self, folder: str) -> list[Entry]:
+        """Return the entries of a folder, sorted by name; empty if the folder does not exist."""
+
+    def tree(self, folder: str) -> dict[str, list[str]]:
+        """Return the file names in a folder and every folder below it; cheaper than ``entries`` for each of them."""
+
+    def write(self, path: str, data: bytes) -> None:
+        """Write a file atomically: readers see the old contents or the new ones."""
+
+    def append(self, path: str, data: bytes) -> None:
+        """Add data to the end of a file, which need not exist. An object store has to rewrite the entire object."""
+        self.write(path, (self.read(path) if self.exists(path) else b"") + data)
+
+    def move(self, source: str, target: str) -> None:
+        """Move a file, replacing the target."""
+
+    def copy(self, source: str, target: str) -> None:
+        """Copy a file, replacing the target."""
+
+    def share(self, path: str, into: FileTree) -> None:
+        """Make a file available at the same path of another tree, by a hard link if possible, otherwise by a copy.
+
+        Both trees may then hold the same file, so it must never be modified in place. Spark only replaces its files.
+        """
+        into.write(path, self.read(path))
+
+    def remove(self, path: str) -> None:
+        """Remove a file."""
+
+    def remove_folder(self, folder: str) -> None:
+        """Remove a folder and everything in it, if it exists."""
+
+    def sync_folders(self, folders: Iterable[str]) -> None:  # noqa: ARG002  LocalTree uses it
+        """Make moves within these folders survive a power failure. An object store is always durable."""
+        return
+
+    def drop_empty_folders(self, folders: Iterable[str]) -> None:  # noqa: ARG002  LocalTree uses it
+        """Remove these folders and their parents if they are empty, except for top-level folders.
+
+        If no file is left below a top-level folder, all folders in it are removed, including those of other programs.
+        """
+        return
 
 
 def walk(files: FileTree, folder: str = "") -> Iterator[tuple[str, Entry]]:
-    """Every file below a folder with its path, in sorted order."""
+    """Yield the path and entry of every file below a folder, sorted."""
     for entry in files.entries(folder):
         path = f"{folder}/{entry.name}" if folder else entry.name
         if entry.is_folder:
@@ -78,10 +110,10 @@ def walk(files: FileTree, folder: str = "") -> Iterator[tuple[str, Entry]]:
             yield path, entry
 
 
-def tree_of(paths: Iterable[str]) -> dict[str, list[str]]:
-    """What ``FileTree.tree`` gives, from the paths of all files."""
+def names_by_folder(paths: Iterable[str]) -> dict[str, list[str]]:
+    """Return what ``FileTree.tree`` returns, given the paths of all files."""
     found: dict[str, list[str]] = {}
     for path in paths:
-        place, _, name = path.rpartition("/")
-        found.setdefault(place, []).append(name)
+        folder, _, name = path.rpartition("/")
+        found.setdefault(folder, []).append(name)
     return found

@@ -1,14 +1,12 @@
-"""A checkpoint's logs as batches: what each read, when, with which watermark, which files it owns, and whether the stream
-can be rewound to it.
-"""
+"""A checkpoint's logs as batches: input, times, watermark, files, and whether the stream can be rewound to each."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Any, Literal
 
-from headwater.checkpoint.file_logs import FileSinkLog, FileSourceLog
+from headwater.checkpoint.file_logs import FileEntry, FileSinkLog, FileSourceLog
 from headwater.checkpoint.filetree import FileTree
 from headwater.checkpoint.layout import SOURCES
 from headwater.checkpoint.log_entries import OffsetEntry
@@ -25,7 +23,7 @@ Status = Literal["committed", "planned"]
 
 @dataclass(frozen=True)
 class Batch:
-    """One batch. ``problem`` says what of it could not be read; the rest is then as much as could."""
+    """A batch. ``problem`` is set if some of its files are unreadable; the other attributes are then incomplete."""
 
     batch_id: BatchId
     status: Status
@@ -35,7 +33,7 @@ class Batch:
     sources: tuple[SourceRange, ...]
     state_version: StateVersion | None
     stores: int
-    stores_lacking: int
+    stores_missing: int
     why_not: str | None
     problem: str | None = None
     conf: Mapping[str, str] = field(default_factory=dict)
@@ -43,33 +41,33 @@ class Batch:
 
     @property
     def can_rewind_to(self) -> bool:
-        """Whether this batch can be the last one kept."""
+        """Whether the stream can be rewound to this batch; otherwise ``why_not`` is the reason."""
         return self.why_not is None
 
     @property
     def rows(self) -> int | None:
-        """Rows read from all sources, None when that of any is not known."""
+        """Rows read from all sources; None if unknown for any of them."""
         counts = [source.rows for source in self.sources]
         known = [count for count in counts if count is not None]
         return sum(known) if counts and len(known) == len(counts) else None
 
     @property
     def duration_ms(self) -> int | None:
-        """From plan to commit; a clock that was set back gives None."""
+        """Time from plan to commit; None if unknown, or negative because the clock was set back."""
         if self.planned_at_ms is None or self.committed_at_ms is None or self.committed_at_ms < self.planned_at_ms:
             return None
         return self.committed_at_ms - self.planned_at_ms
 
     @property
     def watermark_lag_ms(self) -> int | None:
-        """How far the watermark is behind the time at which the batch was planned."""
+        """How far the watermark lags the time at which the batch was planned."""
         if self.planned_at_ms is None or self.watermark_ms is None:
             return None
         return self.planned_at_ms - self.watermark_ms
 
 
 class History:
-    """The batches of one checkpoint, read as far as they are asked for. A new one sees new batches."""
+    """The batches of a checkpoint, read lazily. Create a new one to see batches that were added since."""
 
     def __init__(self, files: FileTree) -> None:
         self.files = files
@@ -87,11 +85,11 @@ class History:
 
     @property
     def committed_at_ms(self) -> dict[int, int | None]:
-        """When each committed batch was committed; from the listing alone."""
+        """The commit time of each committed batch, from a listing."""
         return {number: self.logs.commits.modified_ms(number) for number in self.logs.commits.ids}
 
     def batches(self, *, last: int | None = None, since_ms: int | None = None) -> list[Batch]:
-        """Oldest first. ``last`` takes the newest so many; ``since_ms`` those planned at that time or later."""
+        """Return batches, oldest first: the ``last`` N, or those planned at ``since_ms`` or later."""
         wanted = self.batch_ids if last is None else self.batch_ids[max(0, len(self.batch_ids) - last) :]
         if since_ms is None:
             return [self.batch(number) for number in wanted]
@@ -106,7 +104,7 @@ class History:
             yield batch
 
     def batch(self, number: BatchId) -> Batch:
-        """One batch that is in the logs, however broken; ``ValueError`` for one that is not."""
+        """Return a batch that is in the logs, even if unreadable; ``ValueError`` if it is not in the logs."""
         if number not in self.logs.offsets.entries and number not in self.logs.commits.entries:
             raise ValueError(f"batch {number} is not in the logs")
         problems = []
@@ -119,7 +117,7 @@ class History:
         committed = self.logs.commits.latest is not None and number <= self.logs.commits.latest
         partitions = entry.shuffle_partitions if entry else None
         expected = self.logs.state.expected(partitions)
-        lacking = missing_state(number, self.logs.state, partitions) if expected and committed else []
+        missing = missing_state(number, self.logs.state, partitions) if expected and committed else []
         return Batch(
             batch_id=number,
             status="committed" if committed else "planned",
@@ -129,8 +127,8 @@ class History:
             sources=self._sources(number, entry) if entry else (),
             state_version=version_written_by(number) if expected and committed else None,
             stores=len(expected),
-            stores_lacking=len(lacking),
-            why_not=self._why_not(number, committed=committed, problems=problems) or state_obstacle(number, lacking),
+            stores_missing=len(missing),
+            why_not=self._why_not(number, committed=committed, problems=problems) or state_obstacle(number, missing),
             problem="; ".join(problems) or None,
             conf=entry.conf if entry else {},
             next_watermark_ms=done.entry.next_watermark_ms if done and done.entry else None,
@@ -149,13 +147,13 @@ class History:
         logs = self.logs
         return missing_logs(
             number, logs.offsets.entries, logs.commits.entries, stateful=bool(logs.state.stores)
-        ) or self._broken_neighbour(number)
+        ) or self._unreadable_neighbor(number)
 
-    def _broken_neighbour(self, number: int) -> str | None:
-        """Going on after a batch also reads the offsets beside it; one that can be read is enough."""
-        beside = [held for held in (number + 1, number - 1) if held in self.logs.offsets.entries]
-        broken = [error for held in beside if (error := self.logs.offsets.outcome(held).error)]
-        return broken[0].problem if number > 0 and broken and len(broken) == len(beside) else None
+    def _unreadable_neighbor(self, number: int) -> str | None:
+        """Return the problem with the adjacent offsets: to resume after a batch, Spark has to read one of the two."""
+        adjacent = [beside for beside in (number + 1, number - 1) if beside in self.logs.offsets.entries]
+        errors = [error for beside in adjacent if (error := self.logs.offsets.outcome(beside).error)]
+        return errors[0].problem if number > 0 and errors and len(errors) == len(adjacent) else None
 
     def _sources(self, number: int, entry: OffsetEntry) -> tuple[SourceRange, ...]:
         before = self.logs.offsets.get(number - 1)
@@ -186,15 +184,20 @@ class History:
             return reads
 
     def source_log(self, name: str) -> FileSourceLog:
-        """A file source's log."""
+        """Return the log of a file source."""
         if name not in self._source_logs:
             self._source_logs[name] = FileSourceLog(self.files, f"{SOURCES}/{name}")
         return self._source_logs[name]
 
+    def input_files(self, name: str, start: Any, end: Any) -> tuple[FileEntry, ...] | None:
+        """Return the input files of a file source between two offsets; None if its log no longer lists them."""
+        first, last = -1 if start is None else log_offset(start), log_offset(end)
+        return None if last is None else self.source_log(name).entries_between(-1 if first is None else first, last)
+
 
 @dataclass(frozen=True)
 class StoreState:
-    """A store as a batch left it. ``recipe`` is None when that version cannot be rebuilt any more."""
+    """A store as of a batch. ``recipe`` is None if that version can no longer be rebuilt."""
 
     key: StoreKey
     operator: str | None
@@ -204,13 +207,15 @@ class StoreState:
 
 @dataclass(frozen=True)
 class BatchFiles:
+    """The files of a batch in the checkpoint, its input files by source, and its stores."""
+
     paths: tuple[str, ...]
     inputs: dict[str, tuple[str, ...]]
     stores: tuple[StoreState, ...]
 
 
 def files_of(history: History, batch: Batch) -> BatchFiles:
-    """Look up what belongs to a batch; what is lost or cannot be read is left out."""
+    """Return the files that belong to a batch, without those that are missing or unreadable."""
     stores = tuple(_stores(history, batch))
     paths = [*_log_paths(history, batch), *_state_paths(stores)]
     return BatchFiles(tuple(dict.fromkeys(paths)), _inputs(history, batch), stores)
@@ -255,21 +260,19 @@ def _state_paths(stores: tuple[StoreState, ...]) -> Iterator[str]:
 def _inputs(history: History, batch: Batch) -> dict[str, tuple[str, ...]]:
     found = {}
     for source in batch.sources:
-        end = log_offset(source.end) if source.files is not None else None
-        if end is None:
+        if source.files is None:
             continue
-        start = log_offset(source.start) if source.start is not None else -1
         try:
-            entries = history.source_log(source.name).entries_between(-1 if start is None else start, end)
+            entries = history.input_files(source.name, source.start, source.end)
         except CheckpointUnreadable:
-            entries = None
+            continue
         if entries is not None:
             found[source.name] = tuple(entry.path for entry in entries)
     return found
 
 
 def stuck_batch(logs: CheckpointLogs, sink: FileTree | None) -> int | None:
-    """The batch that is in the sink's log and in no commit, where that is more than Spark can bear."""
+    """Return the batch that is in the sink's log but not committed, if Spark cannot recover from that."""
     if sink is None or not logs.is_format_two:
         return None
     newest, done = FileSinkLog(sink).names.latest, logs.commits.ids[-1]
@@ -278,9 +281,9 @@ def stuck_batch(logs: CheckpointLogs, sink: FileTree | None) -> int | None:
 
 
 def clean_batches(history: History, batch_ids: Iterable[int]) -> set[int]:
-    """Those of the batches with a report, of this very run of theirs, that counts neither late nor malformed records.
+    """Return the batches whose progress record shows neither late nor malformed records.
 
-    A batch number that was rewound and planned anew has an older report; it was over before the new plan was made.
+    A record of an earlier run of the batch, from before a rewind, does not count.
     """
     reports = read_progress(history.files)
     found = set()

@@ -1,4 +1,4 @@
-"""Which name in a checkpoint is what. Pure: names in, meaning out."""
+"""The names in a checkpoint and what they mean. Nothing is read."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 OFFSETS, COMMITS, SOURCES, STATE, METADATA = "offsets", "commits", "sources", "state", "metadata"
-OURS = "_headwater"
-JOB_FILE = f"{OURS}/job.json"
-PENDING_FILE = f"{OURS}/pending.json"
+HEADWATER_FOLDER = "_headwater"
+JOB_FILE = f"{HEADWATER_FOLDER}/job.json"
+PENDING_FILE = f"{HEADWATER_FOLDER}/pending.json"
 SINK_LOG = "_spark_metadata"
 SST_FOLDER, LOG_FOLDER = "SSTs", "logs"
 COMPACT = ".compact"
@@ -26,7 +26,7 @@ _TEMPORARY = re.compile(r"\..+\.tmp(\.crc)?|_temporary|.*\.headwater\.tmp")
 
 @dataclass(frozen=True, slots=True)
 class StateFile:
-    """One version of a store on disk: whole (``snapshot``) or what changed since the version before (``changes``)."""
+    """A file of a store: a complete version (``snapshot``), or the changes since the previous version (``changes``)."""
 
     name: str
     version: int
@@ -35,7 +35,7 @@ class StateFile:
 
 
 def state_file(name: str) -> StateFile | None:
-    """What a name in a store's folder stands for; None for crc files, folders and strangers."""
+    """Return the state file with this name; None for checksum files, folders and other names."""
     matched = _STATE_FILE.fullmatch(name)
     if not matched:
         return None
@@ -44,45 +44,47 @@ def state_file(name: str) -> StateFile | None:
 
 
 def log_id(name: str) -> int | None:
-    """The number that a log file's name stands for (``7``, and ``9.compact`` in a source's or sink's log)."""
+    """Return the id of a log file (``7``, and in the log of a source or sink ``9.compact``); None for other names."""
     bare = name.removesuffix(COMPACT)
     return int(bare) if _LOG_NAME.fullmatch(bare) else None
 
 
 def batch_id(name: str) -> int | None:
-    """The number that a name in ``offsets/`` or ``commits/`` stands for."""
+    """Return the batch of a file in ``offsets/`` or ``commits/``; None for other names."""
     return int(name) if _LOG_NAME.fullmatch(name) else None
 
 
 def is_temporary(name: str) -> bool:
-    """A name that Spark, or we, give to a file that is still being written."""
+    """Return whether Spark or Headwater gives this name to a file that is still being written."""
     return _TEMPORARY.fullmatch(name) is not None
 
 
 def is_checkpoint(names: Iterable[str]) -> bool:
-    """Whether a folder with these names in it looks like a streaming query's checkpoint."""
+    """Return whether a folder that contains these names looks like a streaming query's checkpoint."""
     found = set(names)
-    ours = METADATA in found and (SOURCES in found or OURS in found)
-    return OFFSETS in found or COMMITS in found or ours or found == {METADATA}
+    is_new = METADATA in found and (SOURCES in found or HEADWATER_FOLDER in found)
+    return OFFSETS in found or COMMITS in found or is_new or found == {METADATA}
 
 
 def parent_and_name(path: str) -> tuple[str, str]:
+    """Return the folder and the name of a path; the folder is empty at the root."""
     parent, _, name = path.rpartition("/")
     return parent, name
 
 
 def join(folder: str, name: str) -> str:
+    """Return the path of a name in a folder, which is empty for the root."""
     return f"{folder}/{name}" if folder else name
 
 
 def hadoop_crc_of(path: str) -> str:
-    """Where Hadoop's local file system keeps a file's checksums."""
+    """Return where Hadoop's local file system keeps the checksums of a file."""
     folder, name = parent_and_name(path)
     return join(folder, f".{name}.crc")
 
 
 def covered_by_hadoop_crc(path: str) -> str | None:
-    """The file that a Hadoop crc file is about; None when the path is no such file."""
+    """Return the file that a Hadoop checksum file (``.NAME.crc``) covers; None for other paths."""
     folder, name = parent_and_name(path)
     if name.startswith(".") and name.endswith(".crc") and len(name) > 5:
         return join(folder, name[1:-4])
@@ -90,7 +92,7 @@ def covered_by_hadoop_crc(path: str) -> str | None:
 
 
 def covered_by_spark_checksum(path: str) -> str | None:
-    """The state file that a checksum file of checkpoint format 2 is about (``7_id.changelog.crc``)."""
+    """Return the file that a checksum file of checkpoint format 2 (``NAME.crc``) covers; None for other paths."""
     folder, name = parent_and_name(path)
     if not name.startswith(".") and name.endswith(".crc") and len(name) > 4:
         return join(folder, name[:-4])

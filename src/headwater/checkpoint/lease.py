@@ -1,13 +1,13 @@
-"""Who is working on a checkpoint. Spark has no lock of its own: an idle query holds no file open.
+"""Who is using a checkpoint: the lease that Headwater's processes hold, and signs of another program's query.
 
-On a local disk the lease is a POSIX lock that the operating system drops with the process, whatever ends it. The process
-that writes the checkpoint holds it: the JVM for a running job, Python for a change of ours. On an object store the
-lease is a record whose heartbeat must be younger than ``STALE_AFTER_MS``.
+Spark has no lock of its own, and an idle query holds no file open. Headwater therefore holds a lease while a job runs
+or a change is made. On a local disk the lease is a POSIX lock, held by the process that writes the checkpoint: the JVM
+for a running job, Python for a change. On an object store it is a record whose heartbeat must be younger than
+``STALE_AFTER_MS``.
 """
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import socket
@@ -16,10 +16,14 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
+from typing import NoReturn
 
+from headwater.checkpoint.file_lock import file_lock, is_locked
 from headwater.checkpoint.filetree import FileTree
-from headwater.checkpoint.local_tree import LocalTree, make_folder
+from headwater.checkpoint.history import History
+from headwater.checkpoint.layout import COMMITS, OFFSETS, is_temporary
+from headwater.checkpoint.local_tree import make_folder
+from headwater.checkpoint.record import read_progress
 from headwater.core.errors import CheckpointBusy
 from headwater.core.times import iso_from_ms
 
@@ -33,121 +37,164 @@ RECORD_GRACE_SECONDS = 3.0
 
 @dataclass(frozen=True)
 class Lease:
-    """What the holder says of itself."""
+    """What the holder of a lease recorded about itself; None for what the record lacks."""
 
     holder: str
-    pid: int
-    host: str
-    since_ms: int
+    pid: int | None
+    host: str | None
+    since_ms: int | None
     heartbeat_ms: int
 
     @classmethod
     def of_this_process(cls, holder: str) -> Lease:
-        now = int(time.time() * 1000)
+        """Return a lease for this process; ``holder`` is the name of the job, or ``headwater VERB`` for a change."""
+        now = _now_ms()
         return cls(holder, os.getpid(), socket.gethostname(), now, now)
 
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Lease | None:
+        """Return a recorded lease, also one of an earlier release; None if the record is corrupt."""
+        try:
+            record = json.loads(data)
+        except (ValueError, RecursionError):
+            return None
+        if not isinstance(record, dict):
+            return None
+        pid, since = _number(record.get("pid")), _number(record.get("since_ms"))
+        host, heartbeat = record.get("host"), _number(record.get("heartbeat_ms"))
+        holder = str(record.get("holder") or UNKNOWN_HOLDER)
+        return cls(holder, pid, str(host) if host else None, since, heartbeat or 0)
+
     def to_bytes(self) -> bytes:
+        """Return the record of this lease."""
         return json.dumps(asdict(self)).encode()
+
+    @property
+    def is_on_this_host(self) -> bool:
+        return self.host == socket.gethostname()
+
+    @property
+    def may_be_alive(self) -> bool:
+        """Whether the holder's process may be running: False only if it ran on this host and has ended."""
+        if not self.is_on_this_host or self.pid is None:
+            return True
+        try:
+            os.kill(self.pid, 0)
+        except ProcessLookupError:
+            return False
+        except PermissionError:
+            return True
+        return True
+
+    @property
+    def process(self) -> str:
+        """The holder's process and host, as messages show them."""
+        return "unknown" if self.pid is None else f"{self.pid} on {self.host or 'an unknown host'}"
+
+    @property
+    def remedy(self) -> str:
+        """What a user can do to get the lease; a command to paste only if the holder runs on this host."""
+        if self.holder.startswith("headwater "):
+            return "wait until it has finished, then try again"
+        if self.pid is None:
+            return "stop the other process, then try again"
+        if not self.is_on_this_host:
+            return f"stop process {self.process}, then try again"
+        return f"kill {self.pid}   (it finishes the current batch), then try again"
+
+
+UNKNOWN_HOLDER = "another process"
+
+
+def _number(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
 
 
 def live_lease(files: FileTree) -> Lease | None:
-    """The lease that is held now, by whomever; None when the checkpoint is free as far as we can know."""
-    record = _read_record(files)
-    if isinstance(files, LocalTree):
-        return (record or Lease("another process", 0, "this machine", 0, 0)) if _is_locked(files) else None
-    if record is None or time.time() * 1000 - record.heartbeat_ms > STALE_AFTER_MS:
+    """Return the lease that any process holds now; None if the checkpoint is free as far as can be known."""
+    record, lock = _read_record(files), files.local_path(LOCK)
+    if lock is not None:
+        return (record or Lease(UNKNOWN_HOLDER, None, None, None, 0)) if is_locked(lock) else None
+    if record is None or _now_ms() - record.heartbeat_ms > STALE_AFTER_MS:
         return None
     return record
 
 
-def refuse_if_held(files: FileTree, wish: str) -> None:
-    """Raise ``CheckpointBusy`` when somebody works on the checkpoint; ``wish`` is what was going to be done.
+def refuse_if_held(files: FileTree, problem: str) -> None:
+    """Raise ``CheckpointBusy`` if any process holds the lease; ``problem`` is what cannot be done, as ``cannot rewind``.
 
-    A holder that was just killed gets a moment to go away.
+    A holder that was just killed gets a moment to disappear.
     """
-    lease = _lease_of_the_living(files)
+    lease = _awaited_lease(files)
     if lease is None:
         return
+    since = {} if lease.since_ms is None else {"since": iso_from_ms(lease.since_ms)}
     raise CheckpointBusy(
         "checkpoint-busy",
-        f"{wish}: {lease.holder} is running on this checkpoint",
-        evidence={
-            "checkpoint": files.location,
-            "process": f"{lease.pid} on {lease.host}",
-            "since": iso_from_ms(lease.since_ms),
-        },
-        remedy=f"kill {lease.pid}   (it ends the batch in hand), then try again",
+        f"{problem}: {lease.holder} is running on this checkpoint",
+        evidence={"checkpoint": files.location, "process": lease.process, **since},
+        remedy=lease.remedy,
     )
 
 
-def _is_alive(lease: Lease) -> bool:
-    """Whether the holder's process runs, as far as can be seen from here."""
-    if lease.host != socket.gethostname():
-        return True
-    try:
-        os.kill(lease.pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
+def refuse_busy(files: FileTree, problem: str) -> NoReturn:
+    """Raise ``CheckpointBusy`` after a failed attempt to acquire the lease."""
+    refuse_if_held(files, problem)
+    raise CheckpointBusy("checkpoint-busy", f"{problem}: another process acquired the lease first", remedy="try again")
 
 
-def _lease_of_the_living(files: FileTree) -> Lease | None:
-    """The JVM of a holder that was just killed notices within a second or so, and then lets go of its lock.
+def _awaited_lease(files: FileTree) -> Lease | None:
+    """Return the live lease, but wait for one whose holder has just been killed.
 
-    A record on an object store stays behind: there the holder's death, where it can be seen from here, has to do, and
-    a while after which its JVM is gone too.
+    The JVM of a killed job notices within about a second, and then releases its lock. A record on an object store
+    remains: it is ignored once the holder has ended, if that can be seen from here, and its JVM has had time to end.
     """
-    locked = isinstance(files, LocalTree)
+    has_lock = files.local_path(LOCK) is not None
     lease = live_lease(files)
-    if lease is None or _is_alive(lease):
+    if lease is None or lease.may_be_alive:
         return lease
-    deadline = time.monotonic() + (LOCK_GRACE_SECONDS if locked else _grace_after_death(lease))
-    while lease and not _is_alive(lease):
+    deadline = time.monotonic() + (LOCK_GRACE_SECONDS if has_lock else _grace_after_death(lease))
+    while lease and not lease.may_be_alive:
         if time.monotonic() >= deadline:
-            return lease if locked else None
+            return lease if has_lock else None
         time.sleep(0.05)
         lease = live_lease(files)
     return lease
 
 
 def _grace_after_death(lease: Lease) -> float:
-    """A holder died before the heartbeat that did not come: long after that nobody has to wait."""
+    """Return the seconds to wait for the JVM of a holder that died before its next heartbeat was due."""
     left = (lease.heartbeat_ms + HEARTBEAT_MS) / 1000 + RECORD_GRACE_SECONDS - time.time()
     return min(RECORD_GRACE_SECONDS, max(0.0, left))
 
 
 @contextmanager
-def held_by_us(files: FileTree, holder: str, wish: str) -> Iterator[None]:
-    """Hold the lease in this process while a change is made."""
-    refuse_if_held(files, wish)
-    if not isinstance(files, LocalTree):
-        with kept_alive(files, Lease.of_this_process(holder)):
+def hold_lease(files: FileTree, holder: str, problem: str) -> Iterator[None]:
+    """Hold the lease in this process while the block makes a change; refuse as ``refuse_if_held`` does."""
+    refuse_if_held(files, problem)
+    lease, lock = Lease.of_this_process(holder), files.local_path(LOCK)
+    if lock is None:
+        with lease_with_heartbeat(files, lease):
             yield
         return
-    path = files.path_of(LOCK)
-    make_folder(path.parent)
-    with _alone_in_this_process(files, wish), path.open("a+b") as handle:
-        try:
-            fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            refuse_if_held(files, wish)
-            raise
-        files.write(RECORD, Lease.of_this_process(holder).to_bytes())
+    make_folder(lock.parent)
+    with file_lock(lock) as acquired:
+        if not acquired:
+            refuse_busy(files, problem)
+        files.write(RECORD, lease.to_bytes())
         yield
 
 
 @contextmanager
-def kept_alive(files: FileTree, lease: Lease) -> Iterator[None]:
-    """A record with a heartbeat while the block runs: the lease where files cannot be locked."""
+def lease_with_heartbeat(files: FileTree, lease: Lease) -> Iterator[None]:
+    """Keep a record with a heartbeat while the block runs: the lease where files cannot be locked."""
     ended = threading.Event()
     files.write(RECORD, lease.to_bytes())
 
     def beat() -> None:
         while not ended.wait(HEARTBEAT_MS / 1000):
-            with suppress(Exception):  # the next beat may come through
-                files.write(RECORD, replace(lease, heartbeat_ms=int(time.time() * 1000)).to_bytes())
+            with suppress(Exception):  # the next heartbeat may succeed
+                files.write(RECORD, replace(lease, heartbeat_ms=_now_ms()).to_bytes())
 
     thread = threading.Thread(target=beat, name="headwater-lease", daemon=True)
     thread.start()
@@ -156,43 +203,54 @@ def kept_alive(files: FileTree, lease: Lease) -> Iterator[None]:
     finally:
         ended.set()
         thread.join()
-        with suppress(Exception):  # a store that is gone keeps a record that soon counts as stale
+        with suppress(Exception):  # if the store is unreachable, the record becomes stale
             files.remove(RECORD)
-
-
-# A POSIX lock belongs to a process: it does not part threads, and goes when the process closes the file anywhere.
-_held_here: set[Path] = set()
-_looking = threading.Lock()
-
-
-@contextmanager
-def _alone_in_this_process(files: LocalTree, wish: str) -> Iterator[None]:
-    path = files.path_of(LOCK).resolve()
-    with _looking:
-        refuse_if_held(files, wish)
-        _held_here.add(path)
-    try:
-        yield
-    finally:
-        _held_here.discard(path)
 
 
 def _read_record(files: FileTree) -> Lease | None:
     try:
-        return Lease(**json.loads(files.read(RECORD)))
-    except (FileNotFoundError, NotADirectoryError, ValueError, TypeError):
+        return Lease.from_bytes(files.read(RECORD))
+    except (FileNotFoundError, NotADirectoryError):
         return None
 
 
-def _is_locked(files: LocalTree) -> bool:
-    if files.path_of(LOCK).resolve() in _held_here:
-        return True
-    try:
-        with files.path_of(LOCK).open("r+b") as handle:
-            try:
-                fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                return True
-            return False
-    except (FileNotFoundError, NotADirectoryError, PermissionError):
+def _now_ms() -> int:
+    return int(time.time() * 1000)
+
+
+FRESH_SECONDS = 60
+CLOCK_SLACK_MS = 2_000
+
+
+def signs_of_life(history: History, now_ms: int | None = None) -> list[str]:
+    """Return signs that a query is running, as clauses for a user to judge. An idle query shows none of them."""
+    now = _now_ms() if now_ms is None else now_ms
+    signs = []
+    newest = None if _ended_with_headwater(history) else _newest_ms(history.files)
+    if newest is not None and 0 <= now - newest < FRESH_SECONDS * 1000:
+        signs.append(f"files changed {(now - newest) // 1000} s ago")
+    drafts = [
+        f"{folder}/{entry.name}"
+        for folder in (OFFSETS, COMMITS)
+        for entry in history.files.entries(folder)
+        if is_temporary(entry.name)
+    ]
+    if drafts:
+        signs.append(f"{drafts[0]} is being written")
+    return signs
+
+
+def _ended_with_headwater(history: History) -> bool:
+    """Return whether a Headwater job made the last commit; it has ended then, because callers have seen no lease."""
+    last = history.last_committed
+    if last is None or last != max(history.batch_ids):
         return False
+    progress, written_ms = read_progress(history.files).get(last), history.committed_at_ms.get(last)
+    if progress is None or written_ms is None:
+        return False
+    return progress.ran_at(written_ms, CLOCK_SLACK_MS)
+
+
+def _newest_ms(files: FileTree) -> int | None:
+    stamps = [entry.modified_ms for folder in (OFFSETS, COMMITS) for entry in files.entries(folder)]
+    return max((stamp for stamp in stamps if stamp is not None), default=None)

@@ -1,4 +1,4 @@
-"""From the name of a place (a path, a URL, or a job's name) to its tree of files."""
+"""Open a tree of files by path, URL or job name."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ from headwater.checkpoint.local_tree import LocalTree
 from headwater.checkpoint.object_tree import ObjectTree
 from headwater.core.errors import CheckpointUnreadable, HeadwaterError, ServiceUnreachable
 
+CHECKPOINTS = ".headwater/checkpoints"
+
 
 def open_files(location: str) -> FileTree:
-    """The tree at a path or URL. Spark's ``s3a`` and ``s3n`` are the object store's ``s3``."""
+    """Return the tree at a path or URL. It need not exist; ``s3a`` and ``s3n`` are the same as ``s3``."""
     scheme, separator, rest = location.partition("://")
     if not separator:
         return LocalTree(Path(location.removeprefix("file:")))
@@ -23,41 +25,36 @@ def open_files(location: str) -> FileTree:
 
 
 def subtree(files: FileTree, folder: str) -> FileTree:
-    """A folder of a tree as a tree of its own."""
-    if isinstance(files, LocalTree):
-        return LocalTree(files.path_of(folder))
-    return open_files(f"{files.location.rstrip('/')}/{folder}")
+    """Return a folder of a tree as a tree of its own."""
+    local = files.local_path(folder)
+    return LocalTree(local) if local is not None else open_files(f"{files.location.rstrip('/')}/{folder}")
 
 
-CHECKPOINTS = ".headwater/checkpoints"
-
-
-def open_checkpoint(called: str) -> FileTree:
-    """The files of a checkpoint that is there; ``CheckpointUnreadable`` with what was found instead otherwise."""
-    for location in candidates(called):
-        files = _opened(location)
-        names = _names(files, "")
-        if is_checkpoint(names):
+def open_checkpoint(name: str) -> FileTree:
+    """Return the checkpoint with this path, URL or job name; ``CheckpointUnreadable`` shows what was found instead."""
+    for location in candidates(name):
+        files = _open(location)
+        if is_checkpoint(_names(files, "")):
             return files
-    raise _nothing_at(called)
+    raise _no_checkpoint(name)
 
 
-def candidates(called: str) -> list[str]:
-    """Where a name may lead, in the order in which they are tried: the place itself, then a job of that name."""
-    if "://" in called or called.startswith(("/", ".", "file:")):
-        return [called]
-    return [called, f"{CHECKPOINTS}/{called}"]
+def candidates(name: str) -> list[str]:
+    """Return the locations that a name may refer to, in order: the location itself, then a job of that name."""
+    if "://" in name or name.startswith(("/", ".", "file:")):
+        return [name]
+    return [name, f"{CHECKPOINTS}/{name}"]
 
 
 def known_names() -> list[str]:
-    """The jobs that have a checkpoint in the usual place."""
+    """Return the names of the jobs that have a checkpoint in the default location."""
     try:
         return [entry.name for entry in open_files(CHECKPOINTS).entries("") if entry.is_folder]
     except OSError:
         return []
 
 
-def _opened(location: str) -> FileTree:
+def _open(location: str) -> FileTree:
     try:
         return open_files(location)
     except HeadwaterError:
@@ -66,11 +63,8 @@ def _opened(location: str) -> FileTree:
         scheme = location.partition("://")[0]
         raise CheckpointUnreadable(
             "unknown-store",
-            f"{scheme}:// cannot be reached from here",
-            evidence={
-                "location": location,
-                "reason": str(error).splitlines()[0] if str(error) else type(error).__name__,
-            },
+            f"no driver is installed for {scheme}://",
+            evidence={"location": location, "reason": _first_line(error)},
             remedy="pip install 'headwater[s3]'" if scheme.startswith("s3") else "install the fsspec driver for it",
         ) from None
 
@@ -79,56 +73,60 @@ def _names(files: FileTree, folder: str) -> list[str]:
     try:
         return [entry.name for entry in files.entries(folder)]
     except PermissionError as error:
-        if isinstance(files, LocalTree):
-            raise CheckpointUnreadable(
-                "no-permission", f"{files.location} may not be read", evidence={"reason": error.strerror}
-            ) from None
-        raise unreachable(files, error) from None
+        if not files.is_local:
+            raise unreachable(files, error) from None
+        raise CheckpointUnreadable(
+            "no-permission", f"permission to read {files.location} is denied", evidence={"reason": error.strerror}
+        ) from None
     except OSError as error:
         raise unreachable(files, error) from None
     except Exception as error:
-        # Each store has exceptions of its own kind; none of them is a mistake of ours.
-        if isinstance(files, ObjectTree):
-            raise unreachable(files, error) from None
-        raise
+        # Each store raises exceptions of its own; on a local disk, others are bugs.
+        if files.is_local:
+            raise
+        raise unreachable(files, error) from None
 
 
 def unreachable(files: FileTree, error: Exception | str) -> ServiceUnreachable:
-    reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+    """Return the error for a store that does not respond or denies access."""
     return ServiceUnreachable(
         "store-unreachable",
-        f"{files.location} cannot be reached",
-        evidence={"reason": reason},
+        f"cannot access {files.location}",
+        evidence={"reason": _first_line(error)},
         remedy="check the address and the credentials (for S3: AWS_ENDPOINT_URL, AWS_ACCESS_KEY_ID, AWS_PROFILE)",
     )
 
 
-def _nothing_at(called: str) -> CheckpointUnreadable:
+def _first_line(error: Exception | str) -> str:
+    return str(error).splitlines()[0] if str(error) else type(error).__name__
+
+
+def _no_checkpoint(name: str) -> CheckpointUnreadable:
     known = known_names()
-    for location in candidates(called):
-        files = _opened(location)
+    for location in candidates(name):
+        files = _open(location)
         names = _names(files, "")
         if not names:
             continue
-        inside = [name for name in names[:200] if is_checkpoint(_names(files, name))]
+        inside = [entry for entry in names[:200] if is_checkpoint(_names(files, entry))]
         return CheckpointUnreadable(
             "not-a-checkpoint",
             f"{location} is not a checkpoint: it has no offsets, commits or metadata",
-            evidence={"found": _some(names)} | ({"checkpoints inside": _some(inside)} if inside else {}),
-            remedy=f"headwater log {location.rstrip('/')}/{inside[0]}" if inside else _remedy(called, known),
+            evidence={"contains": _some(names)} | ({"checkpoints inside": _some(inside)} if inside else {}),
+            remedy=f"headwater log {location.rstrip('/')}/{inside[0]}" if inside else _remedy(name, known),
         )
     return CheckpointUnreadable(
         "no-checkpoint",
-        f"there is no checkpoint at {called}",
-        evidence={"looked at": ", ".join(candidates(called))} | ({"known names": _some(known)} if known else {}),
-        remedy=_remedy(called, known),
+        f"there is no checkpoint at {name}",
+        evidence={"searched": ", ".join(candidates(name))} | ({"known names": _some(known)} if known else {}),
+        remedy=_remedy(name, known),
     )
 
 
-def _remedy(called: str, known: list[str]) -> str:
+def _remedy(name: str, known: list[str]) -> str:
     if not known:
-        return "give the folder that the query has as its checkpointLocation"
-    close = get_close_matches(called, known, n=1)
+        return "give the folder that is the query's checkpointLocation"
+    close = get_close_matches(name, known, n=1)
     return f"headwater log {close[0] if close else known[0]}"
 
 

@@ -1,4 +1,4 @@
-"""A checkpoint's logs, listed once and read only as far as they are asked for."""
+"""A checkpoint's logs, listed once and read lazily."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from headwater.checkpoint.log_entries import (
     parse_offsets,
     parse_query_metadata,
 )
-from headwater.checkpoint.logtext import broken, entries_of, read_bytes, tree_of
+from headwater.checkpoint.logtext import list_entries, list_tree, read_bytes, unreadable_file
 from headwater.checkpoint.operator_metadata import (
     OperatorMetadata,
     metadata_path,
@@ -25,7 +25,7 @@ from headwater.checkpoint.operator_metadata import (
     version_2_folder,
 )
 from headwater.checkpoint.record import JobRecord, read_job_record
-from headwater.checkpoint.source_offsets import NO_HINT, SourceHint, hint_from_source_log, kind_by_shape
+from headwater.checkpoint.source_offsets import NO_HINT, SourceHint, hint_from_source_log, kind_by_form
 from headwater.checkpoint.state_folder import StateTree
 from headwater.core.errors import CheckpointUnreadable
 from headwater.core.ids import StateVersion, StoreKey, batch_that_wrote
@@ -35,14 +35,14 @@ Parsed = TypeVar("Parsed")
 
 @dataclass(frozen=True)
 class Outcome(Generic[Parsed]):
-    """A file that was read, or why it could not be."""
+    """A parsed file, or the error that prevented it."""
 
     entry: Parsed | None
     error: CheckpointUnreadable | None = None
 
 
 class BatchLog(Generic[Parsed]):
-    """``offsets/`` or ``commits/``: one file for each batch."""
+    """``offsets/`` or ``commits/``, which have a file for each batch."""
 
     def __init__(self, files: FileTree, folder: str, parse: Callable[[bytes, str], Parsed]) -> None:
         self._files = files
@@ -52,9 +52,9 @@ class BatchLog(Generic[Parsed]):
 
     @cached_property
     def entries(self) -> dict[int, Entry]:
-        """The files by batch; Spark takes ``07`` for 7 as well, the shortest name wins here."""
+        """The files by batch. Spark reads ``07`` as 7 too; the shortest name is used."""
         found: dict[int, Entry] = {}
-        for entry in sorted(entries_of(self._files, self.folder), key=lambda entry: -len(entry.name)):
+        for entry in sorted(list_entries(self._files, self.folder), key=lambda entry: -len(entry.name)):
             number = batch_id(entry.name)
             if number is not None and not entry.is_folder:
                 found[number] = entry
@@ -69,15 +69,17 @@ class BatchLog(Generic[Parsed]):
         return self.ids[-1] if self.ids else None
 
     def path(self, number: int) -> str:
-        held = self.entries.get(number)
-        return f"{self.folder}/{held.name if held else number}"
+        """Return the path of a batch's file, also if it does not exist."""
+        entry = self.entries.get(number)
+        return f"{self.folder}/{entry.name if entry else number}"
 
     def modified_ms(self, number: int) -> int | None:
-        held = self.entries.get(number)
-        return held.modified_ms if held else None
+        """Return when a batch's file was written; None if unknown."""
+        entry = self.entries.get(number)
+        return entry.modified_ms if entry else None
 
     def outcome(self, number: int) -> Outcome[Parsed]:
-        """The entry, or what is wrong with it; never raises on bad data."""
+        """Return the entry or its error; never raises on bad data."""
         if number not in self._outcomes:
             try:
                 self._outcomes[number] = Outcome(self.read(number))
@@ -86,19 +88,19 @@ class BatchLog(Generic[Parsed]):
         return self._outcomes[number]
 
     def get(self, number: int) -> Parsed | None:
-        """The entry, or None when it is not there or cannot be read."""
+        """Return the entry; None if it does not exist or cannot be read."""
         return self.outcome(number).entry if number in self.entries else None
 
     def read(self, number: int) -> Parsed:
-        """The entry; raises ``CheckpointUnreadable`` when it is missing or broken."""
+        """Return the entry; raise ``CheckpointUnreadable`` if it is missing or corrupt."""
         path = self.path(number)
         if number not in self.entries:
-            raise broken("missing-file", path, "is not there")
+            raise unreadable_file("missing-file", path, "does not exist")
         return self._parse(read_bytes(self._files, path), path)
 
 
 class CheckpointLogs:
-    """Everything that a checkpoint says about itself in text, and the names of its state files."""
+    """The text logs of a checkpoint and the names of its state files."""
 
     def __init__(self, files: FileTree) -> None:
         self.files = files
@@ -112,7 +114,7 @@ class CheckpointLogs:
 
     @cached_property
     def is_format_two(self) -> bool:
-        """Whether the last commit names the state files that it left; only checkpoint format 2 does that."""
+        """Whether the last commit names its state files, which only checkpoint format 2 does."""
         try:
             last = self.commits.get(self.commits.ids[-1]) if self.commits.ids else None
         except CheckpointUnreadable:
@@ -132,15 +134,15 @@ class CheckpointLogs:
 
     @cached_property
     def state(self) -> StateTree:
-        """All stores, from one listing. The ids in format 2's file names come from the commits, when asked for."""
-        return StateTree(tree_of(self.files, STATE), self._unique_id)
+        """All stores, from one listing. The ids in format 2's file names are read from the commits when needed."""
+        return StateTree(list_tree(self.files, STATE), self._unique_id)
 
     def _unique_id(self, store: StoreKey, version: int) -> str | None:
         commit = self.commits.get(batch_that_wrote(StateVersion(version)))
         return commit.unique_id(store) if commit else None
 
     def operator(self, operator_id: int, batch: int) -> OperatorMetadata | None:
-        """What an operator's metadata says as of a batch; None when there is none or it cannot be read."""
+        """Return an operator's metadata as of a batch; None if it does not exist or cannot be read."""
         folder = version_2_folder(operator_id)
         path = metadata_path(operator_id, self.state.names.get(folder, []), batch)
         try:
@@ -149,8 +151,8 @@ class CheckpointLogs:
             return None
 
     def hint(self, source: str, value: Any = None) -> SourceHint:
-        """What is known of a source besides its offset ``value``. Its own log is read only if the offset leaves doubt."""
-        certain = kind_by_shape(value) not in (None, "kafka")
+        """Return what is known of a source besides its offset ``value``. Its log is read only if the offset is ambiguous."""
+        certain = kind_by_form(value) not in (None, "kafka")
         if (source, certain) not in self._hints:
             found = NO_HINT if certain else self._hint_from_log(source)
             self._hints[source, certain] = self._with_record(found, only=self._one_source)
@@ -163,7 +165,7 @@ class CheckpointLogs:
 
     def _hint_from_log(self, source: str) -> SourceHint:
         folder = f"{SOURCES}/{source}"
-        first = _first_log_name(entry.name for entry in entries_of(self.files, folder) if not entry.is_folder)
+        first = _first_log_name(entry.name for entry in list_entries(self.files, folder) if not entry.is_folder)
         if first is None:
             return NO_HINT
         try:
@@ -172,7 +174,7 @@ class CheckpointLogs:
             return NO_HINT
 
     def _with_record(self, hint: SourceHint, *, only: bool) -> SourceHint:
-        # The record names one source; with several in the query it cannot be told which of them it is.
+        # The record names one source: if the query has several, it is unknown which one.
         kind = self.job.source_kind if only else None
         if kind is None or (hint.kind is not None and (hint.kind, kind) not in (("files", "table"), ("rate", "rate"))):
             return hint

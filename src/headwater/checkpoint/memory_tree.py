@@ -1,20 +1,20 @@
-"""A tree of files in memory, for tests and previews."""
+"""A tree of files in memory, for tests."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
-from headwater.checkpoint.filetree import Entry, tree_of
+from headwater.checkpoint.filetree import Entry, FileTree, names_by_folder
 
 
-class MemoryTree:
-    """A tree held in a dictionary: what tests hand to code that wants ``Files``."""
+class MemoryTree(FileTree):
+    """The in-memory implementation of ``FileTree``. It behaves like an object store."""
 
-    is_local = False
     location = "memory:"
 
     def __init__(self, contents: dict[str, bytes] | None = None) -> None:
         self.contents = dict(contents or {})
+
+    def spark_uri(self, path: str = "", *, like: str | None = None) -> str:  # noqa: ARG002  there is one scheme only
+        return f"{self.location}/{path}".rstrip("/")
 
     def read(self, path: str) -> bytes:
         try:
@@ -23,18 +23,18 @@ class MemoryTree:
             raise FileNotFoundError(path) from None
 
     def exists(self, path: str) -> bool:
-        return path in self.contents or any(held.startswith(f"{path}/") for held in self.contents)
+        return path in self.contents or any(known.startswith(f"{path}/") for known in self.contents)
 
     def entries(self, folder: str) -> list[Entry]:
         prefix = f"{folder}/" if folder else ""
-        below = {held[len(prefix) :]: data for held, data in self.contents.items() if held.startswith(prefix)}
-        folders = {held.partition("/")[0] for held in below if "/" in held}
+        below = {path[len(prefix) :]: data for path, data in self.contents.items() if path.startswith(prefix)}
+        folders = {path.partition("/")[0] for path in below if "/" in path}
         listed = [Entry(name, True, 0, None) for name in folders]
-        listed += [Entry(held, False, len(data), 0) for held, data in below.items() if "/" not in held]
+        listed += [Entry(path, False, len(data), 0) for path, data in below.items() if "/" not in path]
         return sorted(listed, key=lambda entry: entry.name)
 
     def tree(self, folder: str) -> dict[str, list[str]]:
-        return tree_of(path for path in self.contents if not folder or path.startswith(f"{folder}/"))
+        return names_by_folder(path for path in self.contents if not folder or path.startswith(f"{folder}/"))
 
     def write(self, path: str, data: bytes) -> None:
         self.contents[path] = data
@@ -51,11 +51,5 @@ class MemoryTree:
         del self.contents[path]
 
     def remove_folder(self, folder: str) -> None:
-        for held in [path for path in self.contents if path.startswith(f"{folder}/")]:
-            del self.contents[held]
-
-    def sync_folders(self, folders: Iterable[str]) -> None:
-        """Objects are durable once they are written."""
-
-    def drop_empty_folders(self, folders: Iterable[str]) -> None:
-        """There are no folders here."""
+        for path in [path for path in self.contents if path.startswith(f"{folder}/")]:
+            del self.contents[path]

@@ -6,25 +6,36 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime
 from typing import Any
 
-from headwater.checkpoint.filetree import Entry, tree_of
+from headwater.checkpoint.filetree import Entry, FileTree, names_by_folder
+
+BLOCK_BYTES = 8 << 20
+S3_SCHEMES = ("s3", "s3a", "s3n")
 
 
-class ObjectTree:
-    """Any store that fsspec reaches. Writing an object is atomic there; moving one is a copy and a removal."""
-
-    is_local = False
+class ObjectTree(FileTree):
+    """A prefix in any store that fsspec supports. Writes are atomic; a move is a copy followed by a removal."""
 
     def __init__(self, url: str) -> None:
-        import fsspec  # noqa: PLC0415  local checkpoints are read without it
+        import fsspec  # noqa: PLC0415  not needed for local checkpoints
 
-        scheme, _, rest = url.partition("://")
         self._url = url
-        self._system: Any = fsspec.filesystem("s3" if scheme in {"s3a", "s3n"} else scheme, use_listings_cache=False)
+        self._scheme, _, rest = url.partition("://")
+        self._system: Any = fsspec.filesystem("s3" if self._is_s3 else self._scheme, use_listings_cache=False)
         self._root = rest.rstrip("/")
 
     @property
     def location(self) -> str:
         return self._url
+
+    @property
+    def _is_s3(self) -> bool:
+        return self._scheme in S3_SCHEMES
+
+    def spark_uri(self, path: str = "", *, like: str | None = None) -> str:
+        scheme = (like or "").partition("://")[0]
+        if not (scheme.startswith(self._scheme) or (self._is_s3 and scheme in S3_SCHEMES)):
+            scheme = "s3a" if self._is_s3 else self._scheme
+        return f"{scheme}://{self._full(path)}"
 
     def _full(self, path: str) -> str:
         return f"{self._root}/{path}" if path else self._root
@@ -32,6 +43,11 @@ class ObjectTree:
     def read(self, path: str) -> bytes:
         data: bytes = self._system.cat_file(self._full(path))
         return data
+
+    def read_blocks(self, path: str) -> Iterator[bytes]:
+        with self._system.open(self._full(path), "rb", cache_type="none") as file:
+            while block := file.read(BLOCK_BYTES):
+                yield block
 
     def exists(self, path: str) -> bool:
         return bool(self._system.exists(self._full(path)))
@@ -42,12 +58,12 @@ class ObjectTree:
         except (FileNotFoundError, NotADirectoryError):
             return []
         base = self._full(folder)
-        found = [_store_entry(item) for item in listed if item["name"].rstrip("/") != base]
+        found = [_entry_of(item) for item in listed if item["name"].rstrip("/") != base]
         return sorted((entry for entry in found if entry.name), key=lambda entry: entry.name)
 
     def tree(self, folder: str) -> dict[str, list[str]]:
         paths = (str(path)[len(self._root) + 1 :] for path in self._system.find(self._full(folder)))
-        return tree_of(path for path in paths if not path.endswith("/"))  # s3a's empty objects for folders
+        return names_by_folder(path for path in paths if not path.endswith("/"))  # s3a's placeholders for folders
 
     def write(self, path: str, data: bytes) -> None:
         self._system.pipe_file(self._full(path), data)
@@ -67,15 +83,12 @@ class ObjectTree:
         except FileNotFoundError:
             return
 
-    def sync_folders(self, folders: Iterable[str]) -> None:
-        """Objects are durable once they are written."""
-
     def drop_empty_folders(self, folders: Iterable[str]) -> None:
-        """A folder is there as long as there is an object below it, but s3a leaves empty objects to stand for some."""
+        """Remove the empty objects that s3a keeps as placeholders for folders without files."""
         for top in sorted({folder.split("/")[0] for folder in folders if "/" in folder}):
-            held = [str(path) for path in self._system.find(self._full(top))]
-            in_use = {place for path in held if not path.endswith("/") for place in _folders_above(path)}
-            for path in held:
+            objects = [str(path) for path in self._system.find(self._full(top))]
+            in_use = {place for path in objects if not path.endswith("/") for place in _folders_above(path)}
+            for path in objects:
                 if path.endswith("/") and path.rstrip("/") not in {*in_use, self._full(top)}:
                     self._system.rm_file(path)
 
@@ -86,7 +99,7 @@ def _folders_above(path: str) -> Iterator[str]:
         yield path
 
 
-def _store_entry(item: dict[str, Any]) -> Entry:
+def _entry_of(item: dict[str, Any]) -> Entry:
     modified = item.get("LastModified") or item.get("mtime") or item.get("created")
     stamp = modified.timestamp() if isinstance(modified, datetime) else modified
     name = str(item["name"]).rstrip("/").rpartition("/")[2]

@@ -1,8 +1,7 @@
 """What a run records under ``_headwater/``: the job (``job.json``) and the progress of each batch (``progress.jsonl``).
 
-Nothing in Spark depends on these files. A batch that ran again has a later line in ``progress.jsonl``, and that line
-counts; lines of batches that were rewound remain until the file is replaced, and readers ignore batches that the logs
-do not have.
+Spark does not use these files. If a batch ran again, its last line in ``progress.jsonl`` is valid. Lines of rewound
+batches remain until the file is replaced, and readers ignore batches that are not in the logs.
 """
 
 from __future__ import annotations
@@ -18,8 +17,7 @@ from typing import Any
 from urllib.parse import parse_qsl, unquote
 
 from headwater.checkpoint.filetree import FileTree
-from headwater.checkpoint.layout import JOB_FILE, OURS
-from headwater.checkpoint.local_tree import LocalTree
+from headwater.checkpoint.layout import HEADWATER_FOLDER, JOB_FILE
 from headwater.checkpoint.locate import open_files
 from headwater.checkpoint.logtext import json_object
 from headwater.core.errors import CheckpointUnreadable
@@ -29,7 +27,7 @@ FILES = "files:"
 
 @dataclass(frozen=True)
 class JobRecord:
-    """All of it may be missing: most checkpoints are Spark's alone."""
+    """The job that runs on a checkpoint. Every part may be missing: another program may have created the checkpoint."""
 
     job: str | None = None
     source: str | None = None
@@ -39,19 +37,21 @@ class JobRecord:
     """How the job was named on the command line: a gallery name, ``module:NAME`` or ``file.py:NAME``."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     table_folder: str | None = None
-    """Where the files of a table sink are: its name does not say."""
+    """The folder of a table sink, which cannot be derived from the table's name."""
 
     def to_bytes(self) -> bytes:
+        """Return the contents of ``job.json``."""
         return json.dumps(asdict(self), indent=1, default=str).encode()
 
     @property
     def source_kind(self) -> str | None:
+        """The scheme of the source's URI, such as ``kafka``."""
         kind = (self.source or "").partition(":")[0]
         return kind or None
 
     @property
     def rows_per_second(self) -> int | None:
-        """A rate source's speed, where it is steady."""
+        """The rate of a rate source, if it is constant."""
         if self.source_kind != "rate":
             return None
         options = {name.lower(): value for name, value in parse_qsl((self.source or "").partition("?")[2])}
@@ -60,12 +60,12 @@ class JobRecord:
 
     @property
     def sink_folder(self) -> str | None:
-        """Where a file sink, or a table's, writes."""
+        """The folder that a file sink or a table sink writes to."""
         return folder_of(self.sink) if self.sink and self.sink.startswith(FILES) else self.table_folder
 
 
 def sink_of(files: FileTree, given: str | None = None) -> FileTree | None:
-    """The folder of the checkpoint's file sink: as given, or as ``headwater run`` wrote it down."""
+    """Return the output folder of the checkpoint's file sink: as given, or as ``headwater run`` recorded it."""
     if given is None:
         folder = read_job_record(files).sink_folder
     else:
@@ -76,13 +76,13 @@ def sink_of(files: FileTree, given: str | None = None) -> FileTree | None:
 
 
 def folder_of(uri: str) -> str:
-    """The place in ``files:PATH?options``; a bare path or URL is itself."""
+    """Return the path in ``files:PATH?options``; a plain path or URL is returned as it is."""
     path = uri.removeprefix(FILES).partition("?")[0]
     return unquote(path) if uri.startswith(FILES) else path
 
 
 def read_job_record(files: FileTree) -> JobRecord:
-    """Never fails: a record that cannot be read counts as none, and fsck says so."""
+    """Return the recorded job, or an empty record if there is none or it is corrupt, which ``fsck`` reports."""
     try:
         return parse_job_record(files.read(JOB_FILE))
     except (OSError, CheckpointUnreadable):
@@ -90,6 +90,7 @@ def read_job_record(files: FileTree) -> JobRecord:
 
 
 def parse_job_record(data: bytes) -> JobRecord:
+    """Return the job in ``job.json``; fields of the wrong type are ignored."""
     value = json_object(data.decode("utf-8", "replace"), JOB_FILE)
     job, source, sink, mode, reference, folder = (
         _text(value.get(name)) for name in ("job", "source", "sink", "mode", "reference", "table_folder")
@@ -102,15 +103,15 @@ def _text(value: Any) -> str | None:
     return value if isinstance(value, str) else None
 
 
-PROGRESS_FILE = f"{OURS}/progress.jsonl"
-OLDER_FILE = f"{OURS}/progress.older.jsonl"
+PROGRESS_FILE = f"{HEADWATER_FOLDER}/progress.jsonl"
+OLDER_FILE = f"{HEADWATER_FOLDER}/progress.older.jsonl"
 MOST_LINES = 10_000
 REMOTE_LINES, REMOTE_SECONDS = 500, 5.0
 
 
 @dataclass(frozen=True)
 class ProgressRecord:
-    """One batch as Spark reported it. Times are epoch milliseconds, rates are rows a second."""
+    """A batch as Spark reported it. Times are in epoch milliseconds, rates in rows per second."""
 
     batch_id: int
     at_ms: int
@@ -129,27 +130,28 @@ class ProgressRecord:
     durations_ms: dict[str, int] = field(default_factory=dict)
 
     def ran_at(self, moment_ms: int, slack_ms: int = 0) -> bool:
-        """Whether a moment lies in the batch that this tells of. A number that was rewound has had other batches before."""
+        """Return whether a time lies within this run of the batch. A rewound batch may have run more than once."""
         return self.at_ms <= moment_ms <= self.at_ms + self.duration_ms + slack_ms
 
     def to_line(self) -> str:
+        """Return the record as a line of ``progress.jsonl``."""
         return json.dumps(asdict(self), separators=(",", ":")) + "\n"
 
 
-_NAMES = {one.name for one in fields(ProgressRecord)}
+_FIELDS = {one.name for one in fields(ProgressRecord)}
 
 
 def parse_line(line: str) -> ProgressRecord | None:
-    """None for a line that was cut short or that another version wrote."""
+    """Return the record in a line; None if the line is truncated or not a record. Unknown fields are ignored."""
     try:
-        held = json.loads(line)
-        return ProgressRecord(**{name: value for name, value in held.items() if name in _NAMES})
+        values = json.loads(line)
+        return ProgressRecord(**{name: value for name, value in values.items() if name in _FIELDS})
     except (ValueError, TypeError, AttributeError):
         return None
 
 
 def read_progress(files: FileTree) -> dict[int, ProgressRecord]:
-    """The newest record of each batch; empty where the query never ran under ``headwater run``."""
+    """Return the latest record of each batch; empty if the query never ran with ``headwater run``."""
     found: dict[int, ProgressRecord] = {}
     for path in (OLDER_FILE, PROGRESS_FILE):
         with suppress(OSError):
@@ -159,7 +161,7 @@ def read_progress(files: FileTree) -> dict[int, ProgressRecord]:
 
 
 class ProgressTail:
-    """Reads a growing file again and again, on a disk only what was added since."""
+    """Reads the growing file repeatedly; on a local disk, only what was added since the last time."""
 
     def __init__(self, files: FileTree) -> None:
         self._files = files
@@ -168,61 +170,60 @@ class ProgressTail:
         self._read_bytes = 0
 
     def records(self) -> dict[int, ProgressRecord]:
-        """The newest record of each batch."""
-        if not isinstance(self._files, LocalTree):
+        """Return the latest record of each batch."""
+        path = self._files.local_path(PROGRESS_FILE)
+        if path is None:
             return read_progress(self._files)
         try:
-            with self._files.path_of(PROGRESS_FILE).open("rb") as held:
-                info = os.fstat(held.fileno())
+            with path.open("rb") as file:
+                info = os.fstat(file.fileno())
                 if (info.st_dev, info.st_ino) != self._file or info.st_size < self._read_bytes:
                     self._file, self._read_bytes = (info.st_dev, info.st_ino), 0
                     self._found = read_progress(self._files)
-                held.seek(self._read_bytes)
-                data = held.read()
+                file.seek(self._read_bytes)
+                data = file.read()
         except OSError:
             return self._found
-        whole = data[: data.rfind(b"\n") + 1]
-        self._read_bytes += len(whole)
-        records = map(parse_line, whole.decode("utf-8", "replace").splitlines())
+        lines = data[: data.rfind(b"\n") + 1]
+        self._read_bytes += len(lines)
+        records = map(parse_line, lines.decode("utf-8", "replace").splitlines())
         self._found |= {record.batch_id: record for record in records if record}
         return dict(self._found)
 
 
 class ProgressWriter:
-    """Adds lines, and starts a new file when there are ``MOST_LINES``. A line that cannot be written is given up."""
+    """Appends records, and starts a new file every ``MOST_LINES``. A record that cannot be written is discarded."""
 
     def __init__(self, files: FileTree) -> None:
         self._files = files
-        self._lines = self._present()
+        self._lines = self._present_lines()
         self._kept: list[str] = []
         self._written_at = 0.0
 
     def add(self, record: ProgressRecord) -> None:
-        with suppress(Exception):  # a full disk or a lost bucket must not stop the stream
-            if isinstance(self._files, LocalTree):
-                self._append(self._files, record.to_line())
+        """Record a batch."""
+        with suppress(Exception):  # a full disk or an unreachable store must not stop the stream
+            if self._files.is_local:
+                self._append(record.to_line())
             else:
-                self._replace(record.to_line())
+                self._rewrite(record.to_line())
 
-    def _append(self, files: LocalTree, line: str) -> None:
-        path = files.path_of(PROGRESS_FILE)
+    def _append(self, line: str) -> None:
         if self._lines >= MOST_LINES:
-            path.replace(files.path_of(OLDER_FILE))
+            self._files.move(PROGRESS_FILE, OLDER_FILE)
             self._lines = 0
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("a", encoding="utf-8") as out:
-            out.write(line)
+        self._files.append(PROGRESS_FILE, line.encode())
         self._lines += 1
 
-    def _replace(self, line: str) -> None:
-        """Objects cannot grow: the last few hundred lines are written whole, every few seconds."""
+    def _rewrite(self, line: str) -> None:
+        """Write the last few hundred lines every few seconds, because objects cannot be appended to."""
         self._kept = [*self._kept, line][-REMOTE_LINES:]
         if time.monotonic() - self._written_at >= REMOTE_SECONDS:
             self._files.write(PROGRESS_FILE, "".join(self._kept).encode())
             self._written_at = time.monotonic()
 
-    def _present(self) -> int:
-        if isinstance(self._files, LocalTree):
+    def _present_lines(self) -> int:
+        if self._files.is_local:
             with suppress(OSError):
                 return self._files.read(PROGRESS_FILE).count(b"\n")
         return 0

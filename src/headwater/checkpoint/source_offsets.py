@@ -1,7 +1,7 @@
-"""What a source's offsets mean: which kind of source wrote them, and how many rows lie between two of them. Pure.
+"""The meaning of source offsets: the kind of source, and the number of rows between two offsets.
 
-A source that is not known here is shown as it stands and never fails. Numbers alone do not tell a rate source from a
-socket or an old file source: the source's own log does (``SourceHint``).
+Offsets of an unknown source are shown as they are and never fail. A plain number can belong to a rate source, a socket
+or an old file source; the source's own log identifies it (``SourceHint``).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _NUMBER = re.compile(r"-?[0-9]{1,18}")
 
 @dataclass(frozen=True)
 class SourceHint:
-    """What is known about a source from elsewhere: its own log, and the job that Headwater ran."""
+    """What is known about a source from its own log and from the recorded job."""
 
     kind: str | None = None
     initial: Any = None
@@ -31,9 +31,9 @@ NO_HINT = SourceHint()
 
 @dataclass(frozen=True)
 class SourceRange:
-    """What one batch reads of one source: from ``start`` (exclusive of what was read before) to ``end``.
+    """What a batch reads from a source: everything after ``start``, up to ``end``.
 
-    ``rows`` is None where the offsets do not tell; ``files`` counts input files of a file source.
+    ``rows`` is None if it cannot be derived from the offsets. ``files`` is the number of input files of a file source.
     """
 
     name: str
@@ -49,7 +49,7 @@ Step = Literal["same", "forward", "backward", "unknown"]
 
 
 def offset_value(text: str | None) -> Any:
-    """An offset's text as a JSON value, or the bare text when it is no JSON."""
+    """Return an offset as a JSON value, or as text if it is not JSON."""
     if text is None:
         return None
     try:
@@ -59,12 +59,12 @@ def offset_value(text: str | None) -> Any:
 
 
 def kind_of(value: Any, hint: SourceHint = NO_HINT, provider: str | None = None) -> str:
-    """The source's kind, by its offset's shape, then by what is known from elsewhere."""
-    by_shape = kind_by_shape(value)
-    if by_shape == "files" and hint.kind == "table":
+    """Return the kind of a source, from the form of its offset or else from the hint."""
+    by_form = kind_by_form(value)
+    if by_form == "files" and hint.kind == "table":
         return "table"
-    if by_shape:
-        return by_shape
+    if by_form:
+        return by_form
     if hint.kind:
         return hint.kind
     if _is_number(value):
@@ -72,7 +72,8 @@ def kind_of(value: Any, hint: SourceHint = NO_HINT, provider: str | None = None)
     return provider or "unknown"
 
 
-def kind_by_shape(value: Any) -> str | None:
+def kind_by_form(value: Any) -> str | None:
+    """Return the kind of a source if the form of its offset identifies it."""
     if not isinstance(value, dict) or not value:
         return None
     if _is_number(value.get("logOffset")):
@@ -91,7 +92,7 @@ def kind_by_shape(value: Any) -> str | None:
 
 
 def hint_from_source_log(data: bytes) -> SourceHint:
-    """What the first file of ``sources/N`` says: Kafka's first offsets, a rate source's start, a file source's files."""
+    """Return a hint from the first file of ``sources/N``: Kafka's first offsets, or the kind of a rate or file source."""
     text = data.lstrip(b"\0").decode("utf-8", "replace")
     first, _, rest = text.partition("\n")
     body = rest if first.startswith("v") else text
@@ -116,7 +117,7 @@ def source_range(
     hint: SourceHint = NO_HINT,
     provider: str | None = None,
 ) -> SourceRange:
-    """One source's part in a batch. ``start_known`` is False where the batch before was purged from the log."""
+    """Return what a batch reads from a source. ``start_known`` is False if the log lacks the previous batch."""
     end = offset_value(end_text)
     kind = kind_of(end, hint, provider)
     if end is None:
@@ -159,19 +160,19 @@ def _kafka_rows(start: Any, end: Any) -> int | None:
     before, after = kafka_partitions(start), kafka_partitions(end)
     if before is None or after is None:
         return None
-    # A partition that was not there before is read from its beginning.
+    # A new partition is read from its beginning.
     steps = [offset - before.get(partition, 0) for partition, offset in after.items()]
     return None if any(step < 0 for step in steps) else sum(steps)
 
 
 def log_offset(value: Any) -> int | None:
-    """A file source's position in its log; Spark 2.0 wrote it as a bare number."""
+    """Return a file source's position in its log; Spark 2.0 wrote it as a plain number."""
     number = value if _is_number(value) else _field(value, "logOffset")
     return number if _is_number(number) else None
 
 
 def step_between(kind: str, before: Any, after: Any) -> tuple[Step, str]:
-    """Whether a source went forward between two batches, and what moved back if it did not."""
+    """Return how a source moved between two batches and, if backward, a clause with the details."""
     if before == after:
         return "same", ""
     if kind == "kafka":
@@ -200,7 +201,7 @@ def _kafka_step(before: Any, after: Any) -> tuple[Step, str]:
 
 
 def kafka_partitions(value: Any) -> dict[tuple[str, int], int] | None:
-    """Kafka's offset of each topic and partition; None for a value of any other shape."""
+    """Return Kafka's offset for each topic and partition; None for a value of any other form."""
     if not isinstance(value, dict):
         return None
     found = {}
@@ -223,7 +224,7 @@ def _is_number(value: Any) -> bool:
 
 
 def short_text(value: Any, most: int = 60) -> str:
-    """An offset in one short piece, for a table."""
+    """Return an offset as one short line, for a table."""
     if value is None:
         return "-"
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, separators=(",", ":"))

@@ -1,1 +1,1 @@
-"""The ``headwater`` command: one file for each verb, heavy imports inside the verb."""
+"""The ``headwater`` command: one module per verb."""

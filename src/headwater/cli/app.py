@@ -1,4 +1,4 @@
-"""The command's root, to which each verb's file adds itself."""
+"""The root command, to which the module of each verb adds itself."""
 
 from __future__ import annotations
 
@@ -10,33 +10,36 @@ import typer
 
 from headwater.cli.output import say
 
-BUILD, RUN, LOOK, CHANGE = "Build", "Run", "Look", "Change"
+BUILD, RUN, INSPECT, CHANGE = "Build", "Run", "Inspect", "Change"
+
+JsonLines = Annotated[bool, typer.Option("--json", help="Print one JSON object per line.")]
+JsonObject = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
 
-class _Verbs(typer.Typer):
-    """Lines of a docstring flow together in its help, as wide as the terminal is; an example's lines stay as they are."""
+class _Commands(typer.Typer):
+    """A Typer whose commands take their help from the docstring, reflowed to the width of the terminal."""
 
     def command(self, *args: Any, **options: Any) -> Callable[[Any], Any]:
         def add(function: Any) -> Any:
-            return super(_Verbs, self).command(*args, **{"help": flowing(inspect.getdoc(function) or ""), **options})(
+            return super(_Commands, self).command(*args, **{"help": reflow(inspect.getdoc(function) or ""), **options})(
                 function
             )
 
         return add
 
 
-def flowing(text: str) -> str:
-    """Paragraphs without their line breaks; the lines of examples without their indentation."""
+def reflow(text: str) -> str:
+    """Join the lines of each paragraph; keep the lines of examples, without their indentation."""
     parts = text.split("\n\n")
     return "\n\n".join(
         part.replace("\n  ", "\n") if part.startswith("Example") else part.replace("\n", " ") for part in parts
     )
 
 
-app = _Verbs(
+app = _Commands(
     name="headwater",
     help="Build, test, inspect and rewind stateful Spark streams.",
-    epilog="headwater VERB --help shows an example of each. --install-completion teaches your shell the verbs.",
+    epilog="Run 'headwater COMMAND --help' for the options of a command and an example.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
@@ -44,18 +47,19 @@ app = _Verbs(
 )
 
 
-def _show_version(asked: bool) -> None:
-    if asked:
+def _show_version(requested: bool) -> None:
+    if requested:
         from headwater import __version__
 
         say(f"headwater {__version__}")
         raise typer.Exit
 
 
+# Without a callback, Typer would turn the only command that is loaded into the root command.
 @app.callback()
 def headwater(
     version: Annotated[
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
-    """The verbs are commands of a group even when only one of them is loaded."""
+    """Build, test, inspect and rewind stateful Spark streams."""

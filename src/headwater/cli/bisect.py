@@ -1,4 +1,4 @@
-"""``headwater bisect``: the first batch at which a condition on the state holds."""
+"""``headwater bisect``: the first batch whose state meets a condition."""
 
 from __future__ import annotations
 
@@ -6,27 +6,29 @@ from typing import Annotated
 
 import typer
 
-from headwater.cli.app import LOOK, app
-from headwater.cli.names import CheckpointName
+from headwater.cli.app import INSPECT, JsonObject, app
+from headwater.cli.checkpoint_options import CheckpointName
 from headwater.cli.output import json_line, say
-from headwater.cli.state import ENGINE, OPERATOR, STORE, VAR, Engine
+from headwater.cli.state_source import ENGINE, OPERATOR, STORE, VAR, Engine
 from headwater.core.errors import UsageProblem
+from headwater.core.ids import StoreRef
 
 
-@app.command(rich_help_panel=LOOK)
+@app.command(rich_help_panel=INSPECT)
 def bisect(
     checkpoint: CheckpointName,
-    where: Annotated[str, typer.Option(metavar="SQL", help="A condition over the columns of the state.")],
+    where: Annotated[str, typer.Option(metavar="SQL", help="Condition on the columns of the state.")],
     operator: Annotated[int | None, OPERATOR] = None,
     store: Annotated[str | None, STORE] = None,
     var: Annotated[str | None, VAR] = None,
     engine: Annotated[Engine, ENGINE] = Engine.auto,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+    as_json: JsonObject = False,
 ) -> None:
-    """Find the first batch after which some row of the state fits a condition.
+    """Find the first batch after which a row of the state meets a condition.
 
-    A condition on single rows is looked for in what each batch wrote, and the answer is exact. One that asks about the
-    whole state, with a select inside, is found by halving: it is taken to stay true once it is. Starts no Spark.
+    For a condition on single rows, the changes of each batch are searched, and the result is exact. A condition on the
+    entire state, one that contains a select, is found by binary search, which assumes that the condition stays true
+    once it is. Does not start Spark, unless only Spark can read the state files.
 
     Example:
       headwater bisect running-totals --where "total < 0"
@@ -37,12 +39,12 @@ def bisect(
     batches = source.reader.readable(operator)
     if not batches:
         raise UsageProblem("no-batch", "there is no batch whose state can be rebuilt")
-    found = source.first_batch(batches, where, operator=operator, store=store, var=var)
+    found = source.first_batch(batches, where, StoreRef(operator, store, var))
     if as_json:
         json_line({"first_batch": found.first_batch, "tested": list(found.tested)})
     elif found.first_batch is None:
-        say(f"holds after none of the batches {batches[0]} to {batches[-1]}")
+        say(f"true after none of the batches {batches[0]} to {batches[-1]}")
     elif found.first_batch == batches[0]:
-        say(f"holds after batch {batches[0]} already, the oldest whose state can be rebuilt")
+        say(f"already true after batch {batches[0]}, the oldest one whose state can be rebuilt")
     else:
-        say(f"first holds after batch {found.first_batch}")
+        say(f"first true after batch {found.first_batch}")

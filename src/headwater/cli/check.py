@@ -1,20 +1,9 @@
-"""``headwater check``: would this job run?"""
+"""``headwater check``: whether a job can run."""
 
 from __future__ import annotations
 
 from headwater.cli.app import BUILD, app
-from headwater.cli.job_options import (
-    Conf,
-    ModeName,
-    Settings,
-    SinkUri,
-    SourceUri,
-    chosen_job,
-    jars_for,
-    log_file,
-    pairs,
-)
-from headwater.cli.names import JobName
+from headwater.cli.job_options import Conf, JobName, ModeName, Settings, SinkUri, SourceUri
 from headwater.cli.output import say
 
 
@@ -27,20 +16,29 @@ def check(
     settings: Settings = None,
     conf: Conf = None,
 ) -> None:
-    """Say whether a job would run, or why not. Nothing is started, no service has to be there.
+    """Check whether a job can run, without running it.
+
+    The job is analyzed by Spark on this machine. Its source and sink do not have to be reachable.
 
     Example:
       headwater check order-status --mode append
     """
-    chosen = chosen_job(job, source=source, sink=sink, mode=mode, settings=settings)
+    from headwater.cli.job_options import jars_for, log_file, parse_pairs, select_job
+
+    chosen = select_job(job, source=source, sink=sink, mode=mode, settings=settings)
 
     from headwater.jobs.rules import check_job
     from headwater.spark.prepared import check_only
     from headwater.spark.session import start_session, stop_session
 
     check_job(chosen)
-    wanted = {**chosen.conf, **pairs(conf, "--conf")}
-    spark = start_session(chosen.name, master="local[1]", conf=wanted, jars=jars_for(chosen), log=log_file(chosen))
+    spark = start_session(
+        chosen.name,
+        master="local[1]",
+        conf={**chosen.conf, **parse_pairs(conf, "--conf")},
+        jars=jars_for(chosen),
+        log=log_file(chosen),
+    )
     try:
         check_only(spark, chosen)
     finally:

@@ -1,4 +1,4 @@
-"""``headwater compact``: have the room of the quarantine back."""
+"""``headwater compact``: delete the files that rewinds have set aside."""
 
 from __future__ import annotations
 
@@ -7,31 +7,33 @@ from typing import Annotated
 import typer
 
 from headwater.cli.app import CHANGE, app
-from headwater.cli.changing import confirmed
-from headwater.cli.names import CheckpointName
+from headwater.cli.checkpoint_options import CheckpointName, DryRun, confirm
 from headwater.cli.output import note, say
+from headwater.core.text import count
 
 
 @app.command(rich_help_panel=CHANGE)
 def compact(
     checkpoint: CheckpointName,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would go and change nothing.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    dry_run: DryRun = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
 ) -> None:
-    """Remove for good what rewinds have set aside. They cannot be undone afterwards.
+    """Delete the files that rewinds have set aside, to free disk space.
+
+    These rewinds can no longer be undone afterwards.
 
     Example:
       headwater compact visits-windows-counter
     """
     from headwater.checkpoint.locate import open_checkpoint
-    from headwater.timemachine.compact import empty_quarantine, measure, sinks_of
+    from headwater.timemachine.compact import empty_quarantine, measure_quarantine, sinks_with_quarantine
 
     files = open_checkpoint(checkpoint)
-    sinks = sinks_of(files)
-    found = [measure(root) for root in (files, *sinks)]
+    sinks = sinks_with_quarantine(files)
+    found = [measure_quarantine(root) for root in (files, *sinks)]
     number, size = sum(one.files for one in found), sum(one.bytes for one in found)
-    say(f"{number} files ({size / 1_000_000:,.1f} MB) are set aside in {files.location}")
-    if not number or dry_run or not confirmed("Remove them for good?", yes=yes):
+    say(f"{count(number, 'file')} ({size / 1_000_000:,.1f} MB) set aside in {files.location}")
+    if not number or dry_run or not confirm("Delete them permanently?", yes=yes):
         return
     empty_quarantine(files, sinks)
     note("done")

@@ -1,34 +1,46 @@
-"""``headwater consume``: a topic's records as lines."""
+"""``headwater consume``: print the records of a topic."""
 
 from __future__ import annotations
+
+from typing import Annotated
 
 import typer
 
 from headwater.cli.app import RUN, app
 from headwater.cli.output import json_line, note, say
-from headwater.cli.topics import BOOTSTRAP, bootstrap_or_default
+from headwater.cli.topics import Bootstrap, KafkaOptions, select_connection
+from headwater.core.text import count
 
 
 @app.command(rich_help_panel=RUN)
 def consume(
-    topic: str = typer.Argument(help="The topic."),
-    bootstrap: str = BOOTSTRAP,
-    from_beginning: bool = typer.Option(False, "--from-beginning", help="Also what is there already."),
-    count: int = typer.Option(None, "--count", min=1, help="End after so many records."),
-    timeout: float = typer.Option(None, "--timeout", min=0, help="End once no record has come for so many seconds."),
-    as_json: bool = typer.Option(False, "--json", help="Also partition, offset, timestamp and key, as JSON."),
+    topic: Annotated[str, typer.Argument(help="Topic to read.")],
+    bootstrap: Bootstrap = None,
+    option: KafkaOptions = None,
+    from_beginning: Annotated[
+        bool, typer.Option("--from-beginning", help="Start with the oldest record instead of new ones.")
+    ] = False,
+    limit: Annotated[int | None, typer.Option("--count", min=1, help="Stop after this many records.")] = None,
+    timeout: Annotated[
+        float | None, typer.Option("--timeout", min=0, help="Stop when no record has arrived for this many seconds.")
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print JSON with partition, offset, timestamp and key.")
+    ] = False,
 ) -> None:
-    """Print a topic's records, one a line, until Ctrl-C.
+    """Print the records of a topic, one per line, until Ctrl-C.
 
     Example:
       headwater consume visits --from-beginning --count 10 --timeout 5
     """
     from headwater.kafka.records import read_records, text
 
-    server = bootstrap_or_default(bootstrap)
+    connection = select_connection(bootstrap, option)
     shown = 0
     try:
-        for record in read_records(server, topic, from_beginning=from_beginning, count=count, quiet_seconds=timeout):
+        for record in read_records(
+            connection, topic, from_beginning=from_beginning, count=limit, quiet_seconds=timeout
+        ):
             if as_json:
                 json_line(record.as_dict())
             else:
@@ -36,5 +48,5 @@ def consume(
             shown += 1
     except KeyboardInterrupt:
         note("")
-    if count is None or shown < count:
-        note(f"{shown} record{'' if shown == 1 else 's'} of {topic}")
+    if limit is None or shown < limit:
+        note(f"{count(shown, 'record', grouped=False)} of {topic}")

@@ -1,4 +1,4 @@
-"""``headwater demo``: everything at once on this machine, to look at and to rewind."""
+"""``headwater demo``: Kafka, a generator, a stateful job and its page on this machine."""
 
 from __future__ import annotations
 
@@ -8,22 +8,20 @@ import select
 import shutil
 import signal
 import socket
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from shlex import join
+from typing import Annotated
 
 import typer
 
 from headwater.cli.app import RUN, app
-from headwater.cli.output import LivingLine, note, say
+from headwater.cli.child_processes import BackgroundCommand, run_command, stop_orphans
+from headwater.cli.output import StatusLine, note, say
 from headwater.core.errors import JobFailed, SetupProblem
-
-if TYPE_CHECKING:
-    from headwater.cli.children import Child
 
 HOME = Path(".headwater/demo")
 LOCK = Path(".headwater/demo.lock")
@@ -38,143 +36,136 @@ POLL_SECONDS = 0.2
 @app.command(rich_help_panel=RUN)
 def demo(
     port: Annotated[
-        int | None, typer.Option(min=1, max=65535, help="The broker's port; by default 9092, or a free one.")
+        int | None, typer.Option(min=1, max=65535, help="Port of the broker; default: 9092, or a free port.")
     ] = None,
-    rate: Annotated[float, typer.Option(min=0.1, help="Visits a second.")] = 20.0,
+    rate: Annotated[float, typer.Option(min=0.1, help="Visits per second.")] = 20.0,
 ) -> None:
-    """Run a broker, a generator with faulty records, the stateful browser statistics and their page, until Ctrl-C.
+    """Run Kafka, a data generator, a stateful job and its live page, until Ctrl-C.
 
-    Everything is under .headwater/demo, which each demo empties first.
+    Everything is stored under .headwater/demo, which is emptied at each start.
 
     Example:
       headwater demo
     """
-    stopping = _Stopping()
-    with _only_one_demo():
-        _clean_up_after_the_last()
-        stage = _Stage(port or _free_port(9092), rate, stopping)
+    stop = _StopRequest()
+    with _single_demo():
+        _clean_up_previous()
+        running = _Demo(port or _free_port(9092), rate, stop)
         try:
-            stage.set_up()
-            stage.watch()
+            running.start()
+            running.supervise()
         finally:
-            stage.take_down()
+            running.stop()
     note("demo stopped: nothing is left running")
 
 
-class _Stopping:
-    """Whether somebody has pressed Ctrl-C or sent SIGTERM."""
+class _StopRequest:
+    """Whether Ctrl-C was pressed, or a signal to stop was received."""
 
     def __init__(self) -> None:
-        self.asked = False
+        self.received = False
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            signal.signal(number, self._ask)
+            signal.signal(number, self._receive)
 
-    def _ask(self, *_: object) -> None:
-        self.asked = True
+    def _receive(self, *_: object) -> None:
+        self.received = True
 
 
-class _Stage:
-    """What runs, in the order in which it starts."""
+class _Demo:
+    """The processes of the demo. Enter on the terminal stops the job and starts it again."""
 
-    def __init__(self, port: int, rate: float, stopping: _Stopping) -> None:
-        self.bootstrap = f"127.0.0.1:{port}"
-        self.port = port
-        self.rate = rate
-        self.stopping = stopping
-        self.line = LivingLine()
-        self.generator: Child | None = None
-        self.job: Child | None = None
-        self.page: Child | None = None
-        self.paused = False
+    def __init__(self, port: int, rate: float, stop: _StopRequest) -> None:
+        self._bootstrap = f"127.0.0.1:{port}"
+        self._port = port
+        self._rate = rate
+        self._stop = stop
+        self._line = StatusLine()
+        self._generator: BackgroundCommand | None = None
+        self._job: BackgroundCommand | None = None
+        self._page: BackgroundCommand | None = None
+        self._is_paused = False
 
-    def set_up(self) -> None:
-        for doing, words in (
-            ("starting Kafka", ["broker", "start", "--port", str(self.port), "--data", str(HOME / "kafka")]),
-            ("making topics", ["topics", "create", "visits", "--partitions", "2", "--bootstrap", self.bootstrap]),
-            ("making topics", ["topics", "create", "browser-stats", "--bootstrap", self.bootstrap]),
+    def start(self) -> None:
+        for status, arguments in (
+            ("starting Kafka", ["broker", "start", "--port", str(self._port), "--data", str(HOME / "kafka")]),
+            ("creating topics", ["topics", "create", "visits", "--partitions", "2", "--bootstrap", self._bootstrap]),
+            ("creating topics", ["topics", "create", "browser-stats", "--bootstrap", self._bootstrap]),
         ):
-            if self.stopping.asked:
+            if self._stop.received:
                 return
-            self.line.show(f"demo: {doing} ...")
-            self._call(words)
-        if self.stopping.asked:
+            self._line.show(f"demo: {status} ...")
+            self._call(arguments)
+        if self._stop.received:
             return
-        self.generator = _child("generator", self._generate_words())
+        self._generator = _start_in_background("generator", self._generator_arguments())
         self._start_job()
-        self.page = _child("page", ["ui", str(CHECKPOINT), "--allow-changes", "--wait"])
+        self._page = _start_in_background("page", ["ui", str(CHECKPOINT), "--allow-changes", "--wait"])
         self._wait_for_first_batch()
 
-    def watch(self) -> None:
-        """Until somebody stops the demo; a child that ends by itself is told of."""
-        if self.stopping.asked:
+    def supervise(self) -> None:
+        """Wait for Ctrl-C. Raise if a process ends unexpectedly."""
+        if self._stop.received:
             return
         self._say_what_runs()
-        while not self.stopping.asked:
+        while not self._stop.received:
             self._wait_for_enter()
-            self._look_after_children()
+            self._check_processes()
 
-    def take_down(self) -> None:
-        self.line.show("demo: stopping ...")
-        children = [child for child in (self.job, self.generator, self.page) if child]
-        for child in children:
-            child.ask_to_stop()
-        for child in children:
-            child.stop(patience_seconds=STOP_SECONDS)
+    def stop(self) -> None:
+        self._line.show("demo: stopping ...")
+        processes = [process for process in (self._job, self._generator, self._page) if process]
+        for process in processes:
+            process.terminate()
+        for process in processes:
+            process.stop(timeout_seconds=STOP_SECONDS)
         if (HOME / "kafka").is_dir():
             self._call(["broker", "stop", "--data", str(HOME / "kafka")])
-        self.line.clear()
+        self._line.clear()
 
-    def _generate_words(self) -> list[str]:
+    def _generator_arguments(self) -> list[str]:
         faults = ["--late", "5%", "--duplicates", "1%", "--malformed", "2%"]
-        return ["generate", "visits", "--to", f"kafka://{self.bootstrap}/visits", "--rate", f"{self.rate:g}", *faults]
+        target = f"kafka://{self._bootstrap}/visits"
+        return ["generate", "visits", "--to", target, "--rate", f"{self._rate:g}", *faults]
 
-    def _job_words(self) -> list[str]:
-        source = f"kafka://{self.bootstrap}/visits?startingOffsets=earliest"
-        places = ["--source", source, "--sink", f"kafka://{self.bootstrap}/browser-stats"]
+    def _job_arguments(self) -> list[str]:
+        source = f"kafka://{self._bootstrap}/visits?startingOffsets=earliest"
+        endpoints = ["--source", source, "--sink", f"kafka://{self._bootstrap}/browser-stats"]
         settings = ["--set", f"window={WINDOW}", "--set", f"watermark={WATERMARK}"]
-        return ["run", JOB, *places, "--checkpoint", str(CHECKPOINT), "--trigger", TRIGGER, *settings]
+        return ["run", JOB, *endpoints, "--checkpoint", str(CHECKPOINT), "--trigger", TRIGGER, *settings]
 
     def _start_job(self) -> None:
-        self.line.show(f"demo: starting {JOB} on Spark ...")
-        self.job = _child("job", self._job_words())
+        self._line.show(f"demo: starting {JOB} on Spark ...")
+        self._job = _start_in_background("job", self._job_arguments())
 
     def _wait_for_first_batch(self) -> None:
-        while not self.stopping.asked and not (any((CHECKPOINT / "commits").glob("[0-9]*")) and self._url()):
-            self._look_after_children()
+        while not self._stop.received and not (any((CHECKPOINT / "commits").glob("[0-9]*")) and self._url()):
+            self._check_processes()
             time.sleep(POLL_SECONDS)
 
     def _url(self) -> str:
-        assert self.page is not None
-        return next((line for line in self.page.last_words().splitlines() if line.startswith("http")), "")
+        assert self._page is not None
+        return next((line for line in self._page.log_tail().splitlines() if line.startswith("http")), "")
 
-    def _call(self, words: list[str]) -> None:
-        """Run one command to its end; what it says is shown only when it fails."""
-        from headwater.cli.children import command_line
-
-        done = subprocess.run(
-            command_line(*words),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            check=False,
-            start_new_session=True,
-        )
-        if done.returncode and not self.stopping.asked:
-            raise JobFailed("demo-failed", f"`headwater {' '.join(words)}` failed", evidence={"it says": done.stderr})
+    def _call(self, arguments: list[str]) -> None:
+        """Run a command to its end. Show its output only if it fails."""
+        done = run_command(arguments, ignore_interrupts=True)
+        if done.returncode and not self._stop.received:
+            problem = f"`headwater {' '.join(arguments)}` failed"
+            raise JobFailed("demo-failed", problem, evidence={"output": done.stderr})
 
     def _say_what_runs(self) -> None:
-        self.line.clear()
-        kafka = f"Kafka {self.bootstrap}, {self.rate:g} visits a second, some late or malformed"
-        say(f"{JOB} is running ({kafka}; pid {self._pid_of_job()}).")
-        say(f"Look:   {self._url()}")
+        self._line.clear()
+        details = f"Kafka {self._bootstrap}, {self._rate:g} visits/s, some late or malformed; pid {self._job_pid()}"
+        say(f"{JOB} is running ({details}).")
+        say(f"Page:   {self._url()}")
         say(f"Try:    headwater state {CHECKPOINT}          headwater log {CHECKPOINT} --follow")
-        how = "press Enter here to stop the job" if sys.stdin.isatty() else f"kill {self._pid_of_job()} to stop the job"
-        say(f"Rewind: {how}, then: headwater rewind {CHECKPOINT} --to HEAD~5   (or on the page)")
-        say("Ctrl-C ends it all.")
+        how = "press Enter here" if sys.stdin.isatty() else f"run kill {self._job_pid()}"
+        say(f"Rewind: {how} to stop the job, then: headwater rewind {CHECKPOINT} --to HEAD~5   (or use the page)")
+        say("Press Ctrl-C to stop everything.")
 
-    def _pid_of_job(self) -> int:
-        assert self.job is not None
-        return self.job.pid
+    def _job_pid(self) -> int:
+        assert self._job is not None
+        return self._job.pid
 
     def _wait_for_enter(self) -> None:
         if not sys.stdin.isatty():
@@ -184,56 +175,52 @@ class _Stage:
         if not ready:
             return
         if not sys.stdin.readline():
-            self.stopping.asked = True
-        elif self.paused:
-            self._go_on()
+            self._stop.received = True
+        elif self._is_paused:
+            self._resume_job()
         else:
-            self._pause()
+            self._pause_job()
 
-    def _pause(self) -> None:
-        assert self.job is not None
-        self.line.show("demo: ending the batch in hand ...")
-        self.job.stop(patience_seconds=STOP_SECONDS)
-        self._say_paused()
+    def _pause_job(self) -> None:
+        assert self._job is not None
+        self._line.show("demo: finishing the current batch ...")
+        self._job.stop(timeout_seconds=STOP_SECONDS)
+        self._job_paused()
 
-    def _say_paused(self) -> None:
-        from shlex import join
+    def _job_paused(self) -> None:
+        self._is_paused = True
+        self._line.clear()
+        say("The job is stopped; the generator is still running. Now you can:")
+        say(f"  rewind: headwater rewind {CHECKPOINT} --to HEAD~5     (and headwater undo {CHECKPOINT})")
+        how = "press Enter here" if sys.stdin.isatty() else f"headwater {join(self._job_arguments())}"
+        say(f"  resume: {how}")
 
-        self.paused = True
-        self.line.clear()
-        say("The job is stopped; visits go on coming. Now:")
-        say(f"  headwater rewind {CHECKPOINT} --to HEAD~5     (and headwater undo {CHECKPOINT})")
-        go_on = "press Enter here" if sys.stdin.isatty() else f"headwater {join(self._job_words())}"
-        say(f"  to go on: {go_on}")
-
-    def _go_on(self) -> None:
+    def _resume_job(self) -> None:
         self._start_job()
-        self.paused = False
-        self.line.clear()
-        say(f"The job goes on (pid {self._pid_of_job()}).")
+        self._is_paused = False
+        self._line.clear()
+        say(f"The job is running again (pid {self._job_pid()}).")
 
-    def _look_after_children(self) -> None:
-        for child in (self.generator, self.page, self.job):
-            if child is None or child.exit_status is None or (child is self.job and self.paused):
+    def _check_processes(self) -> None:
+        for process in (self._generator, self._page, self._job):
+            if process is None or process.exit_status is None or (process is self._job and self._is_paused):
                 continue
-            if child is self.job and child.exit_status == 0:
-                self._say_paused()
+            if process is self._job and process.exit_status == 0:
+                self._job_paused()
                 return
             raise JobFailed(
                 "demo-failed",
-                f"the demo's {child.name} ended by itself, with exit status {child.exit_status}",
-                evidence={"log": child.log, "it says": child.last_words()},
+                f"the {process.name} of the demo ended unexpectedly with exit status {process.exit_status}",
+                evidence={"log": process.log, "output": process.log_tail()},
             )
 
 
-def _child(name: str, words: list[str]) -> Child:
-    from headwater.cli.children import Child
-
-    return Child(name, words, record=RECORDS / f"{name}.json", log=HOME / "logs" / f"{name}.log")
+def _start_in_background(name: str, arguments: list[str]) -> BackgroundCommand:
+    return BackgroundCommand(name, arguments, record=RECORDS / f"{name}.json", log=HOME / "logs" / f"{name}.log")
 
 
 @contextmanager
-def _only_one_demo() -> Iterator[None]:
+def _single_demo() -> Iterator[None]:
     LOCK.parent.mkdir(parents=True, exist_ok=True)
     with LOCK.open("a+") as handle:
         try:
@@ -243,9 +230,9 @@ def _only_one_demo() -> Iterator[None]:
             pid = handle.read().strip()
             raise SetupProblem(
                 "demo-running",
-                "a demo already runs in this folder",
+                "a demo is already running in this folder",
                 evidence={"process": pid},
-                remedy=f"kill {pid}   (or Ctrl-C where it runs)",
+                remedy=f"kill {pid}   (or press Ctrl-C where it runs)",
             ) from None
         handle.truncate(0)
         handle.write(str(os.getpid()))
@@ -253,21 +240,20 @@ def _only_one_demo() -> Iterator[None]:
         yield
 
 
-def _clean_up_after_the_last() -> None:
-    """A demo that was killed may have left processes; its data goes in any case, so that each demo starts clean."""
-    from headwater.cli.children import stop_leftovers
+def _clean_up_previous() -> None:
+    """Stop the processes that a killed demo left behind, and delete its data."""
     from headwater.kafka import broker as local_broker
 
-    left = stop_leftovers(RECORDS, patience_seconds=STOP_SECONDS)
+    stopped = stop_orphans(RECORDS, timeout_seconds=STOP_SECONDS)
     broker = local_broker.stop(HOME / "kafka")
-    left += [broker] if broker else []
-    if left:
-        note(f"stopped what an earlier demo had left running: {', '.join(map(str, left))}")
+    stopped += [broker] if broker else []
+    if stopped:
+        note(f"stopped processes of an earlier demo: {', '.join(map(str, stopped))}")
     shutil.rmtree(HOME, ignore_errors=True)
 
 
-def _free_port(wished: int) -> int:
-    for port in (wished, 0):
+def _free_port(preferred: int) -> int:
+    for port in (preferred, 0):
         with suppress(OSError), socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind(("127.0.0.1", port))

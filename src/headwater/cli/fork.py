@@ -1,4 +1,4 @@
-"""``headwater fork``: a second checkpoint next to the first."""
+"""``headwater fork``: a second checkpoint that continues from a batch of the first."""
 
 from __future__ import annotations
 
@@ -8,55 +8,46 @@ from typing import Annotated
 import typer
 
 from headwater.cli.app import CHANGE, app
-from headwater.cli.names import CheckpointName
-from headwater.cli.output import json_line, note, say
+from headwater.cli.checkpoint_options import CheckpointName, DryRun, PlanJson, open_to_change, print_plan
+from headwater.cli.output import note
 
 
 @app.command(rich_help_panel=CHANGE)
 def fork(
     checkpoint: CheckpointName,
-    into: Annotated[str, typer.Argument(metavar="INTO", help="A folder or URL that is empty or not there yet.")],
-    at: Annotated[
-        str | None, typer.Option(metavar="B", help="The last batch that the fork has; default: HEAD.")
-    ] = None,
+    into: Annotated[str, typer.Argument(metavar="INTO", help="New folder or URL, missing or empty.")],
+    at: Annotated[str | None, typer.Option(metavar="B", help="Last batch of the fork; default: HEAD.")] = None,
     sink: Annotated[
-        str | None, typer.Option(metavar="files:DIR", help="A new file sink for the fork, made ready for it.")
+        str | None, typer.Option(metavar="files:DIR", help="New file sink of the fork, to be prepared for it.")
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan and change nothing.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="The plan as one JSON object.")] = False,
+    dry_run: DryRun = False,
+    as_json: PlanJson = False,
 ) -> None:
-    """Make a second checkpoint at a batch, to run a changed job next to the old one. The original is not touched.
+    """Create a second checkpoint from an existing one, as of a batch.
+
+    Use it to run a changed job next to the original one. The original checkpoint is not modified.
 
     Example:
       headwater fork browser-stats-stateful .headwater/checkpoints/try-it --at 41
     """
     from headwater.checkpoint import revisions
     from headwater.checkpoint.history import History
-    from headwater.checkpoint.locate import open_checkpoint, open_files
+    from headwater.checkpoint.locate import open_files
     from headwater.checkpoint.record import FILES, folder_of
     from headwater.core.errors import UsageProblem
-    from headwater.timemachine.executor import refuse_if_pending
-    from headwater.timemachine.fork import carry_out_fork, plan_fork
+    from headwater.timemachine.fork import plan_fork
+    from headwater.views.plans import fork_lines
 
-    files = open_checkpoint(checkpoint)
-    refuse_if_pending(files)
+    files = open_to_change(checkpoint)
     history = History(files)
     batch = revisions.resolve(at or "HEAD", history.batch_ids, history.committed_at_ms)
     target = open_files(into if "://" in into else str(Path(into).absolute()))
     if sink is not None and not sink.startswith(FILES):
-        raise UsageProblem("bad-option", "only a file sink has to be made ready", remedy="--sink files:DIR")
+        raise UsageProblem("bad-option", "only a file sink has to be prepared", remedy="--sink files:DIR")
     folder = open_files(folder_of(sink)) if sink else None
-    plan = plan_fork(files, target, at=batch, new_sink=folder is not None)
-    if as_json:
-        json_line(plan.as_dict())
-    else:
-        say(
-            f"fork {files.location} at batch {batch} into {target.location}: {len(plan.shared)} files shared, "
-            f"{len(plan.written)} written"
-        )
-        for warning in plan.warnings:
-            note(f"warning: {warning}")
+    plan = plan_fork(files, target, at=batch, sink=folder)
+    print_plan(plan.as_dict(), fork_lines(plan), as_json=as_json)
     if dry_run:
         return
-    carry_out_fork(plan, target, folder)
-    note(f"done: headwater run JOB --checkpoint {into}")
+    plan.apply()
+    note(f"done. To run it: headwater run JOB --checkpoint {into}")

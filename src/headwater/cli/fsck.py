@@ -1,4 +1,4 @@
-"""``headwater fsck``: what is wrong with a checkpoint."""
+"""``headwater fsck``: check the consistency of a checkpoint, and repair it."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from headwater.cli.app import LOOK, app
-from headwater.cli.names import CheckpointName
+from headwater.cli.app import INSPECT, JsonLines, app
+from headwater.cli.checkpoint_options import CheckpointName, StepProgress, confirm
 from headwater.cli.output import json_line, note, say
 
 if TYPE_CHECKING:
@@ -16,24 +16,25 @@ if TYPE_CHECKING:
     from headwater.core.finding import Finding
 
 
-@app.command(rich_help_panel=LOOK)
+@app.command(rich_help_panel=INSPECT)
 def fsck(
     checkpoint: CheckpointName,
     sink: Annotated[
-        str | None, typer.Option(metavar="files:DIR", help="The query's file sink, to be checked as well.")
+        str | None, typer.Option(metavar="files:DIR", help="File sink of the query, to be checked as well.")
     ] = None,
-    strict: Annotated[bool, typer.Option("--strict", help="Exit with 1 on warnings, too.")] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Exit with status 1 on warnings, too.")] = False,
     repair: Annotated[
-        bool, typer.Option("--repair", help="Then repair what can be proven; undo takes it back.")
+        bool, typer.Option("--repair", help="Repair what can be repaired safely. Can be undone.")
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Repair without asking: the query is stopped.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Repair without confirmation. The query must be stopped.")] = False,
+    as_json: JsonLines = False,
 ) -> None:
-    """Check every invariant of a checkpoint, one finding a line. Without --repair nothing is changed.
+    """Check the consistency of a checkpoint.
 
-    The sink's folder is taken from what `headwater run` wrote down; for other checkpoints --sink names it.
-    Exits with 1 when there is an error. --repair finishes a change of ours that was cut short, and sets leftover
-    checksums and temporary files aside.
+    Prints one finding per line and exits with status 1 if there is an error. Nothing is changed without --repair, which
+    finishes a Headwater change that was interrupted and sets leftover checksums and temporary files aside.
+
+    The file sink is checked as well if `headwater run` has recorded it. For other checkpoints, name it with --sink.
 
     Example:
       headwater fsck /data/checkpoints/visits --sink files:/data/out/visits
@@ -42,11 +43,11 @@ def fsck(
 
     files = open_checkpoint(checkpoint)
     found = _findings(files, _sink(files, sink))
-    _tell(found, as_json=as_json)
-    if repair and _repaired(files, found, yes=yes, as_json=as_json):
+    _print_findings(found, as_json=as_json)
+    if repair and _repair(files, found, yes=yes, as_json=as_json):
         found = _findings(files, _sink(files, sink))
         if not as_json:
-            note(f"repaired; left: {_summary(found)}")
+            note(f"repaired; remaining: {_summary(found)}")
     worst = {finding.severity for finding in found}
     if "error" in worst or (strict and "warning" in worst):
         raise typer.Exit(1)
@@ -54,12 +55,12 @@ def fsck(
 
 def _findings(files: FileTree, sink: FileTree | None) -> list[Finding]:
     from headwater.checkpoint.checks import run_checks
-    from headwater.checkpoint.checks.scene import Scene
+    from headwater.checkpoint.checks.context import CheckContext
 
-    return list(run_checks(Scene(files, now_ms=time.time_ns() // 1_000_000, sink=sink)))
+    return list(run_checks(CheckContext(files, now_ms=time.time_ns() // 1_000_000, sink=sink)))
 
 
-def _tell(found: list[Finding], *, as_json: bool) -> None:
+def _print_findings(found: list[Finding], *, as_json: bool) -> None:
     for finding in found:
         if as_json:
             json_line(finding.as_dict())
@@ -69,46 +70,47 @@ def _tell(found: list[Finding], *, as_json: bool) -> None:
         note(_summary(found))
 
 
-def _repaired(files: FileTree, found: list[Finding], *, yes: bool, as_json: bool) -> bool:
-    """Whether anything was changed. An interrupted change is ended first: what it moves may look like damage."""
+def _repair(files: FileTree, found: list[Finding], *, yes: bool, as_json: bool) -> bool:
+    """Repair the findings and return whether anything was changed.
+
+    An interrupted change is finished first, because the files that it was moving may appear as damage.
+    """
     changed = False
     if any(finding.code == "interrupted-operation" for finding in found):
-        if not _ended(files, yes=yes):
+        if not _finish_interrupted(files, yes=yes):
             return False
         changed = True
         found = _findings(files, None)
     return _set_aside(files, found, yes=yes, as_json=as_json) or changed
 
 
-def _ended(files: FileTree, *, yes: bool) -> bool:
-    from headwater.cli.changing import StepProgress, confirmed
-    from headwater.timemachine.executor import end_interrupted
+def _finish_interrupted(files: FileTree, *, yes: bool) -> bool:
+    from headwater.timemachine.executor import finish_interrupted
     from headwater.timemachine.journal import read_pending
 
     pending = read_pending(files)
     if pending is None:
         return False
-    note(f"repair: finish the {pending.change.verb} that was cut short ({pending.change.about})")
-    if not confirmed("Finish it?", yes=yes):
+    note(f"repair: finish the interrupted {pending.change.verb} ({pending.change.about})")
+    if not confirm("Finish it?", yes=yes):
         return False
-    end_interrupted(files, progress=StepProgress())
+    finish_interrupted(files, progress=StepProgress())
     return True
 
 
 def _set_aside(files: FileTree, found: list[Finding], *, yes: bool, as_json: bool) -> bool:
-    from headwater.cli.changing import StepProgress, confirmed
     from headwater.timemachine.repair import plan_repair
 
     plan = plan_repair(files, found)
     if plan is None:
-        note("nothing that could be repaired with proof")
+        note("nothing can be repaired safely")
         return False
     if as_json:
         json_line(plan.as_dict())
     else:
         for path in plan.set_aside:
             note(f"repair: set aside {path}")
-    if not confirmed("Repair?", yes=yes):
+    if not confirm("Repair?", yes=yes):
         return False
     plan.apply(progress=StepProgress())
     return True
@@ -121,23 +123,23 @@ def _sink(files: FileTree, given: str | None) -> FileTree | None:
     if given is not None and not given.startswith(FILES):
         raise UsageProblem(
             "not-a-file-sink",
-            f"only a file sink leaves something to check, and {redact(given)!r} is none",
+            f"only a file sink can be checked, and {redact(given)!r} is not one",
             remedy="headwater fsck CKPT --sink files:DIR",
         )
     return sink_of(files, given)
 
 
 def _line(finding: Finding) -> str:
-    fix = " [repairable]" if finding.repairable else ""
-    return f"{finding.severity:<7}  {finding.code}  {finding.path}: {finding.message}{fix}"
+    suffix = " [repairable]" if finding.repairable else ""
+    return f"{finding.severity:<7}  {finding.code}  {finding.path}: {finding.message}{suffix}"
 
 
 def _summary(found: list[Finding]) -> str:
-    from headwater.views.words import count
+    from headwater.core.text import count
 
     counts = [
         count(number, noun)
         for severity, noun in (("error", "error"), ("warning", "warning"), ("info", "note"))
         if (number := sum(finding.severity == severity for finding in found))
     ]
-    return ", ".join(counts) or "nothing wrong"
+    return ", ".join(counts) or "no findings"

@@ -1,4 +1,4 @@
-"""``headwater generate``: made-up data for a topic or a folder."""
+"""``headwater generate``: write generated data to a topic or a folder."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DEFAULT_EVERY_SECONDS = 5.0
 
 
 class ShapeName(StrEnum):
-    """The kinds of records."""
+    """The kinds of records that can be generated."""
 
     visits = "visits"
     purchases = "purchases"
@@ -31,31 +31,37 @@ class ShapeName(StrEnum):
 
 @app.command(rich_help_panel=RUN)
 def generate(
-    shape: ShapeName = typer.Argument(help="What kind of records."),
-    to: str = typer.Option(..., "--to", metavar="URI", help="kafka://127.0.0.1:9092/visits or files:DIR?format=json."),
-    rate: float = typer.Option(None, "--rate", help="Records a second; without it as fast as they go."),
-    count: int = typer.Option(None, "--count", min=1, help="How many records in all; without it until Ctrl-C."),
-    late: str = typer.Option("0%", "--late", help="Share that comes hours behind (purchases: weeks)."),
-    duplicates: str = typer.Option("0%", "--duplicates", help="Share that repeats a record from shortly before."),
-    malformed: str = typer.Option("0%", "--malformed", help="Share that is cut off, of a wrong type, or garbage."),
-    seed: int = typer.Option(None, "--seed", help="Same seed and options, same bytes. Without it a new one, shown."),
+    shape: ShapeName = typer.Argument(help="Kind of records."),
+    to: str = typer.Option(
+        ..., "--to", metavar="URI", help="Target: kafka://127.0.0.1:9092/visits or files:DIR?format=json."
+    ),
+    rate: float = typer.Option(None, "--rate", help="Records per second; default: as fast as possible."),
+    count: int = typer.Option(None, "--count", min=1, help="Total number of records; default: until Ctrl-C."),
+    late: str = typer.Option("0%", "--late", help="Share of records that are hours late (purchases: weeks)."),
+    duplicates: str = typer.Option("0%", "--duplicates", help="Share of records that repeat a recent one."),
+    malformed: str = typer.Option(
+        "0%", "--malformed", help="Share of records that are truncated, of a wrong type, or garbage."
+    ),
+    seed: int = typer.Option(
+        None, "--seed", help="The same seed and options give the same bytes; default: a random seed, which is shown."
+    ),
     start: str = typer.Option(
         None,
         "--start",
         metavar="TIME|now",
-        help="First event time, or 'now': the clock's. By default 2024-10-06T10:00:00Z with --count or --seed, else now.",
+        help="First event time, or 'now'; default: 2024-10-06T10:00:00Z with --count or --seed, else now.",
     ),
-    per_file: int = typer.Option(1000, "--per-file", min=1, help="Most records in one file."),
+    per_file: int = typer.Option(1000, "--per-file", min=1, help="Maximum number of records per file."),
     every: float = typer.Option(
-        DEFAULT_EVERY_SECONDS, "--every", min=0.01, help="With --rate: a file at least every so many seconds."
+        DEFAULT_EVERY_SECONDS, "--every", min=0.01, help="With --rate: write a file at least every this many seconds."
     ),
-    as_json: bool = typer.Option(False, "--json", help="The summary as one JSON object."),
+    as_json: bool = typer.Option(False, "--json", help="Print the summary as one JSON object."),
 ) -> None:
-    """Send made-up records to a Kafka topic or into a folder.
+    """Write generated records to a Kafka topic or to a folder.
 
-    A fixed number of records, or a stream with a seed, can be repeated: its event time starts at a fixed instant and
-    advances by the shape's own step, whatever the rate. An endless stream is live: its event time is the clock's.
-    --count is the number of records in all, faulty ones included.
+    With --count or --seed, the records are reproducible: event time starts at a fixed instant and advances by a step
+    of the record kind, regardless of the rate. Otherwise event time is the current time. --count is the total number
+    of records, including late, duplicate and malformed ones.
 
     Examples:
       headwater generate visits --to kafka://127.0.0.1:9092/visits --rate 100 --late 5% --malformed 1%
@@ -72,9 +78,13 @@ def generate(
 
     shares = {"late": _share(late), "duplicates": _share(duplicates), "malformed": _share(malformed)}
     if sum(shares.values()) > 1:
-        raise UsageProblem("bad-share", "the faulty records are more than all records", remedy="--late 5%")
+        raise UsageProblem(
+            "bad-share",
+            "the shares of late, duplicate and malformed records add up to more than 100%",
+            remedy="--late 5%",
+        )
     if rate is not None and rate <= 0:
-        raise UsageProblem("bad-rate", "a rate is above zero", remedy="--rate 100")
+        raise UsageProblem("bad-rate", "--rate must be greater than zero", remedy="--rate 100")
     uri = parse_uri(to)
     start_ms = _start_ms(start, fixed=seed is not None or count is not None)
     seed = secrets.randbelow(1 << 32) if seed is None else seed
@@ -101,7 +111,7 @@ def generate(
         json_line({"shape": shape.value, "to": uri.redacted(), **numbers, "seed": seed})
         return
     say(
-        f"{tally.records:,} {shape.value} to {uri.redacted()} in {tally.seconds:.1f} s ({tally.rate:,.0f} a second): "
+        f"{tally.records:,} {shape.value} to {uri.redacted()} in {tally.seconds:.1f} s ({tally.rate:,.0f} per second): "
         + ", ".join(f"{number:,} {fault}" for fault, number in faults.items())
         + f"; seed {seed}"
     )
@@ -117,7 +127,10 @@ def _share(text: str) -> float:
         share = -1.0
     if rest.strip() or not 0 <= share <= 1:
         raise UsageProblem(
-            "bad-share", "a share is between 0% and 100%", evidence={"found": text}, remedy="write it like 5% or 0.05"
+            "bad-share",
+            "a share must be between 0% and 100%",
+            evidence={"found": text},
+            remedy="write it like 5% or 0.05",
         )
     return share
 
@@ -135,7 +148,10 @@ def _start_ms(text: str | None, *, fixed: bool) -> int | None:
         return ms_from_iso(text)
     except ValueError:
         raise UsageProblem(
-            "bad-time", "not a time", evidence={"found": text}, remedy="--start 2024-10-06T10:00:00Z, or --start now"
+            "bad-time",
+            "--start is not a valid time",
+            evidence={"found": text},
+            remedy="--start 2024-10-06T10:00:00Z, or --start now",
         ) from None
 
 
@@ -150,7 +166,7 @@ def _format(uri: Uri) -> str:
     if uri.scheme != "files" or found not in SUFFIXES or unknown or "://" in uri.path:
         raise UsageProblem(
             "bad-target",
-            "records go to a Kafka topic or into a folder of this machine, as json, csv or text",
+            "generated records can be written to a Kafka topic, or to a local folder as json, csv or text",
             evidence={"found": uri.redacted()},
             remedy="--to kafka://127.0.0.1:9092/visits, or --to 'files:data/visits?format=json'",
         )
@@ -163,6 +179,7 @@ def _target(uri: Uri, stem: str, format_name: str, per_file: int) -> AbstractCon
     from headwater.core.errors import UsageProblem
     from headwater.datagen.files import SUFFIXES, FolderWriter
     from headwater.datagen.shapes import SHAPES
+    from headwater.kafka.options import Connection
     from headwater.kafka.records import TopicWriter
 
     if uri.scheme == "files":
@@ -178,12 +195,13 @@ def _target(uri: Uri, stem: str, format_name: str, per_file: int) -> AbstractCon
     if foreign or "," in uri.path or not uri.path:
         raise UsageProblem(
             "bad-target",
-            f"option {foreign[0]} says nothing about writing" if foreign else "records go to one topic",
+            f"option {foreign[0]} does not apply to writing"
+            if foreign
+            else "generated records go to exactly one topic",
             evidence={"found": uri.redacted()},
             remedy=f"--to kafka://{uri.address}/{uri.path.split(',')[0] or 'visits'}",
         )
-    settings = {name.removeprefix("kafka."): value for name, value in uri.options.items()}
-    writer = TopicWriter(uri.address, uri.path, settings)
+    writer = TopicWriter(Connection.from_uri(uri), uri.path)
     if writer.created:
         note(f"created topic {uri.path}")
     return writer

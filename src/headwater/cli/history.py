@@ -1,4 +1,4 @@
-"""``headwater history``: one key's value through the batches."""
+"""``headwater history``: the value of a key after each batch."""
 
 from __future__ import annotations
 
@@ -6,64 +6,68 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from headwater.cli.app import LOOK, app
-from headwater.cli.names import CheckpointName
+from headwater.cli.app import INSPECT, JsonLines, app
+from headwater.cli.checkpoint_options import CheckpointName
 from headwater.cli.output import note, say, table
-from headwater.cli.state import OPERATOR, STORE, VAR, key_texts
+from headwater.cli.state_source import OPERATOR, STORE, VAR, parse_key
+from headwater.core.ids import StoreRef
 
 if TYPE_CHECKING:
     from headwater.timemachine.key_history import KeyHistory
 
 
-@app.command(rich_help_panel=LOOK)
+@app.command(rich_help_panel=INSPECT)
 def history(
     checkpoint: CheckpointName,
-    key: Annotated[list[str], typer.Option(metavar="FIELD=VALUE", help="A field of the key; give as many as needed.")],
+    key: Annotated[list[str], typer.Option(metavar="FIELD=VALUE", help="Field of the key. Repeatable.")],
     operator: Annotated[int | None, OPERATOR] = None,
     store: Annotated[str | None, STORE] = None,
     var: Annotated[str | None, VAR] = None,
-    changes: Annotated[bool, typer.Option("--changes", help="Leave out batches that changed nothing.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
+    changes: Annotated[bool, typer.Option("--changes", help="Omit batches that did not change the key.")] = False,
+    as_json: JsonLines = False,
 ) -> None:
-    """Show a key's value after each batch whose state can still be rebuilt.
+    """Show the value of a key after each batch.
 
-    With some fields of the key, every key that has them is shown. A field inside another is named window.start; null
-    is written null. Each file of changes is read once, and no state is rebuilt twice. Starts no Spark.
+    Covers the batches whose state can still be rebuilt. If only some fields of the key are given, every key that has
+    them is shown. Write a nested field as window.start and a null as null. Does not start Spark.
 
     Example:
       headwater history browser-stats-stateful --key browser=Firefox
     """
     from headwater.cli.state_source import StateSource
-    from headwater.timemachine.key_history import fitting, key_history
+    from headwater.statefiles.key_lookup import with_key_fields
+    from headwater.timemachine.key_history import key_history
 
-    asked = key_texts(key)
+    fields = parse_key(key)
     source = StateSource(checkpoint, "native")
-    targets = source.targets(source.reader.latest(), operator=operator, store=store, var=var)
-    found = [key_history(source.reader, target, asked) for target in fitting(targets, asked)]
-    found = [held.changes_only() if changes else held for held in found]
-    for held in found:
+    targets = source.targets(source.reader.latest(), StoreRef(operator, store, var))
+    histories = [key_history(source.reader, target, fields) for target in with_key_fields(targets, fields)]
+    histories = [found.changes_only() if changes else found for found in histories]
+    for found in histories:
         if as_json:
             from headwater.views.state_lines import history_lines
 
-            for line in history_lines(held, alone=len(found) == 1):
+            for line in history_lines(found, alone=len(histories) == 1):
                 say(line)
         else:
-            _show(held)
-    if not any(len(held) for held in found):
+            _print_table(found)
+    if not any(len(found) for found in histories):
         note("no such key in any batch whose state can be rebuilt")
 
 
-def _show(found: KeyHistory) -> None:
+def _print_table(found: KeyHistory) -> None:
     from headwater.statefiles.sqltypes import distinct
-    from headwater.views.state_table import cell_texts, fields_of
+    from headwater.views.state_table import FlatColumns
 
     if not len(found):
         return
     note(f"operator {found.answer.operator_id}, {found.answer.var or found.answer.store}")
-    keys = fields_of(found.answer.key_type, found.key)
-    values = fields_of(found.answer.value_type, found.value)
-    there = found.value.is_valid().to_pylist()
-    texts = [cell_texts(kind, column) for kind, column in zip(keys[1], keys[2], strict=True)]
-    held = [cell_texts(kind, column) for kind, column in zip(values[1], values[2], strict=True)]
-    held = [[text if present else "-" for text, present in zip(column, there, strict=True)] for column in held]
-    table(["batch", *distinct([*keys[0], *values[0]])], zip(found.batch_id.to_pylist(), *texts, *held, strict=True))
+    keys = FlatColumns.of_fields(found.answer.key_type, found.key)
+    values = FlatColumns.of_fields(found.answer.value_type, found.value)
+    present = found.value.is_valid().to_pylist()
+    value_texts = [
+        [text if is_present else "-" for text, is_present in zip(column, present, strict=True)]
+        for column in values.cell_texts()
+    ]
+    rows = zip(found.batch_id.to_pylist(), *keys.cell_texts(), *value_texts, strict=True)
+    table(["batch", *distinct([*keys.names, *values.names])], rows)

@@ -1,26 +1,28 @@
-"""``headwater jars``: fetch the jars ahead of time, and list them."""
+"""``headwater jars``: download the jars ahead of time, and list them."""
 
 from __future__ import annotations
 
 import typer
 
-from headwater.cli.app import RUN, app
+from headwater.cli.app import RUN, JsonLines, app
 from headwater.cli.output import json_lines, note, say, table
+from headwater.core.text import count
 
 
 @app.command(rich_help_panel=RUN)
 def jars(
     configuration: list[str] = typer.Option(
-        ["spark"], "--configuration", "-c", help="spark (Kafka connector), broker, s3; may be given several times."
+        ["spark"], "--configuration", "-c", help="Set of jars: spark (the Kafka connector), broker or s3. Repeatable."
     ),
     archive: bool = typer.Option(
-        True, help="For Spark, also make a class archive (160 MB): every later start takes a third less time."
+        True, help="Also create a class archive for Spark (160 MB), which shortens every later start by a third."
     ),
-    as_json: bool = typer.Option(False, "--json", help="One JSON object a line."),
+    as_json: JsonLines = False,
 ) -> None:
-    """Fetch the jars that Spark or the broker need, if they are not here yet, and list them.
+    """Download and list the jars that Spark and the broker need.
 
-    They are fetched by themselves on first use; this does it ahead of time, and has Spark start faster ever after.
+    Jars are downloaded automatically on first use. Run this command to do it ahead of time, and to make Spark start
+    faster.
 
     Example:
       headwater jars --configuration spark --configuration broker
@@ -32,13 +34,13 @@ def jars(
     if unknown:
         raise UsageProblem(
             "unknown-configuration",
-            f"there are no jars called {unknown[0]!r}",
+            f"there is no set of jars named {unknown[0]!r}",
             evidence={"known": ", ".join(CONFIGURATIONS)},
             remedy=f"headwater jars --configuration {CONFIGURATIONS[0]}",
         )
     found = [(name, jar) for name in configuration for jar in jar_paths(name, on_fetch=note)]
     if archive and "spark" in configuration:
-        _prepare_start()
+        _create_class_archive()
     if as_json:
         json_lines(
             {"configuration": name, "name": jar.name, "bytes": jar.stat().st_size, "path": str(jar)}
@@ -49,13 +51,13 @@ def jars(
         ["configuration", "jar", "kB"], [(name, jar.name, f"{jar.stat().st_size / 1000:,.0f}") for name, jar in found]
     )
     total = sum(jar.stat().st_size for _, jar in found)
-    say(f"{len(found)} jars, {total / 1e6:,.1f} MB, in {found[0][1].parent.parent}")
+    say(f"{count(len(found), 'jar')}, {total / 1e6:,.1f} MB, in {found[0][1].parent.parent}")
 
 
-def _prepare_start() -> None:
+def _create_class_archive() -> None:
     from headwater.jars.java import require_java
-    from headwater.spark.class_archive import archive_file, make_archive
-    from headwater.spark.session import own_class_path
+    from headwater.spark.class_archive import archive_file, create_archive
+    from headwater.spark.session import local_class_path
 
-    jars = own_class_path()
-    make_archive(archive_file(require_java(), jars), jars, on_work=note)
+    jars = local_class_path()
+    create_archive(archive_file(require_java(), jars), jars, report=note)

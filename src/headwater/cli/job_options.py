@@ -1,4 +1,4 @@
-"""Options that ``check``, ``run`` and ``replay`` share: how a job is named and what takes the place of its parts."""
+"""Options of the commands that take a job, and the job that they select."""
 
 from __future__ import annotations
 
@@ -15,24 +15,38 @@ if TYPE_CHECKING:
     from headwater.checkpoint.filetree import FileTree
     from headwater.jobs.job import Job
 
+
+def job_names(incomplete: str) -> list[str]:
+    """Complete the names of gallery jobs."""
+    from headwater.jobs.loading import gallery_names
+
+    return [name for name in gallery_names() if name.startswith(incomplete)]
+
+
+JobName = Annotated[
+    str,
+    typer.Argument(
+        metavar="JOB", help="Job: a gallery name, module:NAME or path/to/file.py:NAME.", autocompletion=job_names
+    ),
+]
 SourceUri = Annotated[
-    str | None, typer.Option("--source", metavar="URI", help="URI to read from instead of the job's own source.")
+    str | None, typer.Option("--source", metavar="URI", help="Source to read instead of the job's own.")
 ]
-SinkUri = Annotated[
-    str | None, typer.Option("--sink", metavar="URI", help="URI to write to instead of the job's own sink.")
-]
+SinkUri = Annotated[str | None, typer.Option("--sink", metavar="URI", help="Sink to write instead of the job's own.")]
 ModeName = Annotated[
     str | None, typer.Option("--mode", metavar="MODE", help="Output mode: complete, append or update.")
 ]
 Settings = Annotated[
-    list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A parameter of the job. Repeatable.")
+    list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Parameter of the job. Repeatable.")
 ]
-Conf = Annotated[list[str] | None, typer.Option("--conf", metavar="KEY=VALUE", help="A Spark setting. Repeatable.")]
+Conf = Annotated[
+    list[str] | None, typer.Option("--conf", metavar="KEY=VALUE", help="Spark configuration property. Repeatable.")
+]
 
 
-def pairs(texts: Sequence[str] | None, option: str) -> dict[str, str]:
-    """``name=value`` words as a dictionary."""
-    found: dict[str, str] = {}
+def parse_pairs(texts: Sequence[str] | None, option: str) -> dict[str, str]:
+    """Return the ``name=value`` texts of a repeatable option as a dictionary."""
+    pairs: dict[str, str] = {}
     for text in texts or ():
         name, equals, value = text.partition("=")
         if not equals or not name:
@@ -41,11 +55,11 @@ def pairs(texts: Sequence[str] | None, option: str) -> dict[str, str]:
                 f"{option} {text} is not of the form name=value",
                 remedy=f"{option} {name or 'name'}=VALUE",
             )
-        found[name.strip()] = value.strip()
-    return found
+        pairs[name.strip()] = value.strip()
+    return pairs
 
 
-def chosen_job(
+def select_job(
     reference: str,
     *,
     source: str | None = None,
@@ -54,11 +68,11 @@ def chosen_job(
     trigger: str | None = None,
     settings: Sequence[str] | None = None,
 ) -> Job:
-    """The job that the words of a command line mean."""
+    """Load a job and apply the options of the command line to it."""
     from headwater.jobs.loading import load_job
     from headwater.jobs.uris import sink_from_uri, source_from_uri
 
-    job = load_job(reference).with_settings(pairs(settings, "--set"))
+    job = load_job(reference).with_settings(parse_pairs(settings, "--set"))
     changes: dict[str, Any] = {}
     if source:
         changes["reads"] = source_from_uri(source, job.reads)
@@ -71,20 +85,8 @@ def chosen_job(
     return replace(job, **changes)
 
 
-def jars_for(job: Job, checkpoint: str = "", letters: str | None = None) -> list[str]:
-    """Only what this job needs is resolved: a first run on files waits for no download. ``letters`` is one more sink."""
-    paths = [checkpoint, getattr(job.reads, "path", ""), getattr(job.writes, "path", "")]
-    more = (letters or job.dead_letters or "").partition(":")[0]
-    kafka = "kafka" in {job.reads.kind, job.writes.kind, more}
-    return [*(["spark"] if kafka else []), *(["s3"] if any(path.startswith("s3a://") for path in paths) else [])]
-
-
-def log_file(job: Job) -> Path:
-    return Path(".headwater/logs") / f"{job.name}.log"
-
-
 def recorded_job(files: FileTree, reference: str | None, source: str | None, settings: Sequence[str] | None) -> Job:
-    """The job of a checkpoint, reading what its own run read: as named, or as ``headwater run`` wrote it down."""
+    """Return the job of a checkpoint with the source it ran on: the named job, or the one that ``run`` recorded."""
     from headwater.checkpoint.record import read_job_record
 
     recorded = read_job_record(files)
@@ -92,25 +94,39 @@ def recorded_job(files: FileTree, reference: str | None, source: str | None, set
     if name is None:
         raise UsageProblem(
             "unknown-job",
-            "this checkpoint does not know its job: others started it",
+            "this checkpoint has no record of its job: it was not created by headwater run",
             evidence={"checkpoint": files.location},
             remedy="name the job: --job path/to/file.py:NAME",
         )
     if reference is None:
-        _refuse_code_of_checkpoint(files, name)
+        _refuse_job_inside_checkpoint(files, name)
     known = [f"{key}={value}" for key, value in recorded.settings.items()] if name == recorded.reference else []
-    return chosen_job(name, source=source or recorded.source, mode=recorded.mode, settings=[*known, *(settings or [])])
+    return select_job(name, source=source or recorded.source, mode=recorded.mode, settings=[*known, *(settings or [])])
 
 
-def _refuse_code_of_checkpoint(files: FileTree, recorded: str) -> None:
-    """A checkpoint that somebody sent must not bring the code along that looking at it would run."""
-    from headwater.checkpoint.local_tree import LocalTree
-
-    file = Path(recorded.partition(":")[0]).resolve()
-    if isinstance(files, LocalTree) and file.is_relative_to(files.root.resolve()):
+def _refuse_job_inside_checkpoint(files: FileTree, recorded: str) -> None:
+    """Raise if the recorded job is a file in the checkpoint: reading a received checkpoint must not run its code."""
+    file, folder = Path(recorded.partition(":")[0]).resolve(), files.local_path()
+    if folder is not None and file.is_relative_to(folder.resolve()):
         raise UsageProblem(
             "job-in-checkpoint",
-            "this checkpoint names a file of its own as its job, and that file would be run",
+            "the recorded job is a file inside the checkpoint, and its code would be run",
             evidence={"checkpoint": files.location, "job": recorded},
             remedy=f"if you trust it: --job {recorded}",
         )
+
+
+def jars_for(job: Job, checkpoint: str = "", dead_letters: str | None = None) -> list[str]:
+    """Return the jar configurations that a job needs, so that a first run on files downloads nothing.
+
+    ``dead_letters`` is the URI of a further sink.
+    """
+    paths = [checkpoint, getattr(job.reads, "path", ""), getattr(job.writes, "path", "")]
+    more = (dead_letters or job.dead_letters or "").partition(":")[0]
+    kafka = "kafka" in {job.reads.kind, job.writes.kind, more}
+    return [*(["spark"] if kafka else []), *(["s3"] if any(path.startswith("s3a://") for path in paths) else [])]
+
+
+def log_file(job: Job) -> Path:
+    """Return the file that Spark's log of a job is written to."""
+    return Path(".headwater/logs") / f"{job.name}.log"

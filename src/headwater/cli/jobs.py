@@ -1,4 +1,4 @@
-"""``headwater jobs``: the gallery."""
+"""``headwater jobs``: the jobs of the gallery."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from headwater.cli.app import BUILD, app
-from headwater.cli.names import job_names
-from headwater.cli.output import json_line, say, table
+from headwater.cli.app import BUILD, JsonLines, app
+from headwater.cli.job_options import job_names
+from headwater.cli.output import json_lines, say, table
 
 if TYPE_CHECKING:
     from headwater.jobs.job import Job
@@ -16,32 +16,29 @@ if TYPE_CHECKING:
 
 @app.command(rich_help_panel=BUILD)
 def jobs(
-    name: Annotated[
-        str | None, typer.Argument(help="Show this job alone, with its parameters.", autocompletion=job_names)
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
+    name: Annotated[str | None, typer.Argument(help="Show only this job, in detail.", autocompletion=job_names)] = None,
+    as_json: JsonLines = False,
 ) -> None:
-    """List the jobs of the gallery with their parameters.
+    """List the jobs of the gallery and their parameters.
 
     Example:
       headwater jobs browser-stats-stateful
     """
     from headwater.jobs.loading import gallery_jobs, load_job
 
-    described = [_described(job) for job in ([load_job(name)] if name else gallery_jobs())]
+    descriptions = [_description(job) for job in ([load_job(name)] if name else gallery_jobs())]
     if as_json:
-        for one in described:
-            json_line(one)
+        json_lines(descriptions)
         return
     if name:
-        for label, value in described[0].items():
+        for label, value in descriptions[0].items():
             say(f"{label:<12} {_text(value)}")
         return
-    rows = [[one["name"], one["mode"], _text(one["parameters"]), one["about"]] for one in described]
-    table(["job", "mode", "parameters", "what it does"], rows)
+    rows = [[one["name"], one["mode"], _text(one["parameters"]), one["about"]] for one in descriptions]
+    table(["job", "mode", "parameters", "description"], rows)
 
 
-def _described(job: Job) -> dict[str, object]:
+def _description(job: Job) -> dict[str, object]:
     from headwater.jobs.uris import uri_of
 
     return {

@@ -1,4 +1,4 @@
-"""``headwater log``: every batch of a checkpoint."""
+"""``headwater log``: the batches of a checkpoint."""
 
 from __future__ import annotations
 
@@ -9,39 +9,45 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from headwater.cli.app import LOOK, app
-from headwater.cli.names import CheckpointName
+from headwater.cli.app import INSPECT, JsonLines, app
+from headwater.cli.checkpoint_options import CheckpointName, open_to_read
 from headwater.cli.output import json_line, note, say
 
 if TYPE_CHECKING:
     from headwater.checkpoint.filetree import FileTree
     from headwater.checkpoint.history import Batch
-    from headwater.views.batches import Shape
+    from headwater.views.batches import TableLayout
 
 POLL_SECONDS = 1.0
 
 
-@app.command(rich_help_panel=LOOK)
+@app.command(rich_help_panel=INSPECT)
 def log(
     checkpoint: CheckpointName,
-    number: Annotated[int | None, typer.Option("-n", "--number", min=1, help="Only the newest so many.")] = None,
-    since: Annotated[
-        str | None, typer.Option(help="Only batches planned since: 2026-07-01T10:30:00Z, 10:30, or 15m.")
+    number: Annotated[
+        int | None, typer.Option("-n", "--number", metavar="N", min=1, help="Show only the newest N batches.")
     ] = None,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with new batches until Ctrl-C.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
+    since: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME", help="Show only batches planned since a time: 2026-07-01T10:30:00Z, 10:30 or 15m (ago)."
+        ),
+    ] = None,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Print new batches as they appear, until Ctrl-C.")
+    ] = False,
+    as_json: JsonLines = False,
 ) -> None:
-    """Show every batch: when, what it read, its watermark, and whether one can rewind to it.
+    """Show every batch of a checkpoint.
 
-    BEHIND is how far the watermark was behind the clock. REWIND says whether the batch can be the last one kept.
-    Starts no Spark.
+    Shows when each batch was planned, what it read, its watermark, and whether you can rewind to it. LAG is how far
+    the watermark was behind the system clock. Does not start Spark.
 
     Example:
       headwater log browser-stats-stateful -n 20
     """
     from headwater.checkpoint.history import History
     from headwater.checkpoint.revisions import time_ms
-    from headwater.cli.opening import open_to_read
 
     files = open_to_read(checkpoint)
     since_ms = time_ms(since, not_after_ms=time.time_ns() // 1_000_000) if since else None
@@ -49,13 +55,13 @@ def log(
     printer = _Printer(as_json=as_json)
     printer.show(batches)
     if not batches and not follow:
-        note("no batch since then" if since else "no batch yet")
+        note("no batches since then" if since else "no batches yet")
     if follow:
-        _go_on(files, printer, {(batch.batch_id, batch.status) for batch in batches}, since_ms)
+        _follow(files, printer, {(batch.batch_id, batch.status) for batch in batches}, since_ms)
 
 
-def _go_on(files: FileTree, printer: _Printer, seen: set[tuple[int, str]], since_ms: int | None) -> None:
-    """A batch is shown when it is first met, and once more when it is committed."""
+def _follow(files: FileTree, printer: _Printer, seen: set[tuple[int, str]], since_ms: int | None) -> None:
+    """Print a batch when it is planned and again when it is committed."""
     from headwater.checkpoint.history import History
 
     newest = max((batch for batch, _ in seen), default=-1)
@@ -74,7 +80,7 @@ def _go_on(files: FileTree, printer: _Printer, seen: set[tuple[int, str]], since
 class _Printer:
     def __init__(self, *, as_json: bool) -> None:
         self.as_json = as_json
-        self.shape: Shape | None = None
+        self.layout: TableLayout | None = None
 
     def show(self, batches: list[Batch]) -> None:
         if self.as_json:
@@ -86,11 +92,11 @@ class _Printer:
             self._table(batches)
 
     def _table(self, batches: list[Batch]) -> None:
-        from headwater.views.batches import COLUMNS, row, shape_of
+        from headwater.views.batches import COLUMNS, batch_cells, table_layout
 
-        rows = [row(batch) for batch in batches]
-        if self.shape is None:
-            self.shape = shape_of(rows, shutil.get_terminal_size().columns if sys.stdout.isatty() else None)
-            say(self.shape.line(COLUMNS))
-        for one in rows:
-            say(self.shape.line(one))
+        rows = [batch_cells(batch) for batch in batches]
+        if self.layout is None:
+            self.layout = table_layout(rows, shutil.get_terminal_size().columns if sys.stdout.isatty() else None)
+            say(self.layout.line(COLUMNS))
+        for row in rows:
+            say(self.layout.line(row))

@@ -1,4 +1,4 @@
-"""The command line's front door: finds the verb, turns errors into messages and exit statuses."""
+"""Entry point of the command line: loads the verb and turns errors into messages and exit statuses."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from collections.abc import Sequence
 
 from headwater.cli.app import app
 from headwater.cli.output import note, show_error
-from headwater.core.errors import HeadwaterError, Surprise, disk_trouble
+from headwater.core.errors import HeadwaterError, InternalError, disk_error
 
-# In the order in which help shows them. Each file is named for its verb and imports little at its top.
+# In the order in which --help lists them. Each module is named after its verb and defers heavy imports.
 VERBS: tuple[str, ...] = (
     "jobs",
     "check",
@@ -41,14 +41,14 @@ VERBS: tuple[str, ...] = (
 
 
 def load_verbs(arguments: Sequence[str]) -> None:
-    """Only the verb that was named, so that one verb's answer does not wait for all the others; all of them for help."""
+    """Import the verb that is named in the arguments, or all verbs if none is named, as for ``--help``."""
     named = next((argument for argument in arguments if not argument.startswith("-")), None)
     for verb in (named,) if named in VERBS else VERBS:
         importlib.import_module(f"headwater.cli.{verb}")
 
 
 def main() -> None:
-    """Run one verb. A traceback is shown only to those who ask for it with ``--debug``."""
+    """Run one verb. Show a traceback only with ``--debug``."""
     debug = "--debug" in sys.argv
     arguments = [argument for argument in sys.argv[1:] if argument != "--debug"]
     try:
@@ -68,6 +68,6 @@ def main() -> None:
     except Exception as error:
         if debug:
             raise
-        surprise = (disk_trouble(error) if isinstance(error, OSError) else None) or Surprise(error)
-        show_error(surprise, as_json="--json" in arguments)
-        sys.exit(surprise.exit_status)
+        failure = (disk_error(error) if isinstance(error, OSError) else None) or InternalError(error)
+        show_error(failure, as_json="--json" in arguments)
+        sys.exit(failure.exit_status)

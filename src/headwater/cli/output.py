@@ -1,4 +1,4 @@
-"""The one file that prints. Everything else hands it plain values."""
+"""Printing to the terminal. No other module prints."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from headwater.core.errors import HeadwaterError
 
 
 def say(text: str = "") -> None:
-    """A line of the answer, on standard output."""
+    """Print a line of the result to standard output."""
     print(text, flush=True)
 
 
 def note(text: str) -> None:
-    """A line about the work, on standard error, out of the way of pipes."""
+    """Print a line about progress, or a warning, to standard error, where it does not disturb a pipe."""
     print(text, file=sys.stderr, flush=True)
 
 
-def call_out(text: str) -> None:
-    """A note from inside a signal handler, which may have interrupted a print."""
+def note_from_signal_handler(text: str) -> None:
+    """Write a line to standard error without ``print``, which the signal may have interrupted."""
     start = "\r\x1b[2K" if os.isatty(2) else ""
     os.write(2, f"{start}{text}\n".encode())
 
@@ -45,7 +45,7 @@ def show_error(error: HeadwaterError, *, as_json: bool = False) -> None:
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, title: str | None = None) -> None:
-    """A table that fits the terminal, or plain aligned columns when piped."""
+    """Print a table that fits the terminal, or one of fixed width when piped."""
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table
@@ -59,25 +59,26 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, title: st
     Console(width=None if terminal else 200, highlight=False, markup=False).print(shown)
 
 
-class LivingLine:
-    """The last line of a terminal, rewritten as things move on; plain lines when standard error is piped.
+class StatusLine:
+    """The last line of a terminal, rewritten as work progresses; plain lines when standard error is piped.
 
-    ``shared`` says that somebody else writes to standard output meanwhile: a half line must not get in his way.
+    ``shared`` means that another writer prints to standard output at the same time. On a terminal, unfinished lines
+    would get in its way and are not shown.
     """
 
     def __init__(self, *, shared: bool = False) -> None:
         self._terminal = sys.stderr.isatty()
-        self.is_alive = self._terminal and not (shared and sys.stdout.isatty())
+        self.is_live = self._terminal and not (shared and sys.stdout.isatty())
         self._lock = threading.Lock()
 
     def show(self, text: str) -> None:
-        """Something that will be replaced. Not printed at all where lines cannot be rewritten."""
-        if self.is_alive:
+        """Show a text until the next call replaces it. Print nothing where lines cannot be rewritten."""
+        if self.is_live:
             width = shutil.get_terminal_size().columns - 1
             self._print(f"\r\x1b[2K{text[:width]}", end="")
 
     def keep(self, text: str) -> None:
-        """Something that stays."""
+        """Print a line that stays."""
         self._print(f"\r\x1b[2K{text}" if self._terminal else text, end="\n")
 
     def clear(self) -> None:
@@ -85,13 +86,13 @@ class LivingLine:
 
     def _print(self, text: str, *, end: str) -> None:
         with self._lock:
-            # In one piece: a carriage return alone makes Python write what it has so far.
+            # Written in one piece: Python flushes at a carriage return, which would show half a line.
             print(f"{text}{end}", end="", file=sys.stderr, flush=True)
 
 
 @contextmanager
-def progress_bar(what: str, total: int | None) -> Iterator[Callable[[int], None]]:
-    """A bar on a terminal's standard error, moved by calls with the number done so far; nothing when piped."""
+def progress_bar(label: str, total: int | None) -> Iterator[Callable[[int], None]]:
+    """Yield a function that moves a progress bar to a number of finished items; show no bar when piped."""
     if not sys.stderr.isatty():
         yield lambda _: None
         return
@@ -99,12 +100,12 @@ def progress_bar(what: str, total: int | None) -> Iterator[Callable[[int], None]
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[rate]}"))
-    began = time.monotonic()
+    started = time.monotonic()
     with Progress(*columns, TimeElapsedColumn(), console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task(what, total=total, rate="")
+        task = progress.add_task(label, total=total, rate="")
 
         def show(done: int) -> None:
-            seconds = max(0.001, time.monotonic() - began)
+            seconds = max(0.001, time.monotonic() - started)
             progress.update(task, completed=done, rate=f"{done / seconds:,.0f}/s")
 
         yield show

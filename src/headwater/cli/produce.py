@@ -1,24 +1,30 @@
-"""``headwater produce``: lines from standard input to a topic."""
+"""``headwater produce``: write lines from standard input to a topic."""
 
 from __future__ import annotations
 
 import sys
+from typing import Annotated
 
 import typer
 
 from headwater.cli.app import RUN, app
 from headwater.cli.output import note
-from headwater.cli.topics import BOOTSTRAP, bootstrap_or_default
+from headwater.cli.topics import Bootstrap, KafkaOptions, select_connection
+from headwater.core.text import count
 
 
 @app.command(rich_help_panel=RUN)
 def produce(
-    topic: str = typer.Argument(help="The topic; it is made if the broker does not have it."),
-    bootstrap: str = BOOTSTRAP,
-    partition: int = typer.Option(None, "--partition", min=0, help="Send everything to this partition."),
-    key_separator: str = typer.Option(
-        None, "--key-separator", metavar="TEXT", help="What stands before it on a line is the record's key."
-    ),
+    topic: Annotated[str, typer.Argument(help="Topic; created if it does not exist.")],
+    bootstrap: Bootstrap = None,
+    option: KafkaOptions = None,
+    partition: Annotated[
+        int | None, typer.Option("--partition", min=0, help="Send all records to this partition.")
+    ] = None,
+    key_separator: Annotated[
+        str | None,
+        typer.Option("--key-separator", metavar="TEXT", help="Separator between key and value on each line."),
+    ] = None,
 ) -> None:
     """Send each line of standard input as a record.
 
@@ -27,8 +33,8 @@ def produce(
     """
     from headwater.kafka.records import TopicWriter, send_lines
 
-    server = bootstrap_or_default(bootstrap)
-    with TopicWriter(server, topic) as writer:
+    connection = select_connection(bootstrap, option)
+    with TopicWriter(connection, topic) as writer:
         if writer.created:
             note(f"created topic {topic}")
         if sys.stdin.isatty():
@@ -37,4 +43,4 @@ def produce(
             send_lines(writer, sys.stdin.buffer, partition=partition, separator=key_separator or None)
         except KeyboardInterrupt:
             note("")
-    note(f"{writer.sent} record{'' if writer.sent == 1 else 's'} sent to {topic} on {server}")
+    note(f"{count(writer.sent, 'record', grouped=False)} sent to {topic} on {connection.servers}")

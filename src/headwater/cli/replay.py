@@ -1,4 +1,4 @@
-"""``headwater replay``: run recorded batches again, beside the production they come from."""
+"""``headwater replay``: re-run recorded batches on a scratch copy."""
 
 from __future__ import annotations
 
@@ -8,42 +8,42 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from headwater.cli.app import LOOK, app
-from headwater.cli.job_options import Conf, Settings, SourceUri, jars_for, pairs, recorded_job
-from headwater.cli.names import CheckpointName, JobName
-from headwater.cli.output import LivingLine, json_line, note, say
+from headwater.cli.app import INSPECT, app
+from headwater.cli.checkpoint_options import CheckpointName
+from headwater.cli.job_options import Conf, JobName, Settings, SourceUri, jars_for, parse_pairs, recorded_job
+from headwater.cli.output import StatusLine, json_line, note, say
 from headwater.core.errors import UsageProblem
+from headwater.core.text import count
 
 if TYPE_CHECKING:
     from headwater.spark.replay import ReplayedBatch
 
 
-@app.command(rich_help_panel=LOOK)
+@app.command(rich_help_panel=INSPECT)
 def replay(
     job: JobName,
     checkpoint: CheckpointName,
-    batch: Annotated[str, typer.Option("--batch", metavar="A[..B]", help="The recorded batches: 41 or 41..45.")],
-    against: Annotated[
-        str | None, typer.Option(metavar="JOB", help="A changed job: show what it gives differently.")
-    ] = None,
+    batch: Annotated[str, typer.Option("--batch", metavar="A[..B]", help="Recorded batches: 41 or 41..45.")],
+    against: Annotated[str | None, typer.Option(metavar="JOB", help="Changed job; show the rows that differ.")] = None,
     from_empty_state: Annotated[
-        bool, typer.Option("--from-empty-state", help="Start from nothing at batch A instead of its recorded state.")
+        bool, typer.Option("--from-empty-state", help="Start batch A with empty state instead of the recorded state.")
     ] = False,
     source: SourceUri = None,
     settings: Settings = None,
     conf: Conf = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a batch.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per batch.")] = False,
 ) -> None:
-    """Run recorded batches again with their recorded offsets, on a scratch copy. Checkpoint, sink and topics are not touched.
+    """Re-run recorded batches on a scratch copy.
 
-    With --against the same batches run through a second job, and the command exits with 1 when their rows differ.
+    The batches run with their recorded offsets. The checkpoint, the sink and the topics are not modified. With --against,
+    a second job runs the same batches, and the exit status is 1 if any rows differ.
 
     Examples:
       headwater replay browser-stats-stateful browser-stats-stateful --batch 3
       headwater replay jobs.py:STATS prod-stats --batch 40..45 --against jobs.py:STATS_V2
     """
     from headwater.checkpoint.locate import open_checkpoint
-    from headwater.timemachine.recorded import recorded_batches
+    from headwater.timemachine.replay_scratch import recorded_batches
 
     files = open_checkpoint(checkpoint)
     first, last = _range(batch)
@@ -51,17 +51,19 @@ def replay(
     recorded_batches(files, first, last)
 
     from headwater.spark.nondeterminism import unstable_expressions
-    from headwater.spark.replay import replay as run_again
+    from headwater.spark.replay import replay as replay_batches
+    from headwater.spark.replay import replayable
     from headwater.spark.session import start_session, stop_session
 
+    jobs = [replayable(one) for one in jobs]
     if from_empty_state:
-        who = "both jobs start" if against else "the job starts"
-        note(f"{who} batch {first} from empty state: what came before it is not counted")
-    line = LivingLine()
+        subject = "both jobs start" if against else "the job starts"
+        note(f"{subject} batch {first} with empty state: earlier batches are not counted")
+    line = StatusLine()
     line.show("starting Spark")
     spark = start_session(
         "headwater replay",
-        conf={**jobs[0].conf, **pairs(conf, "--conf")},
+        conf={**jobs[0].conf, **parse_pairs(conf, "--conf")},
         jars=jars_for(jobs[0], files.location),
         log=Path(".headwater/logs/replay.log"),
     )
@@ -70,7 +72,7 @@ def replay(
             for part in unstable_expressions(spark, one):
                 line.keep(part.warning_for(one.name))
         results = [
-            run_again(
+            replay_batches(
                 spark,
                 one,
                 files,
@@ -85,9 +87,9 @@ def replay(
         line.clear()
         stop_session(spark)
     if against:
-        _show_differences(results[0], results[1], as_json=as_json)
+        _print_differences(results[0], results[1], as_json=as_json)
     else:
-        _show(results[0], as_json=as_json)
+        _print_rows(results[0], as_json=as_json)
 
 
 def _range(text: str) -> tuple[int, int]:
@@ -97,16 +99,16 @@ def _range(text: str) -> tuple[int, int]:
     return int(found[1]), int(found[2] or found[1])
 
 
-def _show(batches: list[ReplayedBatch], *, as_json: bool) -> None:
+def _print_rows(batches: list[ReplayedBatch], *, as_json: bool) -> None:
     for one in batches:
         if as_json:
             json_line({"batch_id": one.batch_id, "rows": one.rows})
             continue
-        say(f"batch {one.batch_id}: {len(one.rows)} row{'' if len(one.rows) == 1 else 's'}")
-        _say_rows("  ", one.rows)
+        say(f"batch {one.batch_id}: {count(len(one.rows), 'row', grouped=False)}")
+        _say_json("  ", one.rows)
 
 
-def _show_differences(before: list[ReplayedBatch], after: list[ReplayedBatch], *, as_json: bool) -> None:
+def _print_differences(before: list[ReplayedBatch], after: list[ReplayedBatch], *, as_json: bool) -> None:
     from headwater.views.comparison import compare_rows
 
     different = 0
@@ -117,18 +119,19 @@ def _show_differences(before: list[ReplayedBatch], after: list[ReplayedBatch], *
             json_line(compared.as_dict())
             continue
         say(f"batch {old.batch_id}: " + ("same rows" if compared.same else "rows differ"))
-        _say_rows("  - ", list(compared.only_before))
-        _say_rows("  + ", list(compared.only_after))
+        _say_json("  - ", list(compared.only_before))
+        _say_json("  + ", list(compared.only_after))
         for was, now in compared.differ:
-            _say_rows("  ~ ", [was])
-            _say_rows("    ", [now])
-    note(f"{different} of {len(before)} batches differ" if different else f"{len(before)} batches, same rows")
+            _say_json("  ~ ", [was])
+            _say_json("    ", [now])
+    batches = count(len(before), "batch")
+    note(f"{different} of {batches} differ" if different else f"{batches}, same rows")
     if different:
         raise typer.Exit(1)
 
 
-def _say_rows(mark: str, rows: list[dict[str, object]]) -> None:
+def _say_json(prefix: str, rows: list[dict[str, object]]) -> None:
     import json
 
     for row in rows:
-        say(mark + json.dumps(row, ensure_ascii=False))
+        say(prefix + json.dumps(row, ensure_ascii=False))

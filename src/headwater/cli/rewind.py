@@ -1,4 +1,4 @@
-"""``headwater rewind``: go back to an earlier batch."""
+"""``headwater rewind``: rewind a checkpoint to an earlier batch."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from headwater.cli.app import CHANGE, app
-from headwater.cli.changing import StepProgress, confirmed
-from headwater.cli.names import CheckpointName
-from headwater.cli.output import json_line, note, say
+from headwater.cli.checkpoint_options import CheckpointName, DryRun, PlanJson, StepProgress, Yes
+from headwater.cli.output import json_line, note
 from headwater.core.errors import UsageProblem
 
 if TYPE_CHECKING:
@@ -20,55 +19,62 @@ if TYPE_CHECKING:
 @app.command(rich_help_panel=CHANGE)
 def rewind(
     checkpoint: CheckpointName,
-    to: Annotated[str | None, typer.Option(metavar="B", help="The last batch to keep: 41, HEAD~3.")] = None,
-    redo: Annotated[int | None, typer.Option(metavar="B", min=0, help="The first batch to run again.")] = None,
-    to_time: Annotated[str | None, typer.Option(metavar="T", help="Keep what was committed by this time.")] = None,
+    to: Annotated[str | None, typer.Option(metavar="B", help="Last batch to keep: 41 or HEAD~3.")] = None,
+    redo: Annotated[int | None, typer.Option(metavar="B", min=0, help="First batch to run again.")] = None,
+    to_time: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Keep the batches that were committed by this time (UTC).")
+    ] = None,
     replan: Annotated[
-        bool, typer.Option("--replan", help="Plan the next batch from what the source has then.")
+        bool,
+        typer.Option("--replan", help="Let Spark plan the next batch again instead of using its recorded offsets."),
     ] = False,
-    sink: Annotated[str | None, typer.Option(metavar="URI", help="The query's sink, if others started it.")] = None,
+    sink: Annotated[
+        str | None, typer.Option(metavar="URI", help="Sink of the query, if headwater run has not recorded it.")
+    ] = None,
     source: Annotated[
         str | None,
-        typer.Option(metavar="URI", help="Where to ask whether it can be read again: kafka://HOST:PORT/TOPIC."),
+        typer.Option(metavar="URI", help="Kafka source in which to look for the records: kafka://HOST:PORT/TOPIC."),
     ] = None,
     allow_missing_input: Annotated[
-        bool, typer.Option("--allow-missing-input", help="Go on although the source has lost records.")
+        bool, typer.Option("--allow-missing-input", help="Rewind even if the source has lost records.")
     ] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan and change nothing.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask: the query is stopped.")] = False,
-    resume: Annotated[bool, typer.Option("--resume", help="Finish a change that was cut short.")] = False,
-    abort: Annotated[bool, typer.Option("--abort", help="Take back a change that was cut short.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="The plan as one JSON object.")] = False,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Finish an interrupted change.")] = False,
+    abort: Annotated[bool, typer.Option("--abort", help="Roll back an interrupted change.")] = False,
+    as_json: PlanJson = False,
 ) -> None:
-    """Make an earlier batch the last one, so that the one after it runs next. Nothing is deleted: undo puts it back.
+    """Rewind a checkpoint to an earlier batch, so that the batches after it run again.
+
+    Prints a plan and asks for confirmation before it moves any file. Nothing is deleted: files are set aside, and
+    headwater undo moves them back. Name the last batch to keep (--to, --to-time) or the first to run again (--redo).
 
     Examples:
       headwater rewind visits-windows-counter --redo 5 --dry-run
       headwater rewind visits-windows-counter --redo 5
     """
     from headwater.checkpoint.locate import open_checkpoint
-    from headwater.timemachine.executor import refuse_if_pending
-    from headwater.timemachine.rewind import refuse_if_input_gone
+    from headwater.cli.checkpoint_options import confirm, open_to_change, print_plan
+    from headwater.views.plans import rewind_lines
 
-    files = open_checkpoint(checkpoint)
     if resume and abort:
-        raise UsageProblem("bad-option", "--resume and --abort are two ways out: take one")
+        raise UsageProblem("bad-option", "--resume and --abort exclude each other")
     if resume or abort:
-        _finish(files, abort=abort)
+        _end_interrupted(open_checkpoint(checkpoint), abort=abort)
         return
-    refuse_if_pending(files)
+    files = open_to_change(checkpoint)
     last_kept = _last_kept(files, to, redo, to_time)
     plan = _plan(files, last_kept, replan=replan, sink=sink, source=source)
-    _show(plan, as_json=as_json)
+    print_plan(plan.as_dict(), rewind_lines(plan), as_json=as_json)
     if dry_run:
         return
     if not allow_missing_input:
-        refuse_if_input_gone(plan)
-    question = "Start the stream over?" if plan.to is None else f"Rewind to batch {plan.to}?"
-    if not confirmed(question, yes=yes):
+        plan.refuse_missing_input()
+    question = "Restart the stream from scratch?" if plan.to is None else f"Rewind to batch {plan.to}?"
+    if not confirm(question, yes=yes):
         return
-    entry = plan.apply(progress=StepProgress())
-    note(f"done: batch {plan.next_batch} runs next. To put it all back: headwater undo {checkpoint}")
+    entry = plan.apply(StepProgress(), allow_missing_input=allow_missing_input)
+    note(f"done: batch {plan.next_batch} runs next. To undo: headwater undo {checkpoint}")
     if as_json:
         json_line({"done": entry.change.change_id})
 
@@ -80,8 +86,8 @@ def _last_kept(files: FileTree, to: str | None, redo: int | None, to_time: str |
     if sum(given is not None for given in (to, redo, to_time)) != 1:
         raise UsageProblem(
             "bad-option",
-            "say how far to rewind, in one way",
-            remedy="--to B (the last batch kept), --redo B (the first to run again) or --to-time T",
+            "exactly one of --to, --redo and --to-time is required",
+            remedy="--to B (the last batch to keep), --redo B (the first to run again) or --to-time TIME",
         )
     if redo is not None:
         return redo - 1 if redo > 0 else None
@@ -93,37 +99,18 @@ def _last_kept(files: FileTree, to: str | None, redo: int | None, to_time: str |
 
 
 def _plan(files: FileTree, to: int | None, *, replan: bool, sink: str | None, source: str | None) -> RewindPlan:
-    from headwater.checkpoint.record import sink_of
     from headwater.kafka.offsets import earliest_offsets
-    from headwater.timemachine.rewind import plan_rewind
+    from headwater.timemachine.rewind import plan_query_rewind
 
-    return plan_rewind(
-        files,
-        to=to,
-        replan=replan,
-        sink=sink_of(files, sink),
-        sink_uri=sink,
-        source_uri=source,
-        ask_kafka=earliest_offsets,
-    )
+    return plan_query_rewind(files, to=to, replan=replan, sink=sink, source=source, ask_kafka=earliest_offsets)
 
 
-def _show(plan: RewindPlan, *, as_json: bool) -> None:
-    from headwater.views.plans import rewind_lines
-
-    if as_json:
-        json_line(plan.as_dict())
-        return
-    for line in rewind_lines(plan):
-        say(line)
-
-
-def _finish(files: FileTree, *, abort: bool) -> None:
+def _end_interrupted(files: FileTree, *, abort: bool) -> None:
     from headwater.timemachine import executor
 
     if abort:
         change = executor.abort(files)
-        note(f"taken back: the checkpoint is as it was before the {change.verb}")
+        note(f"rolled back: the checkpoint is as it was before the {change.verb}")
     else:
         entry = executor.resume(files, progress=StepProgress())
         note(f"done: {entry.change.about}")

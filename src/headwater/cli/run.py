@@ -1,10 +1,12 @@
-"""``headwater run``: run a job until it is done or told to stop."""
+"""``headwater run``: run a job, with an optional live page and metrics."""
 
 from __future__ import annotations
 
 import os
 import signal
 import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
@@ -12,26 +14,15 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 from headwater.cli.app import RUN, app
-from headwater.cli.job_options import (
-    Conf,
-    ModeName,
-    Settings,
-    SinkUri,
-    SourceUri,
-    chosen_job,
-    jars_for,
-    log_file,
-    pairs,
-)
-from headwater.cli.names import JobName
-from headwater.cli.output import LivingLine, call_out
-from headwater.cli.watching import Hear, watched
+from headwater.cli.job_options import Conf, JobName, ModeName, Settings, SinkUri, SourceUri
+from headwater.cli.output import StatusLine, note, note_from_signal_handler
 
 if TYPE_CHECKING:
     from types import FrameType
 
+    from headwater.checkpoint.record import ProgressRecord
+    from headwater.jobs.job import Job
     from headwater.spark.ownership import Run
-    from headwater.spark.progress import BatchProgress
 
 CHECKPOINTS = Path(".headwater/checkpoints")
 
@@ -44,131 +35,165 @@ def run(
     checkpoint: Annotated[
         str | None,
         typer.Option(
-            metavar="CKPT", help="A folder or URL; by default .headwater/checkpoints/ and the name of the job."
+            metavar="CKPT", help="Checkpoint folder or URL; default: .headwater/checkpoints/ and the job name."
         ),
     ] = None,
     mode: ModeName = None,
     trigger: Annotated[
         str | None,
         typer.Option(
-            metavar="WHEN", help='once, available-now, "10 seconds" or "real-time 5 seconds"; by default at once.'
+            metavar="TRIGGER",
+            help='once, available-now, "10 seconds" or "real-time 5 seconds"; default: as soon as there is data.',
         ),
     ] = None,
-    master: Annotated[
-        str, typer.Option(metavar="URL", help="Spark master; the same job runs on a cluster.")
-    ] = "local[*]",
+    master: Annotated[str, typer.Option(metavar="URL", help="Spark master.")] = "local[*]",
     settings: Settings = None,
     conf: Conf = None,
     dead_letters: Annotated[
         str | None,
-        typer.Option(metavar="URI", help="Keep late and malformed records: kafka://…, files:DIR or table:NAME."),
+        typer.Option(metavar="URI", help="Save late and malformed records to kafka://…, files:DIR or table:NAME."),
     ] = None,
     ui: Annotated[bool, typer.Option("--ui", help="Serve the live page while the job runs.")] = False,
     metrics: Annotated[
         str | None,
-        typer.Option(metavar="PORT", help="Serve Prometheus metrics on this port of 127.0.0.1, or HOST:PORT."),
+        typer.Option(metavar="PORT", help="Serve Prometheus metrics on this port of 127.0.0.1, or on HOST:PORT."),
     ] = None,
     query: Annotated[
-        str | None, typer.Option(metavar="SQL", help="SQL to ask when the run ends, for example of a memory table.")
+        str | None,
+        typer.Option(metavar="SQL", help="SQL query to run when the job ends, for example on a memory table."),
     ] = None,
 ) -> None:
-    """Run a job. Ctrl-C ends the batch in hand and stops; a killed job goes on where it was.
+    """Run a job. Ctrl-C finishes the current batch and stops; a killed job resumes where it left off.
 
     Example:
       headwater run browser-stats-stateful --source kafka://127.0.0.1:9092/visits --sink console:
     """
-    chosen = chosen_job(job, source=source, sink=sink, mode=mode, trigger=trigger, settings=settings)
+    from headwater.cli.job_options import parse_pairs, select_job
+
+    chosen = select_job(job, source=source, sink=sink, mode=mode, trigger=trigger, settings=settings)
     chosen = replace(chosen, dead_letters=dead_letters or chosen.dead_letters)
-    wanted = pairs(conf, "--conf")
-    place = _place(checkpoint, chosen.name)
+    spark_conf = {**chosen.conf, **parse_pairs(conf, "--conf")}
+    location = _checkpoint_location(checkpoint, chosen.name)
 
-    from headwater.jobs.rules import check_job
-
-    check_job(chosen)
-
-    from headwater.spark.ownership import Run
+    from headwater.spark.ownership import Run, check_run
     from headwater.spark.preflight import check_services
-    from headwater.spark.runner import check_checkpoint
 
-    asked = Run(chosen, job, place)
-    check_checkpoint(asked)
-    check_services(chosen, master)
+    requested = Run(chosen, job, location)
+    check_run(requested)
+    check_services(chosen, master, warn=note)
     stop = threading.Event()
     _stop_on_signals(stop)
-    line = LivingLine(shared=chosen.writes.kind == "console")
-    with watched(chosen.name, place, page=ui, metrics=metrics) as hear:
+    line = StatusLine(shared=chosen.writes.kind == "console")
+    with _served(chosen, location, page=ui, metrics=metrics) as on_batch:
         line.show(f"{chosen.name}: starting Spark")
         try:
-            _run(asked, {**chosen.conf, **wanted}, master, stop, line, query, hear)
+            _run(requested, spark_conf, master, stop, line, query, on_batch)
         finally:
             line.clear()
 
 
 def _run(
-    asked: Run,
+    requested: Run,
     conf: dict[str, str],
     master: str,
     stop: threading.Event,
-    line: LivingLine,
+    line: StatusLine,
     query: str | None,
-    hear: Hear,
+    on_batch: Callable[[ProgressRecord], None],
 ) -> None:
+    from headwater.cli.job_options import jars_for, log_file
     from headwater.spark.failures import explained
-    from headwater.spark.progress import Totals
+    from headwater.spark.progress import Totals, progress_line
     from headwater.spark.runner import run_job
     from headwater.spark.session import start_session, stop_session
 
-    job, totals = asked.job, Totals()
+    job, totals = requested.job, Totals()
 
-    def show_batch(batch: BatchProgress) -> None:
+    def show_batch(batch: ProgressRecord) -> None:
         totals.add(batch)
-        line.keep(batch.line())
-        hear(batch)
+        line.keep(progress_line(batch))
+        on_batch(batch)
 
-    def show_wait(doing: str) -> None:
-        line.show(f"{job.name}: {doing[:1].lower()}{doing[1:]}")
+    def show_status(status: str) -> None:
+        line.show(f"{job.name}: {status[:1].lower()}{status[1:]}")
 
     try:
         spark = start_session(
-            job.name, master=master, conf=conf, jars=jars_for(job, asked.checkpoint), log=log_file(job)
+            job.name, master=master, conf=conf, jars=jars_for(job, requested.checkpoint), log=log_file(job)
         )
-    except KeyboardInterrupt:  # PySpark's own handler stands for a moment
+    except KeyboardInterrupt:  # while PySpark starts, its own signal handler is installed
         stop.set()
         return
     _stop_on_signals(stop)
     try:
         if not stop.is_set():
-            waits = show_wait if line.is_alive else None
-            run_job(spark, asked, stop=stop, on_batch=show_batch, on_wait=waits, tell=line.keep)
-        line.keep(f"{job.name}: {'stopped' if stop.is_set() else 'nothing more to read'}  {totals.line()}")
+            on_status = show_status if line.is_live else None
+            run_job(spark, requested, stop=stop, on_batch=show_batch, on_status=on_status, warn=line.keep)
+        line.keep(f"{job.name}: {'stopped' if stop.is_set() else 'no more data'}  {totals.line()}")
         if query:
-            with explained("--query cannot be answered"):
+            with explained("cannot run --query"):
                 spark.sql(query).show(n=2**31 - 1, truncate=False)
     finally:
         stop_session(spark)
 
 
-def _place(checkpoint: str | None, name: str) -> str:
-    place = (checkpoint or str(CHECKPOINTS / name)).removeprefix("file://")
-    return place if "://" in place else str(Path(place).absolute())
+@contextmanager
+def _served(
+    job: Job, checkpoint: str, *, page: bool, metrics: str | None
+) -> Iterator[Callable[[ProgressRecord], None]]:
+    """Serve the page and the metrics while the block runs. Yield a function to call after each batch."""
+    from headwater.checkpoint.locate import open_files
+
+    if page:
+        _serve_page(job, checkpoint)
+    if metrics is None:
+        yield lambda _: None
+        return
+    from headwater.spark.metrics import JobMetrics, MetricsServer
+
+    job_metrics = JobMetrics(job.name, open_files(checkpoint))
+    with MetricsServer(job_metrics, metrics) as server:
+        note(f"metrics: {server.url}")
+        yield job_metrics.add
+
+
+def _serve_page(job: Job, checkpoint: str) -> None:
+    """Serve the page from a thread of this process, so that it ends whenever the job does."""
+    from headwater.checkpoint.locate import open_checkpoint
+    from headwater.cli.ui import find_dropped_records
+    from headwater.jobs.endpoints import Kafka
+    from headwater.kafka.options import Connection
+    from headwater.web.server import PageServer, ServedCheckpoint
+
+    name = job.name if Path(checkpoint).name == job.name else f"{job.name} ({Path(checkpoint).name})"
+    connection = Connection(job.reads.servers, job.reads.options) if isinstance(job.reads, Kafka) else None
+    served = ServedCheckpoint(name, lambda: open_checkpoint(checkpoint), connection)
+    server = PageServer([served], find_records=find_dropped_records)
+    server.start()
+    note(f"page: {server.url}")
+
+
+def _checkpoint_location(checkpoint: str | None, job: str) -> str:
+    location = (checkpoint or str(CHECKPOINTS / job)).removeprefix("file://")
+    return location if "://" in location else str(Path(location).absolute())
 
 
 def _stop_on_signals(stop: threading.Event) -> None:
-    def ask_to_stop(number: int, frame: FrameType | None) -> None:  # noqa: ARG001  the signature is Python's
+    def request_stop(number: int, frame: FrameType | None) -> None:  # noqa: ARG001  Python passes both
         if stop.is_set() and number == signal.SIGINT:
-            _abandon()
+            _abandon_batch()
         if not stop.is_set():
             stop.set()
-            call_out("stopping after the batch in hand (Ctrl-C again: at once)")
+            note_from_signal_handler("stopping after the current batch (press Ctrl-C again to stop immediately)")
 
-    signal.signal(signal.SIGINT, ask_to_stop)
-    signal.signal(signal.SIGTERM, ask_to_stop)
+    signal.signal(signal.SIGINT, request_stop)
+    signal.signal(signal.SIGTERM, request_stop)
 
 
-def _abandon() -> NoReturn:
-    """A second Ctrl-C: whoever asks twice does not want to wait for the batch."""
+def _abandon_batch() -> NoReturn:
+    """End the process without waiting for the current batch, on a second Ctrl-C."""
     from headwater.spark.internals.gateway import kill_jvm
 
     kill_jvm()
-    call_out("stopped at once; the batch in hand will run again at the next start")
+    note_from_signal_handler("stopped immediately; the current batch will run again at the next start")
     os._exit(130)

@@ -1,4 +1,4 @@
-"""``headwater show``: one batch of a checkpoint, whole."""
+"""``headwater show``: everything about one batch."""
 
 from __future__ import annotations
 
@@ -6,28 +6,31 @@ from typing import Annotated
 
 import typer
 
-from headwater.cli.app import LOOK, app
-from headwater.cli.names import CheckpointName
+from headwater.cli.app import INSPECT, JsonObject, app
+from headwater.cli.checkpoint_options import CheckpointName, warn_if_interrupted
 from headwater.cli.output import json_line, say
+from headwater.cli.state_source import BATCH_HELP
 
 
-@app.command(rich_help_panel=LOOK)
+@app.command(rich_help_panel=INSPECT)
 def show(
     checkpoint: CheckpointName,
-    batch: Annotated[str, typer.Argument(metavar="BATCH", help="41, HEAD, HEAD~3, @10:30 (UTC)")] = "HEAD",
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+    batch: Annotated[str, typer.Argument(metavar="BATCH", help=BATCH_HELP)] = "HEAD",
+    as_json: JsonObject = False,
 ) -> None:
-    """Show one batch whole: offsets from and to, watermark, configuration, state of every store, files.
+    """Show everything about one batch.
+
+    Shows the offsets of each source, the watermark, the configuration, the state of every store, and the files. Does not
+    start Spark.
 
     Example:
       headwater show browser-stats-stateful HEAD~1
     """
     from headwater.api import Checkpoint
     from headwater.checkpoint.history import files_of
-    from headwater.cli.opening import tell_of_interruption
 
     opened = Checkpoint(checkpoint)
-    tell_of_interruption(opened.files)
+    warn_if_interrupted(opened.files)
     history = opened.history
     found = history.batch(opened.resolve(batch, history=history))
     files = files_of(history, found)

@@ -1,32 +1,57 @@
-"""``headwater topics``: what topics a broker has."""
+"""``headwater topics``: list, create and delete topics. Also the connection options of all Kafka commands."""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Annotated
+
 import typer
 
-from headwater.cli.app import RUN, app
+from headwater.cli.app import RUN, JsonLines, app
 from headwater.cli.output import json_lines, say, table
+from headwater.core.text import count
+
+if TYPE_CHECKING:
+    from headwater.kafka.options import Connection
 
 topics = typer.Typer(invoke_without_command=True)
 app.add_typer(topics, name="topics", rich_help_panel=RUN)
 
-BOOTSTRAP = typer.Option(
-    None, "--bootstrap", metavar="H:P", help="The broker; by default the local one, else 127.0.0.1:9092."
-)
+Bootstrap = Annotated[
+    str | None,
+    typer.Option("--bootstrap", metavar="H:P", help="Broker; default: the local broker, else 127.0.0.1:9092."),
+]
+KafkaOptions = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--option",
+        metavar="NAME=VALUE",
+        help="Connection option, named as in Spark: kafka.security.protocol=SASL_SSL. Repeatable.",
+    ),
+]
 
 
-def bootstrap_or_default(bootstrap: str | None) -> str:
-    from headwater.kafka.broker import default_bootstrap
+def select_connection(bootstrap: str | None, options: list[str] | None) -> Connection:
+    """Return the connection that ``--bootstrap`` and ``--option`` select."""
+    from headwater.cli.job_options import parse_pairs
+    from headwater.kafka.broker import default_connection
+    from headwater.kafka.options import PREFIX, Connection
 
-    return bootstrap or default_bootstrap()
+    local = default_connection()
+    base = local if bootstrap in (None, local.servers) else Connection(bootstrap or "")
+    given = {
+        name if name.startswith(PREFIX) else f"{PREFIX}{name}": value
+        for name, value in parse_pairs(options, "--option").items()
+    }
+    return Connection(base.servers, {**base.options, **given})
 
 
 @topics.callback()
-def list_them(
+def list_topics(
     context: typer.Context,
-    bootstrap: str = BOOTSTRAP,
-    internal: bool = typer.Option(False, "--internal", help="Kafka's own topics too."),
-    as_json: bool = typer.Option(False, "--json", help="One JSON object a line."),
+    bootstrap: Bootstrap = None,
+    option: KafkaOptions = None,
+    internal: Annotated[bool, typer.Option("--internal", help="Include Kafka's internal topics.")] = False,
+    as_json: JsonLines = False,
 ) -> None:
     """List topics, or create and delete them.
 
@@ -34,47 +59,49 @@ def list_them(
       headwater topics
     """
     if context.invoked_subcommand:
-        context.obj = bootstrap
+        context.obj = (bootstrap, option)
         return
-    from headwater.kafka.topics import list_topics
+    from headwater.kafka import topics as kafka_topics
 
-    server = bootstrap_or_default(bootstrap)
-    found = list_topics(server, internal=internal)
+    connection = select_connection(bootstrap, option)
+    found = kafka_topics.list_topics(connection, internal=internal)
     if as_json:
         json_lines(topic.as_dict() for topic in found)
     elif found:
         table(["topic", "partitions", "records"], [(topic.name, len(topic.offsets), topic.records) for topic in found])
     else:
-        say(f"no topics yet on {server}")
+        say(f"no topics yet on {connection.servers}")
 
 
 @topics.command()
 def create(
     context: typer.Context,
-    name: str = typer.Argument(help="The new topic's name."),
-    partitions: int = typer.Option(1, "--partitions", min=1, help="How many partitions it has."),
-    bootstrap: str = BOOTSTRAP,
+    name: Annotated[str, typer.Argument(help="Name of the new topic.")],
+    partitions: Annotated[int, typer.Option("--partitions", min=1, help="Number of partitions.")] = 1,
+    bootstrap: Bootstrap = None,
+    option: KafkaOptions = None,
 ) -> None:
-    """Make a topic.
+    """Create a topic.
 
     Example:
       headwater topics create visits --partitions 2
     """
     from headwater.kafka.topics import create_topic
 
-    server = bootstrap_or_default(bootstrap or context.obj)
-    create_topic(server, name, partitions)
-    say(f"created {name} with {partitions} partition{'s' if partitions > 1 else ''} on {server}")
+    connection = select_connection(bootstrap or context.obj[0], option or context.obj[1])
+    create_topic(connection, name, partitions)
+    say(f"created {name} with {count(partitions, 'partition', grouped=False)} on {connection.servers}")
 
 
 @topics.command()
 def delete(
     context: typer.Context,
-    name: str = typer.Argument(help="The topic to remove, with all its records."),
-    bootstrap: str = BOOTSTRAP,
-    yes: bool = typer.Option(False, "--yes", help="Do not ask."),
+    name: Annotated[str, typer.Argument(help="Topic to delete, with all its records.")],
+    bootstrap: Bootstrap = None,
+    option: KafkaOptions = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
 ) -> None:
-    """Remove a topic with all its records.
+    """Delete a topic with all its records.
 
     Example:
       headwater topics delete visits --yes
@@ -84,8 +111,8 @@ def delete(
     from headwater.core.errors import UsageProblem
     from headwater.kafka.topics import delete_topic, find_topic
 
-    server = bootstrap_or_default(bootstrap or context.obj)
-    topic = find_topic(server, name)
+    connection = select_connection(bootstrap or context.obj[0], option or context.obj[1])
+    topic = find_topic(connection, name)
     if not yes:
         if not sys.stdin.isatty():
             raise UsageProblem(
@@ -94,5 +121,5 @@ def delete(
                 remedy=f"headwater topics delete {name} --yes",
             )
         typer.confirm(f"Delete {name} and its {topic.records} records?", abort=True, err=True)
-    delete_topic(server, name)
-    say(f"deleted {name} on {server}")
+    delete_topic(connection, name)
+    say(f"deleted {name} on {connection.servers}")

@@ -1,4 +1,4 @@
-"""``headwater ui``: the live page of one or several checkpoints."""
+"""``headwater ui``: the live page of one or more checkpoints."""
 
 from __future__ import annotations
 
@@ -11,37 +11,43 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headwater.cli.app import LOOK, app
-from headwater.cli.names import checkpoint_names
+from headwater.cli.app import INSPECT, app
+from headwater.cli.checkpoint_options import checkpoint_names
+from headwater.cli.child_processes import run_command
 from headwater.cli.output import note, say
 from headwater.core.errors import HeadwaterError, JobFailed
 
 if TYPE_CHECKING:
-    from headwater.web.server import Place
+    from headwater.web.server import ServedCheckpoint
 
-LATE_SECONDS = 180.0
+LATE_TIMEOUT_SECONDS = 180.0
 
 
-@app.command(rich_help_panel=LOOK)
+@app.command(rich_help_panel=INSPECT)
 def ui(
     checkpoints: Annotated[
         list[str],
         typer.Argument(
-            metavar="CKPT...", help="Folders, object-store URLs or jobs' names.", autocompletion=checkpoint_names
+            metavar="CKPT...",
+            help="Checkpoints: folders, object-store URLs or job names.",
+            autocompletion=checkpoint_names,
         ),
     ],
     port: Annotated[
-        int | None, typer.Option(min=0, max=65535, help="By default 8765, or a free one.", show_default=False)
+        int | None, typer.Option(min=0, max=65535, help="Port; default: 8765, or a free port.", show_default=False)
     ] = None,
-    host: Annotated[str, typer.Option(help="Another address than loopback opens the page to others.")] = "127.0.0.1",
+    host: Annotated[
+        str, typer.Option(help="Address to listen on. Any address other than loopback exposes the page to the network.")
+    ] = "127.0.0.1",
     allow_changes: Annotated[
-        bool, typer.Option("--allow-changes", help="Let the page rewind and undo; it is read-only otherwise.")
+        bool, typer.Option("--allow-changes", help="Allow rewind and undo from the page, which is otherwise read-only.")
     ] = False,
-    wait: Annotated[bool, typer.Option("--wait", help="Start although a checkpoint is not there yet.")] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="Start even if a checkpoint does not exist yet.")] = False,
 ) -> None:
-    """Serve a live page: batches, watermark, state at any batch, what changed, a key's history; until Ctrl-C.
+    """Serve a live page for one or more checkpoints, until Ctrl-C.
 
-    The URL has a token in it: nobody gets in without it.
+    The page shows the batches, the watermark, the state as of any batch, what changed, and the history of a key. Its URL
+    contains a token, without which access is denied.
 
     Example:
       headwater ui browser-stats-stateful
@@ -49,20 +55,20 @@ def ui(
     from headwater.checkpoint.locate import open_checkpoint
 
     if not wait:
-        for called in checkpoints:
-            open_checkpoint(called)
+        for checkpoint in checkpoints:
+            open_checkpoint(checkpoint)
 
     from headwater.web.server import LOOPBACK, PageServer
 
     server = PageServer(
-        [place_of(called) for called in checkpoints],
+        [_served(checkpoint) for checkpoint in checkpoints],
         host=host,
         port=port,
         allow_changes=allow_changes,
-        find_records=late_records,
+        find_records=find_dropped_records,
     )
     if host not in {LOOPBACK, "localhost", "::1"}:
-        note(f"the page can be reached from other machines on {host}; whoever has the URL gets in")
+        note(f"warning: the page can be reached from other machines on {host}; anyone who has the URL can open it")
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
@@ -72,50 +78,35 @@ def ui(
     server.stop()
 
 
-def place_of(called: str) -> Place:
-    """A checkpoint under the name that the user has for it."""
+def _served(checkpoint: str) -> ServedCheckpoint:
     from headwater.checkpoint.locate import open_checkpoint
-    from headwater.web.server import Place
+    from headwater.web.server import ServedCheckpoint
 
-    return Place(_short(called), lambda: open_checkpoint(called))
-
-
-def _short(called: str) -> str:
-    """The last part of a path says enough on a page."""
-    name = Path(called.rstrip("/")).name
-    return name or called
+    name = Path(checkpoint.rstrip("/")).name or checkpoint
+    return ServedCheckpoint(name, lambda: open_checkpoint(checkpoint))
 
 
-def late_records(location: str, batch: int) -> list[dict[str, Any]]:
-    """What ``headwater late`` finds, asked in a process of its own: it starts Spark."""
-    from headwater.cli.children import command_line
-
-    words = ["late", location, "--batch", str(batch), "--json"]
+def find_dropped_records(location: str, batch: int) -> list[dict[str, Any]]:
+    """Return what ``headwater late`` finds for a batch. Runs it in a process of its own, because it starts Spark."""
+    arguments = ["late", location, "--batch", str(batch), "--json"]
     try:
-        done = subprocess.run(
-            command_line(*words),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=LATE_SECONDS,
-            check=False,
-        )
+        done = run_command(arguments, timeout_seconds=LATE_TIMEOUT_SECONDS)
     except subprocess.TimeoutExpired:
         raise JobFailed(
             "late-too-slow",
-            f"the records of batch {batch} were not found within {LATE_SECONDS:.0f} seconds",
-            remedy=f"headwater {' '.join(words)}",
+            f"the records of batch {batch} were not found within {LATE_TIMEOUT_SECONDS:.0f} seconds",
+            remedy=f"headwater {' '.join(arguments)}",
         ) from None
     if done.returncode:
-        raise _as_error(done.stderr)
+        raise _error_from(done.stderr)
     return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
 
 
-def _as_error(told: str) -> HeadwaterError:
-    """The other process's error, as it would have been raised here."""
-    last = told.strip().splitlines()[-1] if told.strip() else ""
+def _error_from(stderr: str) -> HeadwaterError:
+    """Return the error that the other process printed as JSON."""
+    last = stderr.strip().splitlines()[-1] if stderr.strip() else ""
     try:
-        held = json.loads(last)
-        return JobFailed(held["error"], held["problem"], evidence=held.get("evidence"), remedy=held.get("help"))
+        error = json.loads(last)
+        return JobFailed(error["error"], error["problem"], evidence=error.get("evidence"), remedy=error.get("help"))
     except (ValueError, KeyError, TypeError):
-        return JobFailed("late-failed", "the records could not be read again", evidence={"it says": last or "nothing"})
+        return JobFailed("late-failed", "cannot read the records of this batch", evidence={"output": last or "none"})

@@ -1,4 +1,4 @@
-"""``headwater undo``: take back the last change."""
+"""``headwater undo``: undo the last change to a checkpoint."""
 
 from __future__ import annotations
 
@@ -7,41 +7,35 @@ from typing import Annotated
 import typer
 
 from headwater.cli.app import CHANGE, app
-from headwater.cli.changing import StepProgress, confirmed
-from headwater.cli.names import CheckpointName
-from headwater.cli.output import json_line, note, say
+from headwater.cli.checkpoint_options import CheckpointName, DryRun, PlanJson, Yes
+from headwater.cli.output import note
 
 
 @app.command(rich_help_panel=CHANGE)
 def undo(
     checkpoint: CheckpointName,
     drop_newer: Annotated[
-        bool, typer.Option("--drop-newer", help="Give up batches that were committed since.")
+        bool, typer.Option("--drop-newer", help="Discard the batches that were committed since.")
     ] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan and change nothing.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask: the query is stopped.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="The plan as one JSON object.")] = False,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    as_json: PlanJson = False,
 ) -> None:
-    """Put back exactly what the last rewind (or repair, or repartition) set aside. Can be repeated.
+    """Undo the last rewind, repair or repartition.
+
+    Moves the files that were set aside back to where they were. Repeat the command to undo earlier changes.
 
     Example:
       headwater undo visits-windows-counter
     """
-    from headwater.checkpoint.locate import open_checkpoint, open_files
-    from headwater.timemachine.executor import refuse_if_pending
-    from headwater.timemachine.undo import find_undo, plan_undo
+    from headwater.cli.checkpoint_options import StepProgress, confirm, open_to_change, print_plan
+    from headwater.timemachine.undo import plan_undo
     from headwater.views.plans import undo_lines
 
-    files = open_checkpoint(checkpoint)
-    refuse_if_pending(files)
-    folder = find_undo(files).change.sink
-    plan = plan_undo(files, sink=open_files(folder) if folder else None, drop_newer=drop_newer)
-    if as_json:
-        json_line(plan.as_dict())
-    else:
-        for line in undo_lines(plan):
-            say(line)
-    if dry_run or not confirmed("Undo?", yes=yes):
+    files = open_to_change(checkpoint)
+    plan = plan_undo(files, drop_newer=drop_newer)
+    print_plan(plan.as_dict(), undo_lines(plan), as_json=as_json)
+    if dry_run or not confirm("Undo it?", yes=yes):
         return
     plan.apply(progress=StepProgress())
-    note("done: the checkpoint is as it was before")
+    note(f"done: the {plan.undoes.change.verb} was undone")

@@ -1,1 +1,1 @@
-"""Words that every other room uses. Standard library only."""
+"""Types and helpers that every other package uses. Standard library only."""

@@ -1,4 +1,4 @@
-"""Keeping passwords out of everything that is printed or written down."""
+"""Errors with a code, evidence and a remedy. Passwords are redacted from everything that they show."""
 
 from __future__ import annotations
 
@@ -6,21 +6,27 @@ import errno
 import re
 from collections.abc import Mapping
 
-SECRET_OPTION = re.compile(r"(?i)([?&][^=&]*(?:password|passwd|secret|token|jaas|credential)[^=&]*=)[^&]*")
-# Greedy for PostgreSQL, so that a password with a slash or an at sign in it, which does not parse, is hidden as well.
+SECRET_OPTION = re.compile(
+    r"(?i)([?&][^=&]*(?:password|passwd|secret|token|jaas|credential|keystore\.key|key\.pem)[^=&]*=)[^&]*"
+)
+# Greedy for PostgreSQL, so that a password with a slash or an at sign, which is not a valid URL, is hidden as well.
 DATABASE_PASSWORD = re.compile(r"(?i)(postgres(?:ql)?://[^:/@?\s]*):\S*@")
 ANY_PASSWORD = re.compile(r"(://[^:/@?\s]*):[^/?\s]*@")
 
 
 def redact(text: str) -> str:
-    """A URI's text, right or wrong, or a sentence with one in it, without the passwords that it may hold."""
+    """Return a URI, or a sentence that contains one, with its passwords replaced by ``***``; the URI may be invalid."""
     hidden = DATABASE_PASSWORD.sub(r"\1:***@", text)
     hidden = ANY_PASSWORD.sub(r"\1:***@", hidden)
     return SECRET_OPTION.sub(r"\1***", hidden)
 
 
 class HeadwaterError(Exception):
-    """A refusal or failure that a user can understand and act on."""
+    """Base class of all errors that a user can understand and act on.
+
+    ``code`` identifies the error, ``problem`` is its message, ``evidence`` holds labeled details, ``remedy`` is what to
+    do about it (None if unknown), and ``exit_status`` is that of the command line. ``str()`` shows all of them.
+    """
 
     exit_status = 10
 
@@ -32,7 +38,7 @@ class HeadwaterError(Exception):
         evidence: Mapping[str, object] | None = None,
         remedy: str | None = None,
     ) -> None:
-        # Whoever raises this may quote what a user wrote, and that may hold a password.
+        # Messages may quote user input, which may contain a password.
         self.problem = redact(problem)
         super().__init__(self.problem)
         self.code = code
@@ -48,87 +54,87 @@ class HeadwaterError(Exception):
         return "\n".join(lines)
 
     def as_dict(self) -> dict[str, object]:
+        """Return the error in the form that ``--json`` prints."""
         return {"error": self.code, "problem": self.problem, "evidence": self.evidence, "help": self.remedy}
 
 
 class UsageProblem(HeadwaterError):
-    """The words of the command do not make sense: a wrong URI, a name that is not known."""
+    """The arguments are invalid: a malformed URI, an unknown name, options that contradict each other."""
 
     exit_status = 2
 
 
 class JobRefused(HeadwaterError):
-    """The job cannot mean what it says, or Spark would refuse it."""
+    """The job contradicts itself or its checkpoint, or Spark would reject it."""
 
     exit_status = 10
 
 
 class SetupProblem(HeadwaterError):
-    """The machine lacks something: Java, jars, a free port, a Python package."""
+    """Something is missing or wrong on this machine: Java, jars, a free port, a Python package, the disk."""
 
     exit_status = 11
 
 
 class ServiceUnreachable(HeadwaterError):
-    """Kafka, PostgreSQL or an object store does not answer, or lacks the topic or table that was named."""
+    """Kafka, PostgreSQL or an object store does not respond, or lacks the named topic or table."""
 
     exit_status = 12
 
 
 class CheckpointUnreadable(HeadwaterError):
-    """The checkpoint is not there, or its bytes cannot be understood."""
+    """The checkpoint does not exist, or its files are corrupt or in an unknown format."""
 
     exit_status = 13
 
 
 class CheckpointBusy(HeadwaterError):
-    """Another process is working on the checkpoint."""
+    """Another process is using the checkpoint."""
 
     exit_status = 14
 
 
 class ChangeRefused(HeadwaterError):
-    """A change to a checkpoint that cannot be shown to be right."""
+    """A change to the checkpoint was refused, because its result would not be provably correct."""
 
     exit_status = 15
 
 
 class JobFailed(HeadwaterError):
-    """The job started and then broke."""
+    """The job failed while it was running."""
 
     exit_status = 16
 
 
-class Surprise(HeadwaterError):
-    """Something that nobody thought of: a mistake of ours, told without a traceback."""
+class InternalError(HeadwaterError):
+    """An exception that Headwater does not handle; only ``--debug`` shows its traceback."""
 
     exit_status = 17
 
     def __init__(self, error: Exception) -> None:
-        told = str(error).strip().splitlines()
+        reason = str(error).strip().splitlines()
         super().__init__(
             "unexpected",
-            f"something went wrong that should not: {type(error).__name__}",
-            evidence={"it says": told[0]} if told else None,
-            remedy="run it again with --debug to see where, and report it",
+            f"internal error: {type(error).__name__} (please report it with the output of --debug)",
+            evidence={"reason": reason[0]} if reason else None,
         )
 
 
-NO_PERMISSION = "no-permission", "this may not be touched by you", "ask for the right, or run as the user who has it"
-DISK_TROUBLES = {
-    errno.ENOSPC: ("disk-full", "the disk is full", "make room and do it again"),
-    errno.EDQUOT: ("disk-full", "the disk's quota is used up", "make room and do it again"),
-    errno.EROFS: ("read-only", "this is on a disk that can only be read", "mount it for writing, or work on a copy"),
-    errno.EACCES: NO_PERMISSION,
-    errno.EPERM: NO_PERMISSION,
-    errno.EIO: ("disk-broken", "the disk does not read or write", "look into the system's log for the disk"),
+_PERMISSION_DENIED = ("no-permission", "permission denied", "change the permissions, or run as a user who has access")
+_DISK_ERRORS = {
+    errno.ENOSPC: ("disk-full", "the disk is full", "free some space and try again"),
+    errno.EDQUOT: ("disk-full", "the disk quota is exceeded", "free some space and try again"),
+    errno.EROFS: ("read-only", "the file system is read-only", "mount it for writing, or work on a copy"),
+    errno.EACCES: _PERMISSION_DENIED,
+    errno.EPERM: _PERMISSION_DENIED,
+    errno.EIO: ("disk-broken", "the disk reported an input/output error", "check the system log for disk errors"),
 }
 
 
-def disk_trouble(error: OSError) -> HeadwaterError | None:
-    """What a disk refuses, in our words; None for what may be a mistake of ours."""
-    if error.errno not in DISK_TROUBLES:
+def disk_error(error: OSError) -> SetupProblem | None:
+    """Return the error to show for a failure of the disk or its permissions; None for any other ``OSError``."""
+    if error.errno not in _DISK_ERRORS:
         return None
-    code, problem, remedy = DISK_TROUBLES[error.errno]
-    evidence = {"file": error.filename, "it says": error.strerror} if error.filename else {"it says": error.strerror}
-    return SetupProblem(code, problem, evidence=evidence, remedy=remedy)
+    code, problem, remedy = _DISK_ERRORS[error.errno]
+    evidence = {"file": error.filename} if error.filename else {}
+    return SetupProblem(code, problem, evidence={**evidence, "reason": error.strerror}, remedy=remedy)

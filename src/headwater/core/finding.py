@@ -1,4 +1,4 @@
-"""What a check has to say about a checkpoint."""
+"""A finding that a check reports about a checkpoint."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Severity = Literal["error", "warning", "info"]
 
 @dataclass(frozen=True)
 class Finding:
-    """One sentence about one path. Checks yield these and never raise on bad data."""
+    """A statement about one path: ``message`` is a clause that follows the path. Checks yield findings and never raise."""
 
     severity: Severity
     code: str
@@ -19,6 +19,7 @@ class Finding:
     repairable: bool = False
 
     def as_dict(self) -> dict[str, object]:
+        """Return the finding in the form of ``fsck --json``."""
         return {
             "severity": self.severity,
             "code": self.code,

@@ -1,4 +1,4 @@
-"""What a batch, a state version and a state store are called."""
+"""Identifiers of batches, state versions and state stores."""
 
 from __future__ import annotations
 
@@ -12,17 +12,18 @@ DEFAULT_STORE = "default"
 
 
 def version_written_by(batch: BatchId) -> StateVersion:
-    """The state version that a batch leaves behind. The only place that knows of the +1."""
+    """Return the state version that a batch writes: its id plus one."""
     return StateVersion(batch + 1)
 
 
 def batch_that_wrote(version: StateVersion) -> BatchId:
+    """Return the batch that wrote a state version."""
     return BatchId(version - 1)
 
 
 @dataclass(frozen=True, order=True)
 class StoreKey:
-    """One state store on disk: an operator's partition, and the store's name within it."""
+    """A state store on disk: operator, partition and the store's name."""
 
     operator_id: int
     partition_id: int
@@ -30,6 +31,21 @@ class StoreKey:
 
     @property
     def folder(self) -> str:
-        """The store's folder, relative to the checkpoint; the default store has none of its own."""
+        """The store's folder, relative to the checkpoint. The default store uses the folder of its partition."""
         base = f"state/{self.operator_id}/{self.partition_id}"
         return base if self.store_name == DEFAULT_STORE else f"{base}/{self.store_name}"
+
+    def __str__(self) -> str:
+        return f"operator {self.operator_id}, store {self.store_name}, partition {self.partition_id}"
+
+
+@dataclass(frozen=True)
+class StoreRef:
+    """A reference to state stores or variables, as in ``--operator``, ``--store`` and ``--var``; None matches any."""
+
+    operator: int | None = None
+    store: str | None = None
+    var: str | None = None
+
+
+ANY_STORE = StoreRef()

@@ -1,4 +1,4 @@
-"""Times as people and scripts read them: ISO 8601, UTC, milliseconds, ``Z``."""
+"""Conversion between epoch milliseconds and ISO 8601 in UTC (``2026-07-01T10:30:00.000Z``)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def iso_from_ms(epoch_ms: int) -> str:
-    """Years beyond what ``datetime`` knows come back as plain milliseconds, so that odd data never raises."""
+    """Return the time as ISO 8601, or as ``N ms`` outside the years 1 to 9999, so that corrupt data never raises."""
     try:
         moment = EPOCH + timedelta(milliseconds=epoch_ms)
     except OverflowError:
@@ -17,7 +17,7 @@ def iso_from_ms(epoch_ms: int) -> str:
 
 
 def ms_from_iso(text: str) -> int:
-    """Accepts what ``iso_from_ms`` prints and any ISO 8601 time; one without a zone is UTC."""
+    """Return the epoch milliseconds of any ISO 8601 time; one without a time zone is UTC."""
     moment = datetime.fromisoformat(text)
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)

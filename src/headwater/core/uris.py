@@ -1,4 +1,4 @@
-"""The URIs that name a source or a sink on the command line."""
+"""URIs of sources and sinks on the command line."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ FORMS = {
 DEFAULT_PORTS = {"kafka": 9092, "postgresql": 5432}
 WITH_ADDRESS = {"kafka", "socket", "postgresql"}
 WITHOUT_PATH = {"socket", "rate", "console"}
-# A Kafka URI needs no topic in its path when one of Spark's other ways to choose topics is given.
+# A Kafka URI needs no topic in its path if one of Spark's options selects the topics.
 TOPIC_OPTIONS = {"subscribe", "subscribePattern", "assign", "topic"}
 
 
 @dataclass(frozen=True, repr=False)
 class Uri:
-    """A parsed source or sink. Printing it never shows a password."""
+    """A parsed URI. ``str()`` and ``repr()`` hide its passwords."""
 
     scheme: str
     host: str | None = None
@@ -38,11 +38,12 @@ class Uri:
     user: str | None = None
     password: str | None = None
     address: str = ""
-    """``host:port``, or several with commas between: what Kafka calls bootstrap servers."""
+    """``host:port``; for Kafka the bootstrap servers, separated by commas."""
     text: str = field(default="", compare=False)
-    """As it was written."""
+    """The URI as given."""
 
     def redacted(self) -> str:
+        """Return the URI as given, with its passwords replaced by ``***``."""
         return redact(self.text)
 
     def __str__(self) -> str:
@@ -53,7 +54,7 @@ class Uri:
 
 
 def parse_uri(text: str) -> Uri:
-    """Read a URI in one of the forms of ``FORMS``; ``UsageProblem`` shows the right form."""
+    """Return the parts of a URI in one of the ``FORMS``; the ``UsageProblem`` for any other text shows the right form."""
     scheme, colon, rest = text.strip().partition(":")
     scheme = {"postgres": "postgresql"}.get(scheme.lower(), scheme.lower())
     if not colon or scheme not in FORMS:
@@ -63,30 +64,30 @@ def parse_uri(text: str) -> Uri:
         return _with_address(text, scheme, rest, options)
     path = _local_path(text, rest) if scheme == "files" else unquote(rest)
     if scheme in WITHOUT_PATH and path:
-        _refuse(text, scheme, f"{scheme}: takes no name, only options")
+        _refuse(text, scheme, f"{scheme}: takes options only, no name")
     if scheme not in WITHOUT_PATH and not path:
-        _refuse(text, scheme, f"{scheme}: needs a {'path' if scheme == 'files' else 'name'}")
+        _refuse(text, scheme, f"the {'path' if scheme == 'files' else 'name'} after {scheme}: is missing")
     return Uri(scheme, path=path, options=options, text=text)
 
 
 def _with_address(text: str, scheme: str, rest: str, options: dict[str, str]) -> Uri:
     if not rest.startswith("//"):
-        _refuse(text, scheme, f"{scheme}: is followed by // and an address")
+        _refuse(text, scheme, f"// and an address must follow {scheme}:")
     authority, _, path = rest[2:].partition("/")
     credentials, _, servers = authority.rpartition("@")
     user, _, password = credentials.partition(":")
     addresses = [_address(text, scheme, server) for server in servers.split(",")]
     if scheme != "kafka" and len(addresses) > 1:
-        _refuse(text, scheme, f"{scheme}: takes one address")
+        _refuse(text, scheme, f"{scheme}: takes a single address")
     path = unquote(path)
     if scheme == "socket" and path:
-        _refuse(text, scheme, "socket: takes an address and nothing else")
+        _refuse(text, scheme, "socket: takes an address only")
     if scheme == "kafka" and not path and not TOPIC_OPTIONS & options.keys():
-        _refuse(text, scheme, "no topic is named")
+        _refuse(text, scheme, "the topic is missing")
     if scheme == "postgresql" and (not path or "/" in path):
-        _refuse(text, scheme, "no database is named")
+        _refuse(text, scheme, "the database is missing")
     if scheme == "postgresql" and not options.get("table"):
-        _refuse(text, scheme, "no table is named")
+        _refuse(text, scheme, "the option table is missing")
     host, port = addresses[0]
     return Uri(
         scheme,
@@ -104,15 +105,15 @@ def _with_address(text: str, scheme: str, rest: str, options: dict[str, str]) ->
 def _address(text: str, scheme: str, server: str) -> tuple[str, int]:
     match = re.fullmatch(r"(?:\[([0-9a-fA-F:.]+)\]|([^:\[\]]+))(?::(\d+))?", server)
     if not match:
-        _refuse(text, scheme, "the address is not of the form host:port")
+        _refuse(text, scheme, "the address is not HOST:PORT")
     port = int(match[3]) if match[3] else DEFAULT_PORTS.get(scheme)
     if port is None or not 0 < port < 65536:
-        _refuse(text, scheme, "no port is given" if port is None else f"{port} is not a port number")
+        _refuse(text, scheme, "the port is missing" if port is None else f"{port} is not a valid port")
     return match[1] or match[2], port
 
 
 def _split_options(text: str, scheme: str, rest: str) -> tuple[str, dict[str, str]]:
-    """A question mark in a file pattern stays in the path: options are what follows the last one and has an ``=``."""
+    """Return the rest and the options after the last ``?``; in a file pattern, only if an ``=`` follows the ``?``."""
     before, mark, query = rest.rpartition("?")
     if not mark or (scheme == "files" and query and "=" not in query):
         return rest, {}
@@ -121,25 +122,25 @@ def _split_options(text: str, scheme: str, rest: str) -> tuple[str, dict[str, st
         name, equals, value = pair.partition("=")
         name = unquote(name)
         if not equals or not name:
-            _refuse(text, scheme, f"option {pair!r} is not of the form name=value")
+            _refuse(text, scheme, f"option {pair!r} is not NAME=VALUE")
         if name in options:
-            _refuse(text, scheme, f"option {name} is given twice")
+            _refuse(text, scheme, f"option {name} is repeated")
         options[name] = unquote(value)
     return before, options
 
 
 def _local_path(text: str, rest: str) -> str:
     if rest.startswith("//") and not rest.startswith("///"):
-        _refuse(text, "files", "a path follows files: directly, without //")
+        _refuse(text, "files", "the path must follow files: directly, without //")
     return "/" + rest.lstrip("/") if rest.startswith("/") else rest
 
 
 def _refuse(text: str, scheme: str, problem: str) -> NoReturn:
     raise UsageProblem(
         "bad-uri",
-        f"not a {scheme} URI: {problem}",
+        f"invalid {scheme} URI: {problem}",
         evidence={"found": redact(text)},
-        remedy=f"write it like {FORMS[scheme]}",
+        remedy=f"use the form {FORMS[scheme]}",
     )
 
 
@@ -149,13 +150,13 @@ def _refuse_scheme(text: str, scheme: str) -> NoReturn:
         path = re.sub(r"^\s*file:(//)?", "", text)
         raise UsageProblem(
             "bad-uri",
-            "a source or sink is named by a URI, and this has no kind in front",
+            "a source or sink is a URI such as files:PATH, not a plain path or URL",
             evidence={"found": redact(text)},
-            remedy=f"for files write files:{redact(path)}" + ("" if "?" in path else "?format=json"),
+            remedy=f"for files: files:{redact(path)}" + ("" if "?" in path else "?format=json"),
         )
     raise UsageProblem(
         "bad-uri",
-        f"no source or sink is called {scheme!r}",
+        f"unknown kind of source or sink: {scheme!r}",
         evidence={"found": redact(text), "known": ", ".join(FORMS)},
-        remedy=f"write it like {FORMS['kafka']} or {FORMS['files']}",
+        remedy=f"use a form such as {FORMS['kafka']} or {FORMS['files']}",
     )

@@ -1,1 +1,1 @@
-"""Made-up data in the shapes that the gallery's jobs read: seeded, with as many faults as asked for."""
+"""Generated records for the jobs of the gallery: repeatable by seed, with configurable shares of faults."""

@@ -1,4 +1,4 @@
-"""Records into a folder, as files that a file source can pick up: whole, in order, never seen half-written."""
+"""Write records to a folder as files for Spark's file source: each appears complete, and in order."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ MILLISECOND_NS = 1_000_000
 
 
 class FolderWriter:
-    """Fills one file after the other; a file appears, by a rename, when it has its number of records.
+    """Writes files one after the other. A file appears, by a rename, when it has its number of records.
 
-    Names sort in the order of writing and modification times rise by at least a millisecond, which is what Spark's
-    file source goes by. A folder that has files already is continued.
+    File names sort in the order of writing, and modification times increase by at least a millisecond: Spark's file
+    source orders files by them. In a folder that already has files, numbering continues.
     """
 
     def __init__(
@@ -30,29 +30,30 @@ class FolderWriter:
         self.files = 0
         self._stem, self._suffix, self._per_file = stem, suffix, records_per_file
         self._header = [] if header is None else [header.encode()]
-        self._waiting: list[bytes] = []
+        self._buffer: list[bytes] = []
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            for left_behind in folder.glob(f".{stem}-*.writing"):
-                left_behind.unlink()
-            there = sorted(folder.glob(f"{stem}-*{suffix}"))
-            self._newest_ns = max((file.stat().st_mtime_ns for file in there), default=0)
-        except OSError as failure:
-            raise self._refusal(failure) from None
-        self._next = max((_number(file, stem) for file in there), default=-1) + 1
+            for unfinished in folder.glob(f".{stem}-*.writing"):
+                unfinished.unlink()
+            existing = sorted(folder.glob(f"{stem}-*{suffix}"))
+            self._newest_ns = max((file.stat().st_mtime_ns for file in existing), default=0)
+        except OSError as error:
+            raise self._refusal(error) from None
+        self._next = max((_number(file, stem) for file in existing), default=-1) + 1
 
     def send_values(self, values: Sequence[bytes]) -> None:
-        self._waiting += values
+        """Add records, and write every file that is full."""
+        self._buffer += values
         self.sent += len(values)
-        while len(self._waiting) >= self._per_file:
-            self._land(self._waiting[: self._per_file])
-            del self._waiting[: self._per_file]
+        while len(self._buffer) >= self._per_file:
+            self._write_file(self._buffer[: self._per_file])
+            del self._buffer[: self._per_file]
 
     def flush(self) -> None:
-        """Let what is waiting appear too, as a shorter file."""
-        if self._waiting:
-            self._land(self._waiting)
-            self._waiting = []
+        """Write the remaining records as a shorter file."""
+        if self._buffer:
+            self._write_file(self._buffer)
+            self._buffer = []
 
     def __enter__(self) -> Self:
         return self
@@ -63,26 +64,26 @@ class FolderWriter:
         if not isinstance(error, SetupProblem):
             self.flush()
 
-    def _land(self, records: Sequence[bytes]) -> None:
+    def _write_file(self, records: Sequence[bytes]) -> None:
         name = f"{self._stem}-{self._next:010d}{self._suffix}"
-        # Spark's file source passes over names that start with a dot.
-        writing = self.folder / f".{name}.writing"
+        # Spark's file source ignores names that start with a dot.
+        draft = self.folder / f".{name}.writing"
         self._newest_ns = max(time.time_ns(), self._newest_ns + MILLISECOND_NS)
         try:
-            writing.write_bytes(b"\n".join([*self._header, *records, b""]))
-            os.utime(writing, ns=(self._newest_ns, self._newest_ns))
-            writing.rename(self.folder / name)
-        except OSError as failure:
-            raise self._refusal(failure) from None
+            draft.write_bytes(b"\n".join([*self._header, *records, b""]))
+            os.utime(draft, ns=(self._newest_ns, self._newest_ns))
+            draft.rename(self.folder / name)
+        except OSError as error:
+            raise self._refusal(error) from None
         self._next += 1
         self.files += 1
 
-    def _refusal(self, failure: OSError) -> SetupProblem:
+    def _refusal(self, error: OSError) -> SetupProblem:
         return SetupProblem(
             "folder-unwritable",
-            "cannot write files into the folder",
-            evidence={"folder": self.folder, "reason": failure.strerror or failure},
-            remedy="name a folder that can be written: --to files:data/in?format=json",
+            "cannot write files to the folder",
+            evidence={"folder": self.folder, "reason": error.strerror or error},
+            remedy="choose another folder: --to files:data/in?format=json",
         )
 
 

@@ -1,4 +1,4 @@
-"""Sending a stream at a steady rate until it ends or is told to stop."""
+"""Send a stream of records at a steady rate until it ends or is stopped."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from threading import Event
 from typing import Protocol
 
-from headwater.datagen.stream import BLOCK, Block, RecordStream, stepped_blocks
+from headwater.datagen.stream import BLOCK_SIZE, Block, RecordStream, stepped_blocks
 
-# Records go out in slices of about this time, so that a slow stream is smooth and a fast one cheap.
+# Records are sent in slices of about this length: a slow stream is then smooth, and a fast one cheap.
 SLICE_SECONDS = 0.02
 
 
 class Target(Protocol):
-    """Where records go."""
+    """A target for records, such as a topic or a folder."""
 
     def send_values(self, values: Sequence[bytes]) -> None: ...
 
@@ -24,7 +24,7 @@ class Target(Protocol):
 
 @dataclass
 class Tally:
-    """What has been sent so far; the time it took is known at the end."""
+    """The counts of what was sent so far. ``seconds`` is set at the end."""
 
     records: int = 0
     late: int = 0
@@ -33,11 +33,11 @@ class Tally:
     seconds: float = 0.0
 
     def add(self, block: Block, start: int, end: int) -> None:
-        """Count the records of a block from one place to another."""
+        """Count the records of a block from index ``start`` to before ``end``."""
         self.records += end - start
-        self.late += sum(start <= place < end for place in block.late)
-        self.duplicates += sum(start <= place < end for place in block.duplicates)
-        self.malformed += sum(start <= place < end for place in block.malformed)
+        self.late += sum(start <= index < end for index in block.late)
+        self.duplicates += sum(start <= index < end for index in block.duplicates)
+        self.malformed += sum(start <= index < end for index in block.malformed)
 
     @property
     def rate(self) -> float:
@@ -54,9 +54,9 @@ def send_stream(
     stop: Event | None = None,
     on_progress: Callable[[Tally], None] = lambda _: None,
 ) -> Tally:
-    """Send ``count`` records (endless without), at ``rate`` a second (as fast as they go without).
+    """Send ``count`` records, or an endless stream, at ``rate`` per second, or as fast as possible.
 
-    Event time starts at ``start_ms`` and advances by the shape's own step; without it, event time is the clock's.
+    Event time starts at ``start_ms`` and advances by the shape's own step. Without it, event time is the current time.
     """
     stop = stop or Event()
     tally = Tally()
@@ -66,7 +66,7 @@ def send_stream(
         if start_ms is not None
         else _clocked_blocks(stream, count=count, rate=rate, began=began)
     )
-    slice_size = BLOCK if rate is None else max(1, int(rate * SLICE_SECONDS))
+    slice_size = BLOCK_SIZE if rate is None else max(1, int(rate * SLICE_SECONDS))
     for block in blocks:
         for at in range(0, len(block.records), slice_size):
             if rate is not None:
@@ -85,16 +85,16 @@ def send_stream(
 
 
 def _clocked_blocks(stream: RecordStream, *, count: int | None, rate: float | None, began: float) -> Iterator[Block]:
-    """Blocks no longer than a slice, each with the time at which it is due."""
+    """Yield blocks no longer than a slice, whose event times are the times at which they are due."""
     clock_ms = time.time() * 1000 - (time.monotonic() - began) * 1000
-    made = 0
-    while count is None or made < count:
-        size = BLOCK if rate is None else max(1, int(rate * SLICE_SECONDS))
+    generated = 0
+    while count is None or generated < count:
+        size = BLOCK_SIZE if rate is None else max(1, int(rate * SLICE_SECONDS))
         if count is not None:
-            size = min(size, count - made)
+            size = min(size, count - generated)
         if rate is None:
             times = [time.time_ns() // 1_000_000] * size
         else:
-            times = [int(clock_ms + (made + number) / rate * 1000) for number in range(size)]
+            times = [int(clock_ms + (generated + number) / rate * 1000) for number in range(size)]
         yield stream.block(times)
-        made += size
+        generated += size

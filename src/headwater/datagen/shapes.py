@@ -1,7 +1,7 @@
-"""The five kinds of records. Pure: what a shape writes depends on its seed and on the times that it is given.
+"""The five shapes of records. The records of a shape depend only on its seed and on the event times.
 
-A shape walks through the combinations of its fields in a scattered order that comes back to the same one only after
-all of them, so that two equal records are duplicates that were asked for and never an accident.
+A shape walks through all combinations of its fields in a scattered order before it repeats one. Two equal records are
+therefore requested duplicates, never coincidence.
 """
 
 from __future__ import annotations
@@ -22,48 +22,52 @@ DAY_MS = 24 * HOUR_MS
 
 
 class Walk:
-    """Every number below ``size`` once, scattered, and then the same again."""
+    """Every number below ``size`` in a scattered order, repeated endlessly."""
 
     def __init__(self, size: int, rng: random.Random) -> None:
         self.size = size
         self._at = rng.randrange(size)
-        # About the golden section of the size: neighbours in the walk are far apart.
+        # About the golden section of the size, so that consecutive numbers are far apart.
         stride = int(size * 0.618) + rng.randrange(max(1, size // 50))
         while math.gcd(stride, size) != 1:
             stride += 1
         self._stride = stride
 
     def take(self, count: int) -> list[int]:
+        """Return the next numbers."""
         at, stride, size = self._at, self._stride, self.size
         self._at = (at + count * stride) % size
         return [(at + number * stride) % size for number in range(count)]
 
 
 class Shape(ABC):
-    """One kind of record: ``rows`` makes one for each event time, in epoch milliseconds."""
+    """A shape of records. ``rows`` generates one row for each event time, in epoch milliseconds."""
 
     name: ClassVar[str]
     columns: ClassVar[tuple[str, ...]]
     template: ClassVar[str]
     event_step_ms: ClassVar[float]
-    """Event time between two records when event time does not come from the clock."""
+    """The event time between two records if event time does not follow the clock."""
     late_by_ms: ClassVar[tuple[int, int]]
-    """How far behind late records are: more than the watermark of the jobs that read this shape."""
+    """How late the late records are: more than the watermark delay of the jobs that read this shape."""
+    combinations: ClassVar[int]
+    """The number of combinations of field values, without the event time."""
 
     def __init__(self, rng: random.Random) -> None:
         self.rng = rng
+        self._walk = Walk(self.combinations, rng)
 
     @abstractmethod
     def rows(self, times_ms: Sequence[int]) -> list[tuple[object, ...]]:
-        """The values of ``columns``."""
+        """Return the values of ``columns`` for each event time."""
 
     def line(self, row: tuple[object, ...]) -> str:
-        """The record as JSON text."""
+        """Return the row as a JSON record."""
         return self.template % row
 
     @abstractmethod
     def wrong_type(self, row: tuple[object, ...]) -> tuple[object, ...]:
-        """The same row with a value that its column cannot hold."""
+        """Return the row with one value that its column cannot hold."""
 
 
 class Visits(Shape):
@@ -76,19 +80,16 @@ class Visits(Shape):
     late_by_ms = (2 * HOUR_MS, 6 * HOUR_MS)
     USERS = 10_000
     PAGES = ("index.html", "search.html", "product.html", "cart.html", "checkout.html", "help.html", "about.html")
-    # A hundred entries, as many for each browser as it has percent.
+    # One entry per percent of the browser's share.
     BROWSERS = ("Chrome",) * 62 + ("Safari",) * 21 + ("Edge",) * 8 + ("Firefox",) * 7 + ("Opera",) * 2
-
-    def __init__(self, rng: random.Random) -> None:
-        super().__init__(rng)
-        self._walk = Walk(self.USERS * len(self.PAGES), rng)
+    combinations = USERS * len(PAGES)
 
     def rows(self, times_ms: Sequence[int]) -> list[tuple[object, ...]]:
         users, pages, browsers = self.USERS, self.PAGES, self.BROWSERS
-        dice = self.rng.randbytes(len(times_ms))
+        noise = self.rng.randbytes(len(times_ms))
         return [
-            (at % users + 1, pages[at // users], iso(time_ms), browsers[die * 100 >> 8])
-            for at, time_ms, die in zip(self._walk.take(len(times_ms)), times_ms, dice, strict=True)
+            (at % users + 1, pages[at // users], iso(time_ms), browsers[byte * 100 >> 8])
+            for at, time_ms, byte in zip(self._walk.take(len(times_ms)), times_ms, noise, strict=True)
         ]
 
     def wrong_type(self, row: tuple[object, ...]) -> tuple[object, ...]:
@@ -108,11 +109,8 @@ class Purchases(Shape):
         *("Jorge", "Kaya", "Lena", "Mbali", "Nuria", "Olek", "Priya", "Quentin", "Rosa", "Sven", "Tomoko", "Uma"),
         *("Viktor", "Wanjiru", "Ximena", "Yusuf", "Zoe", "Anouk", "Bruno", "Celia", "Dmitri", "Elif", "Farah"),
     )
-    MOST = 20_000
-
-    def __init__(self, rng: random.Random) -> None:
-        super().__init__(rng)
-        self._walk = Walk(len(self.USERS) * self.MOST, rng)
+    MAX_AMOUNT = 20_000
+    combinations = len(USERS) * MAX_AMOUNT
 
     def rows(self, times_ms: Sequence[int]) -> list[tuple[object, ...]]:
         users = self.USERS
@@ -135,11 +133,8 @@ class Trades(Shape):
     late_by_ms = (2 * HOUR_MS, 6 * HOUR_MS)
     IDS = ("apple", "ibm", "dell", "shell", "asus", "goggle", "nokia", "tata", "sony", "bayer", "volvo", "lego")
     TYPES = ("buy", "sell")
-    MOST = 50_000
-
-    def __init__(self, rng: random.Random) -> None:
-        super().__init__(rng)
-        self._walk = Walk(len(self.IDS) * 2 * self.MOST, rng)
+    MAX_AMOUNT = 50_000
+    combinations = len(IDS) * 2 * MAX_AMOUNT
 
     def rows(self, times_ms: Sequence[int]) -> list[tuple[object, ...]]:
         ids, types = self.IDS, self.TYPES
@@ -163,18 +158,15 @@ class Sales(Shape):
     late_by_ms = (6 * HOUR_MS, 24 * HOUR_MS)
     STORES = 20
     COUNTERS = 500
-
-    def __init__(self, rng: random.Random) -> None:
-        super().__init__(rng)
-        self._walk = Walk(self.STORES * self.COUNTERS, rng)
+    combinations = STORES * COUNTERS
 
     def rows(self, times_ms: Sequence[int]) -> list[tuple[object, ...]]:
         counters, stores = self.COUNTERS, self.STORES
-        dice = memoryview(self.rng.randbytes(2 * len(times_ms))).cast("H")
-        # A counter is always in the same store.
+        noise = memoryview(self.rng.randbytes(2 * len(times_ms))).cast("H")
+        # A counter always belongs to the same store.
         return [
-            (f"s{at % counters % stores + 1}", at % counters + 1, (die + 1) * 10, iso(time_ms))
-            for at, time_ms, die in zip(self._walk.take(len(times_ms)), times_ms, dice, strict=True)
+            (f"s{at % counters % stores + 1}", at % counters + 1, (number + 1) * 10, iso(time_ms))
+            for at, time_ms, number in zip(self._walk.take(len(times_ms)), times_ms, noise, strict=True)
         ]
 
     def wrong_type(self, row: tuple[object, ...]) -> tuple[object, ...]:
@@ -182,7 +174,7 @@ class Sales(Shape):
 
 
 class Sessions(Shape):
-    """``{"user": "u17", "event_time": "2024-03-01T10:00:00.000Z"}``: users come, stay for a while and return later."""
+    """``{"user": "u17", "event_time": "2024-03-01T10:00:00.000Z"}``, from users who come, stay for a while and return later."""
 
     name = "sessions"
     columns = ("user", "event_time")
@@ -191,21 +183,21 @@ class Sessions(Shape):
     late_by_ms = (2 * HOUR_MS, 6 * HOUR_MS)
     USERS = 20_000
     ACTIVE = 1024
+    combinations = USERS
 
     def __init__(self, rng: random.Random) -> None:
         super().__init__(rng)
-        self._newcomers = Walk(self.USERS, rng)
-        self._active = self._newcomers.take(self.ACTIVE)
-        self._seats = Walk(self.ACTIVE, rng)
+        self._active = self._walk.take(self.ACTIVE)
+        self._slots = Walk(self.ACTIVE, rng)
 
     def rows(self, times_ms: Sequence[int]) -> list[tuple[object, ...]]:
-        dice = self.rng.randbytes(len(times_ms))
+        noise = self.rng.randbytes(len(times_ms))
         active = self._active
         rows: list[tuple[object, ...]] = []
-        for seat, time_ms, die in zip(self._seats.take(len(times_ms)), times_ms, dice, strict=True):
-            if die < 4:
-                active[seat] = self._newcomers.take(1)[0]
-            rows.append((f"u{active[seat]}", iso(time_ms)))
+        for slot, time_ms, byte in zip(self._slots.take(len(times_ms)), times_ms, noise, strict=True):
+            if byte < 4:
+                active[slot] = self._walk.take(1)[0]
+            rows.append((f"u{active[slot]}", iso(time_ms)))
         return rows
 
     def wrong_type(self, row: tuple[object, ...]) -> tuple[object, ...]:

@@ -1,1 +1,1 @@
-"""The jars that Spark and the broker need, resolved once and kept with checksums; and the Java that runs them."""
+"""The jars that Spark and the broker need, cached with checksums, and the Java that runs them."""

@@ -1,4 +1,4 @@
-"""The Java that runs Spark, the broker and Ivy."""
+"""The Java installation that runs Spark, the broker and Ivy."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from pathlib import Path
 
 from headwater.core.errors import SetupProblem
 
-OLDEST_JAVA = 17
+MIN_JAVA = 17
 REMEDY = (
-    f"install Java {OLDEST_JAVA} or newer (Debian: apt-get install openjdk-{OLDEST_JAVA}-jre-headless; "
-    f"macOS: brew install openjdk@{OLDEST_JAVA}) and have it on PATH, or set JAVA_HOME to it"
+    f"install Java {MIN_JAVA} or newer (Debian: apt-get install openjdk-{MIN_JAVA}-jre-headless; "
+    f"macOS: brew install openjdk@{MIN_JAVA}) and add it to PATH, or set JAVA_HOME"
 )
 
 
 @dataclass(frozen=True)
 class Java:
-    """A Java that is new enough."""
+    """A Java installation that is new enough."""
 
     command: Path
     version: str
@@ -31,28 +31,28 @@ class Java:
 
 
 def require_java() -> Java:
-    """JAVA_HOME's java, else the one on PATH, as Spark chooses it; ``SetupProblem`` when it will not do."""
+    """Return the Java of JAVA_HOME or else of PATH, as Spark does; raise ``SetupProblem`` if it cannot be used."""
     command = _command()
     try:
-        told = subprocess.run([command, "-version"], capture_output=True, text=True, timeout=60, check=False)
-    except (OSError, subprocess.TimeoutExpired) as failure:
+        done = subprocess.run([command, "-version"], capture_output=True, text=True, timeout=60, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
         raise SetupProblem(
-            "java-missing", "java does not start", evidence={"tried": command, "reason": failure}, remedy=REMEDY
+            "java-missing", "java does not start", evidence={"command": command, "reason": error}, remedy=REMEDY
         ) from None
-    output = told.stderr + told.stdout
-    found = re.search(r'version "([^"]+)"', output)
-    if told.returncode or not found:
+    output = done.stderr + done.stdout
+    version = re.search(r'version "([^"]+)"', output)
+    if done.returncode or not version:
         raise SetupProblem(
             "java-missing",
-            "java does not tell its version",
-            evidence={"tried": command, "said": " ".join(output.split())[:200]},
+            "java does not report its version",
+            evidence={"command": command, "output": " ".join(output.split())[:200]},
             remedy=REMEDY,
         )
-    java = Java(command, found[1])
-    if java.major < OLDEST_JAVA:
+    java = Java(command, version[1])
+    if java.major < MIN_JAVA:
         raise SetupProblem(
             "java-too-old",
-            f"Java {OLDEST_JAVA} or newer is needed",
+            f"Java {MIN_JAVA} or newer is required",
             evidence={"found": f"Java {java.version}", "at": command},
             remedy=REMEDY,
         )
@@ -60,7 +60,7 @@ def require_java() -> Java:
 
 
 def major_version(version: str) -> int:
-    """17 for ``17.0.15``, 8 for ``1.8.0_402``, 0 for what is not a version."""
+    """Return 17 for ``17.0.15``, 8 for ``1.8.0_402``, and 0 for text that is not a version."""
     parts = [int(part) for part in re.findall(r"\d+", version)[:2]]
     if len(parts) == 2 and parts[0] == 1:
         return parts[1]
@@ -74,12 +74,12 @@ def _command() -> Path:
         if not command.is_file():
             raise SetupProblem(
                 "java-missing",
-                "JAVA_HOME names a folder without bin/java",
+                "the folder in JAVA_HOME has no bin/java",
                 evidence={"JAVA_HOME": home},
                 remedy="set JAVA_HOME to a Java installation, or unset it to use the java on PATH",
             )
         return command
     on_path = shutil.which("java")
     if not on_path:
-        raise SetupProblem("java-missing", "there is no java on this machine's PATH", remedy=REMEDY)
+        raise SetupProblem("java-missing", "java is not on PATH", remedy=REMEDY)
     return Path(on_path)

@@ -1,7 +1,7 @@
-"""Jars on this machine: fetched once, verified on every use.
+"""The cache of jars: fetched once, verified on every use.
 
-A configuration's folder is named by the content of ``ivy.xml``, is written under another name and then renamed, and
-holds a manifest of checksums. Whatever does not agree with its manifest is fetched again.
+The folder of a configuration is named after a hash of ``ivy.xml``. It is written under a temporary name and then renamed,
+and has a manifest of checksums. A folder that does not match its manifest is fetched again.
 """
 
 from __future__ import annotations
@@ -27,45 +27,44 @@ MANIFEST = "manifest.json"
 def jar_paths(
     configuration: str, *, ivy_file: Path = IVY_FILE, on_fetch: Callable[[str], None] = lambda _: None
 ) -> list[Path]:
-    """The jars of a configuration of ``ivy.xml``, in order of their names, fetched on first use.
+    """Return the jars of a configuration of ``ivy.xml``, sorted by name. They are fetched on first use.
 
-    ``on_fetch`` is told, in a sentence for the user, when there is something to wait for.
-    ``SetupProblem`` when jars have to be fetched and cannot be.
+    ``on_fetch`` receives a message for the user if jars have to be fetched. Raise ``SetupProblem`` if that fails.
     """
     if ivy_file == IVY_FILE and configuration not in CONFIGURATIONS:
         raise ValueError(f"ivy.xml has no configuration {configuration!r}, only {', '.join(CONFIGURATIONS)}")
     folder = _folder(configuration, ivy_file)
-    home = folder.parent
+    cache = folder.parent
     jars = _verified(folder)
     if jars is not None:
         return jars
     try:
-        home.mkdir(parents=True, exist_ok=True)
-        with _lock(home / f"{folder.name}.lock"):
+        cache.mkdir(parents=True, exist_ok=True)
+        with _lock(cache / f"{folder.name}.lock"):
             jars = _verified(folder)
             if jars is None:
-                on_fetch(f"fetching the jars for {configuration} (once, into {home})")
+                on_fetch(f"fetching the jars for {configuration} (once, into {cache})")
                 jars = _fetch(ivy_file, configuration, folder)
             return jars
-    except OSError as failure:
+    except OSError as error:
         raise SetupProblem(
             "cache-unwritable",
-            "cannot write the folder in which jars are kept",
-            evidence={"folder": home, "reason": failure.strerror or failure},
-            remedy="set HEADWATER_CACHE to a folder that can be written",
-        ) from failure
+            "cannot write to the cache of jars",
+            evidence={"folder": cache, "reason": error.strerror or error},
+            remedy="set HEADWATER_CACHE to a writable folder",
+        ) from error
 
 
-def are_here(configuration: str) -> bool:
-    """Whether the jars of a configuration were fetched already."""
+def is_cached(configuration: str) -> bool:
+    """Return whether the jars of a configuration have been fetched."""
     return (_folder(configuration, IVY_FILE) / MANIFEST).exists()
 
 
 def cache_folder() -> Path:
-    """HEADWATER_CACHE, else the user's cache folder."""
-    named = os.environ.get("HEADWATER_CACHE")
-    if named:
-        return Path(named).expanduser().absolute()
+    """Return HEADWATER_CACHE or else the user's cache folder."""
+    chosen = os.environ.get("HEADWATER_CACHE")
+    if chosen:
+        return Path(chosen).expanduser().absolute()
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "headwater"
 
 
@@ -78,7 +77,7 @@ def _key(ivy_file: Path, configuration: str) -> str:
 
 
 def _verified(folder: Path) -> list[Path] | None:
-    """The folder's jars if they are exactly those of its manifest, else None."""
+    """Return the folder's jars if they match its manifest, else None."""
     try:
         expected = json.loads((folder / MANIFEST).read_bytes())["sha256"]
         jars = sorted(folder.glob("*.jar"))
@@ -90,8 +89,8 @@ def _verified(folder: Path) -> list[Path] | None:
 
 
 def _fetch(ivy_file: Path, configuration: str, folder: Path) -> list[Path]:
-    for left_behind in folder.parent.glob(f".{folder.name}.*"):
-        shutil.rmtree(left_behind, ignore_errors=True)
+    for abandoned in folder.parent.glob(f".{folder.name}.*"):
+        shutil.rmtree(abandoned, ignore_errors=True)
     with tempfile.TemporaryDirectory(prefix=f".{folder.name}.", dir=folder.parent) as scratch:
         fresh = Path(scratch) / "fresh"
         fresh.mkdir()

@@ -1,1 +1,1 @@
-"""Jobs as values, and the gallery."""
+"""Jobs as values: definitions, endpoints, rules, and the gallery of example jobs."""

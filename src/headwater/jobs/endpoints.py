@@ -1,4 +1,4 @@
-"""Where a job reads and writes, as small values. They know no Spark; ``headwater.spark`` brings them to life."""
+"""Sources and sinks as values that do not depend on Spark; ``headwater.spark`` reads from and writes to them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Decoding:
     """How a source's raw records become columns.
 
     ``schema`` is a DDL string or a ``StructType``; ``options`` are those of Spark's JSON or CSV reader, for example
-    ``timestampFormat``. A record that does not fit is counted as malformed and never reaches the job's function.
+    ``timestampFormat``. A record that does not match is counted as malformed and never reaches the job's function.
     """
 
     schema: Schema = None
@@ -29,7 +29,7 @@ class Decoding:
 
 @dataclass(frozen=True)
 class Kafka:
-    """A topic. As a sink each row becomes a JSON value, keyed by the columns named in ``key``."""
+    """A Kafka topic. A sink writes each row as a JSON value, keyed by the columns in ``key``."""
 
     topic: str
     schema: Schema = None
@@ -52,9 +52,9 @@ class Kafka:
 
 @dataclass(frozen=True)
 class Files:
-    """A folder of files: csv, text, json, orc or parquet. Read oldest first unless ``latestFirst`` is set.
+    """A folder of csv, text, json, orc or parquet files, read oldest first unless ``latestFirst`` is set.
 
-    Without ``format`` a source reads json and a sink writes parquet.
+    Without ``format``, a source reads json and a sink writes parquet.
     """
 
     path: str
@@ -72,7 +72,7 @@ class Files:
 
 @dataclass(frozen=True)
 class Socket:
-    """Lines from a TCP server, for trying things out: they cannot be read again after a failure."""
+    """Lines from a TCP server, for experiments only: they cannot be read again after a failure."""
 
     host: str = "127.0.0.1"
     port: int = 9999
@@ -90,7 +90,7 @@ class Socket:
 
 @dataclass(frozen=True)
 class Rate:
-    """Spark's own generator: ``timestamp`` and ``value``, so many rows a second."""
+    """Spark's generator of rows with ``timestamp`` and ``value``, at a fixed rate."""
 
     rows_per_second: int = 1
     options: Options = field(default_factory=dict)
@@ -101,7 +101,7 @@ class Rate:
 
 @dataclass(frozen=True)
 class Table:
-    """A table of the session's catalog."""
+    """A table in the session's catalog."""
 
     name: str
     format: str | None = None
@@ -113,7 +113,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Console:
-    """Spark's own batch tables on standard output, untruncated."""
+    """Spark's console sink: each batch as a table on standard output, untruncated."""
 
     options: Options = field(default_factory=dict)
 
@@ -122,7 +122,7 @@ class Console:
 
 @dataclass(frozen=True)
 class Memory:
-    """A table in this process's memory that SQL can ask."""
+    """A table in this process's memory, for SQL queries."""
 
     name: str
 
@@ -132,12 +132,13 @@ class Memory:
 
 @dataclass(frozen=True)
 class Postgres:
-    """Rows upserted by ``key``, every batch exactly once. ``url`` is a libpq URL without Headwater's own options.
+    """A PostgreSQL table into which rows are upserted by ``key``, each batch exactly once.
 
-    A struct column such as ``window`` becomes ``window_start`` and ``window_end``; naming ``window`` in ``key`` means both.
+    ``url`` is a libpq URL without Headwater's own options. A struct column such as ``window`` becomes ``window_start``
+    and ``window_end``; ``window`` in ``key`` means both.
     """
 
-    url: str = field(repr=False)  # it may hold a password
+    url: str = field(repr=False)  # it may contain a password
     table: str
     key: str | tuple[str, ...]
 
@@ -159,16 +160,19 @@ Source: TypeAlias = Kafka | Files | Socket | Rate | Table
 Sink: TypeAlias = Kafka | Files | Table | Console | Memory | Postgres
 
 
-def decoded_like(source: Source, original: Source) -> Source:
-    """A source that took another's place reads the same records: it inherits schema and decoding options.
+def inherit_decoding(source: Source, original: Source) -> Source:
+    """Return a source that replaces another with the other's schema and decoding options.
 
-    The record format is inherited too, unless the new source names its own.
+    It also inherits the record format, unless it has one of its own.
     """
     if not isinstance(source, Kafka | Files | Socket):
         return source
-    known = original.decoding
-    inherited: dict[str, Any] = {"schema": source.schema or known.schema, "decode": {**known.options, **source.decode}}
+    decoding = original.decoding
+    inherited: dict[str, Any] = {
+        "schema": source.schema or decoding.schema,
+        "decode": {**decoding.options, **source.decode},
+    }
     if not source.format:
-        rows_not_lines = isinstance(source, Kafka | Socket) and known.format not in {"json", "csv", "text"}
-        inherited["format"] = "json" if rows_not_lines else known.format
+        needs_lines = isinstance(source, Kafka | Socket) and decoding.format not in {"json", "csv", "text"}
+        inherited["format"] = "json" if needs_lines else decoding.format
     return replace(source, **inherited)

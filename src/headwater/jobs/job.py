@@ -1,4 +1,4 @@
-"""A job is a value: a plain function, where it reads, where it writes, its mode and its trigger."""
+"""A job as a value: a plain function, a source, a sink, an output mode and a trigger."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ StateView: TypeAlias = Callable[[list[StateRow]], list[dict[str, Any]]]
 
 @dataclass(frozen=True)
 class Job:
-    """``transform`` takes a DataFrame and gives one; its keyword-only arguments are the job's parameters.
+    """A streaming job. ``transform`` takes and returns a DataFrame; its keyword-only arguments are the parameters.
 
-    With ``per_batch`` the function gets every micro-batch as a static DataFrame, so nothing is carried over between
-    batches. ``conf`` holds Spark settings that the job needs. ``state_view`` turns the raw rows of custom state
-    (``{"var", "key", "value"}``) into what the job means by them. ``dead_letters`` is the URI of a topic, a folder or a
-    table where records that came too late or could not be decoded are kept.
+    With ``per_batch``, the function receives each micro-batch as a static DataFrame, so no state is kept between
+    batches. ``conf`` holds Spark settings that the job needs. ``state_view`` converts the raw rows of custom state
+    (``{"var", "key", "value"}``) into rows that readers of the job understand. ``dead_letters`` is the URI of a topic,
+    a folder or a table in which late and malformed records are saved.
     """
 
     name: str
@@ -46,20 +46,22 @@ class Job:
 
     def __post_init__(self) -> None:
         if not re.fullmatch(r"\w[\w.-]*", self.name):
-            raise ValueError(f"a job's name becomes a folder: letters, digits, - _ and . only, not {self.name!r}")
+            raise ValueError(
+                f"{self.name!r} cannot be a job's name: it names a folder, so use letters, digits, '-', '_' and '.' only"
+            )
 
     def __call__(self, frame: DataFrame) -> DataFrame:
-        """Apply the function with the chosen settings; works on static DataFrames as well."""
+        """Apply the function with the current settings, to a streaming or a static DataFrame."""
         return self.transform(frame, **self.settings)
 
     @property
     def about(self) -> str:
-        """The first sentence of the function's docstring."""
+        """The first paragraph of the function's docstring."""
         return (inspect.getdoc(self.transform) or "").split("\n\n")[0].replace("\n", " ")
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """Names and values of what ``--set`` can change: defaults, with the settings chosen so far."""
+        """The parameters that ``--set`` can change, with their current values."""
         signature = inspect.signature(self.transform)
         defaults = {
             name: parameter.default
@@ -69,18 +71,18 @@ class Job:
         return {**defaults, **self.settings}
 
     def with_settings(self, texts: Mapping[str, str]) -> Job:
-        """Settings as given on a command line; each is read as the type of the parameter's default."""
-        known = self.parameters
+        """Return the job with settings from the command line, each converted to the type of the parameter's default."""
+        parameters = self.parameters
         chosen = dict(self.settings)
         for name, text in texts.items():
-            if name not in known:
+            if name not in parameters:
                 raise UsageProblem(
                     "unknown-setting",
                     f"{self.name} has no parameter {name!r}",
-                    evidence={"known": ", ".join(f"{key}={value}" for key, value in known.items()) or "none"},
+                    evidence={"parameters": ", ".join(f"{key}={value}" for key, value in parameters.items()) or "none"},
                     remedy=f"headwater jobs {self.name}",
                 )
-            chosen[name] = _as_type_of(known[name], name, text)
+            chosen[name] = _as_type_of(parameters[name], name, text)
         return replace(self, settings=chosen)
 
 
@@ -88,7 +90,7 @@ def _as_type_of(default: Any, name: str, text: str) -> Any:
     if isinstance(default, bool):
         if text.lower() in {"true", "false"}:
             return text.lower() == "true"
-        raise UsageProblem("bad-setting", f"{name}={text} is neither true nor false", remedy=f"--set {name}=true")
+        raise UsageProblem("bad-setting", f"{name}={text} must be true or false", remedy=f"--set {name}=true")
     if isinstance(default, int | float):
         try:
             return type(default)(text)

@@ -1,4 +1,4 @@
-"""From what a user calls a job to the ``Job`` itself."""
+"""Load a job by the name that a user gives it."""
 
 from __future__ import annotations
 
@@ -19,15 +19,17 @@ from headwater.jobs.job import Job
 
 
 def gallery_names() -> list[str]:
+    """Return the names of the example jobs that come with Headwater."""
     return sorted(info.name.replace("_", "-") for info in pkgutil.iter_modules(gallery.__path__) if info.name[0] != "_")
 
 
 def gallery_jobs() -> list[Job]:
+    """Return the example jobs that come with Headwater."""
     return [load_job(name) for name in gallery_names()]
 
 
 def load_job(reference: str) -> Job:
-    """A gallery name, ``package.module:NAME`` or ``path/to/file.py:NAME``; NAME may be left out if there is one job."""
+    """Load ``gallery-name``, ``package.module:NAME`` or ``path/to/file.py:NAME``; NAME is optional if there is one job."""
     if ":" not in reference and reference in gallery_names():
         module = importlib.import_module(f"{gallery.__name__}.{reference.replace('-', '_')}")
         return next(job for job in _jobs_in(module).values() if job.name == reference)
@@ -41,14 +43,14 @@ def load_job(reference: str) -> Job:
     if jobs:
         raise UsageProblem(
             "unknown-job",
-            f"{place} has no job {name!r}" if name else f"{place} has {len(jobs)} jobs: say which",
-            evidence={"jobs there": ", ".join(sorted(jobs))},
+            f"{place} has no job {name!r}" if name else f"{place} has {len(jobs)} jobs; choose one",
+            evidence={"jobs": ", ".join(sorted(jobs))},
             remedy=f"{place}:{get_close_matches(name, jobs, n=1, cutoff=0)[0]}",
         )
     raise UsageProblem(
         "unknown-job",
-        f"{place} has no job in it",
-        remedy="define one there: NAME = Job(...), with `from headwater import Job`",
+        f"{place} defines no job",
+        remedy="define one: NAME = Job(...), with `from headwater import Job`",
     )
 
 
@@ -60,72 +62,75 @@ def _load_module(dotted: str, reference: str) -> ModuleType:
     if dotted in sys.modules:
         return sys.modules[dotted]
     folder = Path.cwd()
-    _importable_from(folder)
+    _add_to_import_path(folder)
     try:
-        found = importlib.util.find_spec(dotted)
+        spec = importlib.util.find_spec(dotted)
     except (ImportError, ValueError):
-        found = None
-    if found is None:
+        spec = None
+    if spec is None:
         close = get_close_matches(dotted, gallery_names(), n=1)
         raise UsageProblem(
             "unknown-job",
-            f"there is no job {reference!r}",
+            f"job {reference!r} does not exist",
             evidence={"gallery": ", ".join(gallery_names())},
-            remedy=close[0] if close else "headwater jobs   (or name your own: path/to/file.py:NAME)",
+            remedy=close[0] if close else "headwater jobs   (or your own job: path/to/file.py:NAME)",
         )
-    return _run(dotted, folder, lambda: importlib.import_module(dotted))
+    return _load(dotted, folder, lambda: importlib.import_module(dotted))
 
 
 def _load_file(path: Path) -> ModuleType:
     if not path.is_file():
         raise UsageProblem(
-            "unknown-job", f"there is no file {path}", remedy="headwater jobs   (lists what comes with Headwater)"
+            "unknown-job", f"file {path} does not exist", remedy="headwater jobs   (lists the jobs of the gallery)"
         )
     folder = path.parent.resolve()
-    # A name of our own: the file may be called json.py.
+    # Prefixed, because the file may have the name of another module, such as json.py.
     name = "job_file_" + re.sub(r"\W", "_", path.stem)
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None and spec.loader is not None
     module, loader = importlib.util.module_from_spec(spec), spec.loader
     sys.modules[name] = module
-    _importable_from(folder)
+    _add_to_import_path(folder)
 
     def execute() -> ModuleType:
         loader.exec_module(module)
         return module
 
-    return _run(str(path), folder, execute)
+    return _load(str(path), folder, execute)
 
 
-def _importable_from(folder: Path) -> None:
+def _add_to_import_path(folder: Path) -> None:
     if str(folder) not in sys.path:
         sys.path.insert(0, str(folder))
 
 
-def _run(place: str, folder: Path, load: Callable[[], ModuleType]) -> ModuleType:
+def _load(place: str, folder: Path, load: Callable[[], ModuleType]) -> ModuleType:
+    """Load a module. Everything that it imports from the same folder is sent to workers by value."""
     before = set(sys.modules)
     try:
         module = load()
     except Exception as error:
         raise UsageProblem(
             "broken-job-file",
-            f"{place} cannot be loaded",
-            evidence={type(error).__name__: error, **_place_of(error, folder)},
-            remedy="mend it, or add --debug to see the whole traceback",
+            f"cannot load {place}",
+            evidence={type(error).__name__: error, **_location_of(error, folder)},
+            remedy="fix the file; --debug shows the traceback",
         ) from error
     for name in {module.__name__, *set(sys.modules) - before}:
         _send_by_value(name, folder)
     return module
 
 
-def _place_of(error: Exception, folder: Path) -> dict[str, str]:
-    own = [frame for frame in traceback.extract_tb(error.__traceback__) if Path(frame.filename).is_relative_to(folder)]
-    return {"in": f"{own[-1].filename}:{own[-1].lineno}"} if own else {}
+def _location_of(error: Exception, folder: Path) -> dict[str, str]:
+    frames = [
+        frame for frame in traceback.extract_tb(error.__traceback__) if Path(frame.filename).is_relative_to(folder)
+    ]
+    return {"in": f"{frames[-1].filename}:{frames[-1].lineno}"} if frames else {}
 
 
 def _send_by_value(name: str, folder: Path) -> None:
-    """Workers get the user's own code with the task: they need not be able to import his files."""
-    from pyspark import cloudpickle  # noqa: PLC0415  naming a job must not load Spark before it is found
+    """Send a module of the user's to workers with each task: they may not be able to import its file."""
+    from pyspark import cloudpickle  # noqa: PLC0415  an unknown job is refused before Spark is imported
 
     module = sys.modules[name]
     file = Path(getattr(module, "__file__", None) or "/")

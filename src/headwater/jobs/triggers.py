@@ -1,4 +1,4 @@
-"""When a job's batches run."""
+"""Triggers: when a job's batches run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ INTERVAL = re.compile(r"\d+\s*(millisecond|second|minute|hour|day)s?", re.IGNORE
 
 @dataclass(frozen=True)
 class Trigger:
-    """``asap`` runs a batch as soon as there is data; ``interval`` is set for the two kinds that need one."""
+    """A trigger. ``asap`` starts a batch as soon as there is data; two kinds have an ``interval``."""
 
     kind: Literal["asap", "once", "available-now", "interval", "real-time"]
     interval: str | None = None
@@ -23,7 +23,7 @@ class Trigger:
         return self.kind in {"once", "available-now"}
 
     def spark_arguments(self) -> dict[str, str | bool]:
-        """The keyword arguments of ``DataStreamWriter.trigger``; none for Spark's default."""
+        """Return the keyword arguments of ``DataStreamWriter.trigger``; none for Spark's default."""
         match self.kind:
             case "asap":
                 return {}
@@ -38,19 +38,19 @@ class Trigger:
 
 
 def parse_trigger(text: str | None) -> Trigger:
-    """Understands ``once``, ``available-now``, ``10 seconds`` and ``real-time 5 seconds``; nothing means as soon as possible."""
+    """Parse ``once``, ``available-now``, ``10 seconds`` or ``real-time 5 seconds``; None means as soon as possible."""
     if not text:
         return Trigger("asap")
-    words = text.strip()
-    if words == "once":
+    stripped = text.strip()
+    if stripped == "once":
         return Trigger("once")
-    if words == "available-now":
+    if stripped == "available-now":
         return Trigger("available-now")
-    real_time, interval = words.startswith("real-time"), words.removeprefix("real-time").strip()
+    real_time, interval = stripped.startswith("real-time"), stripped.removeprefix("real-time").strip()
     if not INTERVAL.fullmatch(interval):
         raise UsageProblem(
             "bad-trigger",
-            f"{text!r} is not a trigger",
+            f"{text!r} is not a valid trigger",
             remedy='use --trigger once, available-now, "10 seconds" or "real-time 5 seconds"',
         )
     return Trigger("real-time" if real_time else "interval", interval)

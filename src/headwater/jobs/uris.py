@@ -1,4 +1,4 @@
-"""Sources and sinks to and from the URIs that replace them on the command line."""
+"""Sources and sinks as URIs, with which the command line replaces those of a job."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from headwater.jobs.endpoints import (
     Socket,
     Source,
     Table,
-    decoded_like,
+    inherit_decoding,
 )
 
 SOURCES = ("kafka", "files", "socket", "rate", "table")
 SINKS = ("console", "memory", "files", "kafka", "table", "postgresql")
 FILE_FORMATS = ("csv", "text", "json", "orc", "parquet")
 LINE_FORMATS = ("csv", "text", "json")
-# Parameters that say how a record reads, whatever holds it: Spark's names for its JSON and CSV parsers, in lower case.
+# Options for decoding records from any source: those of Spark's JSON and CSV parsers, in lower case.
 DECODE_OPTIONS = {
     "allowbackslashescapinganycharacter",
     "allowcomments",
@@ -68,29 +68,29 @@ DECODE_OPTIONS = {
 
 
 def source_from_uri(text: str, original: Source) -> Source:
-    """The source that a URI names, reading the same records as the one whose place it takes."""
+    """Return the source of a URI. It decodes records as the original source, which it replaces, does."""
     uri = parse_uri(text)
     match uri.scheme:
         case "kafka":
-            form, rest, decode = _line_options(uri)
-            source: Source = Kafka(uri.path, servers=uri.address, format=form, options=rest, decode=decode)
+            form, options, decode = _line_options(uri)
+            source: Source = Kafka(uri.path, servers=uri.address, format=form, options=options, decode=decode)
         case "files":
             source = replace(_files(uri), decode=_decode_options(uri.options))
         case "socket":
-            form, rest, decode = _line_options(uri)
-            source = Socket(uri.host or "", uri.port or 0, format=form, options=rest, decode=decode)
+            form, options, decode = _line_options(uri)
+            source = Socket(uri.host or "", uri.port or 0, format=form, options=options, decode=decode)
         case "rate":
             rest = dict(uri.options)
-            source = Rate(_whole_number(uri, rest.pop("rowsPerSecond", "1")), options=rest)
+            source = Rate(_row_count(uri, rest.pop("rowsPerSecond", "1")), options=rest)
         case "table":
             source = _table(uri)
         case _:
             raise _wrong_role(uri, "source", SOURCES)
-    return decoded_like(source, original)
+    return inherit_decoding(source, original)
 
 
 def sink_from_uri(text: str, original: Sink) -> Sink:
-    """The sink that a URI names; a Kafka key chosen by the job stays, unless the URI chooses another."""
+    """Return the sink of a URI. A Kafka sink keeps the key of the original one unless the URI has its own."""
     uri = parse_uri(text)
     match uri.scheme:
         case "kafka":
@@ -113,7 +113,7 @@ def sink_from_uri(text: str, original: Sink) -> Sink:
 
 
 def uri_of(endpoint: Source | Sink) -> str:
-    """The URI of a source or sink, without secrets: for records, messages and lists."""
+    """Return the URI of a source or sink without secrets, for records, messages and lists."""
     match endpoint:
         case Kafka():
             key = {"key": ",".join(endpoint.key_names)} if endpoint.key else {}
@@ -132,8 +132,8 @@ def uri_of(endpoint: Source | Sink) -> str:
         case Memory():
             return f"memory:{endpoint.name}"
         case Postgres():
-            own = _query({"table": endpoint.table, "key": ",".join(endpoint.key_names)})
-            return redact(endpoint.url.partition("?")[0] + own)
+            query = _query({"table": endpoint.table, "key": ",".join(endpoint.key_names)})
+            return redact(endpoint.url.partition("?")[0] + query)
 
 
 def _query(options: Options) -> str:
@@ -146,7 +146,7 @@ def _files(uri: Uri) -> Files:
 
 
 def _line_options(uri: Uri) -> tuple[str, Options, Options]:
-    """Format (nothing where the URI does not say), options of the source, options of the records' parser."""
+    """Return the format (empty if the URI has none), the options of the source, and those of the records' parser."""
     decode = _decode_options(uri.options)
     rest = {name: value for name, value in uri.options.items() if name not in decode}
     return _format(uri, rest.pop("format", None), LINE_FORMATS) or "", rest, decode
@@ -161,9 +161,9 @@ def _format(uri: Uri, name: str | None, known: tuple[str, ...]) -> str | None:
         return name
     raise UsageProblem(
         "bad-uri",
-        f"{name!r} is not a format that {uri.scheme} can have",
-        evidence={"found": uri.redacted(), "known": ", ".join(known)},
-        remedy=f"write it like {FORMS[uri.scheme]}",
+        f"invalid {uri.scheme} URI: format {name!r} is not supported",
+        evidence={"found": uri.redacted(), "supported": ", ".join(known)},
+        remedy=f"use the form {FORMS[uri.scheme]}",
     )
 
 
@@ -178,23 +178,23 @@ def _postgres(uri: Uri) -> Postgres:
     if not key:
         raise UsageProblem(
             "bad-uri",
-            "not a postgresql URI: no key is named, so rows cannot be upserted",
+            "invalid postgresql URI: key is missing, which upserts need",
             evidence={"found": uri.redacted()},
-            remedy=f"write it like {FORMS['postgresql']}",
+            remedy=f"use the form {FORMS['postgresql']}",
         )
     login = quote(uri.user or "", safe="") + (f":{quote(uri.password, safe='')}" if uri.password else "")
     address = f"{login}@{uri.address}" if login else uri.address
     return Postgres(f"postgresql://{address}/{quote(uri.path)}{_query(rest)}", table, key)
 
 
-def _whole_number(uri: Uri, text: str) -> int:
+def _row_count(uri: Uri, text: str) -> int:
     if text.isdigit():
         return int(text)
     raise UsageProblem(
         "bad-uri",
-        f"{text!r} is not a number of rows",
+        f"invalid {uri.scheme} URI: rowsPerSecond={text} is not a number",
         evidence={"found": uri.redacted()},
-        remedy=f"write it like {FORMS[uri.scheme]}",
+        remedy=f"use the form {FORMS[uri.scheme]}",
     )
 
 
@@ -203,5 +203,5 @@ def _wrong_role(uri: Uri, role: str, known: tuple[str, ...]) -> UsageProblem:
         "bad-uri",
         f"{uri.scheme}: cannot be a {role}",
         evidence={"found": uri.redacted(), f"{role}s": ", ".join(known)},
-        remedy="write it like " + " or ".join(FORMS[name] for name in known[:2]),
+        remedy="use a form such as " + " or ".join(FORMS[name] for name in known[:2]),
     )

@@ -1,1 +1,1 @@
-"""Kafka: clients and their security options, topics, offsets, records, and a broker on this machine."""
+"""Kafka: clients and their security options, topics, offsets and lag, records, and a broker on the local machine."""

@@ -1,7 +1,7 @@
-"""The broker as a background process: started, found again, stopped.
+"""The local broker as a background process: start it, check it, stop it.
 
-Everything is in one data folder, and the process says on its command line which folder it serves. That is how it is
-known again: a process id alone may by now belong to somebody else.
+Everything is in one data folder. The broker's command line names that folder, and this is how its process is
+recognized: a process id alone may have been reused by another program.
 """
 
 from __future__ import annotations
@@ -22,15 +22,21 @@ from pathlib import Path
 from headwater.core.errors import ServiceUnreachable, SetupProblem
 from headwater.jars.java import require_java
 from headwater.jars.resolve import jar_paths
-from headwater.kafka import clients
 from headwater.kafka.broker_settings import (
+    CLIENT_FILE,
     DEFAULT_DATA,
     DEFAULT_PORT,
     HOST,
     JVM_OPTIONS,
+    SERVER_FILE,
+    Security,
+    ensure_certificates,
+    local_connection,
     new_cluster_id,
-    server_properties,
+    write_settings,
 )
+from headwater.kafka.clients import Cluster
+from headwater.kafka.options import Connection
 
 READY_SECONDS = 90.0
 STOP_SECONDS = 30.0
@@ -40,28 +46,39 @@ STACK_FRAME = re.compile(r"\s+(at |\.\.\. \d+ more)")
 
 @dataclass(frozen=True)
 class BrokerStatus:
-    """A local broker as it is now."""
+    """The state of a local broker."""
 
     data: Path
     port: int
     pid: int | None
     ready: bool
     cluster_id: str | None
+    security: Security
 
     @property
     def bootstrap(self) -> str:
+        """The address for clients."""
         return f"{HOST}:{self.port}"
 
     @property
     def running(self) -> bool:
+        """Whether the process exists; it may not accept connections yet."""
         return self.pid is not None
 
+    @property
+    def client_properties(self) -> Path | None:
+        """The file with the options that clients need; None for a broker without security."""
+        return None if self.security.protocol == "PLAINTEXT" else self.data / CLIENT_FILE
+
     def as_dict(self) -> dict[str, object]:
+        """Return the status in the form that ``--json`` prints."""
         return {
             "running": self.running,
             "ready": self.ready,
             "bootstrap": self.bootstrap,
             "port": self.port,
+            "security_protocol": self.security.protocol,
+            "client_properties": str(self.client_properties) if self.client_properties else None,
             "pid": self.pid,
             "cluster_id": self.cluster_id,
             "data": str(self.data),
@@ -70,45 +87,52 @@ class BrokerStatus:
 
 
 def status(data: Path = DEFAULT_DATA) -> BrokerStatus:
+    """Return the status of the broker of a data folder."""
     found = _found(data.resolve())
-    return replace(found, ready=found.running and _answers(found.port, found.cluster_id))
+    return replace(found, ready=found.running and _is_ready(local_connection(found.data, found.port), found.cluster_id))
 
 
-def default_bootstrap(data: Path = DEFAULT_DATA) -> str:
-    """The local broker's address if it runs, else Kafka's usual one."""
+def default_connection(data: Path = DEFAULT_DATA) -> Connection:
+    """Return the connection to the local broker if it is running, otherwise to Kafka's usual address."""
     found = _found(data.resolve())
-    return found.bootstrap if found.running else f"{HOST}:{DEFAULT_PORT}"
+    return local_connection(found.data, found.port) if found.running else Connection(f"{HOST}:{DEFAULT_PORT}")
 
 
 def start(
-    data: Path = DEFAULT_DATA, port: int | None = None, *, on_fetch: Callable[[str], None] = lambda _: None
+    data: Path = DEFAULT_DATA,
+    port: int | None = None,
+    security: Security | None = None,
+    *,
+    on_fetch: Callable[[str], None] = lambda _: None,
 ) -> BrokerStatus:
-    """Start the broker, or find it running; either way it answers when this returns.
+    """Start the broker unless it is running, and return when it accepts requests.
 
-    Without a port it listens where it listened last, at first on 9092.
+    Without ``port`` and ``security`` it starts as it did last: at first on port 9092, without TLS and login.
     """
     data = data.resolve()
     _make_folder(data)
     with _lock(data):
         now = _found(data)
         if now.pid is not None:
-            if port not in (None, now.port):
+            if port not in (None, now.port) or security not in (None, now.security):
                 raise SetupProblem(
                     "broker-running",
-                    f"the broker of this folder already runs, on port {now.port}",
+                    f"the broker of this folder is already running, on port {now.port} with {now.security.protocol}",
                     evidence={"data": data, "pid": now.pid},
                     remedy=f"headwater broker stop --data {data}, or use another --data for a second broker",
                 )
             _wait_until_ready(now.pid, data, now.port)
             return status(data)
-        port = port or now.port
+        port, security = port or now.port, security or now.security
         _require_free(port)
         java = require_java().command
         classes = ["-cp", str(jar_paths("broker", on_fetch=on_fetch)[0].parent / "*")]
-        (data / "server.properties").write_text(server_properties(port=port, controller_port=_free_port()))
+        if security.tls:
+            ensure_certificates(data, java)
+        write_settings(data, port=port, controller_port=_free_port(), security=security)
         if now.cluster_id is None:
             _format(data, [str(java), *JVM_OPTIONS, *classes])
-        command = [str(java), *JVM_OPTIONS, _mark(data), *classes, "kafka.Kafka", "server.properties"]
+        command = [str(java), *JVM_OPTIONS, _marker(data), *classes, "kafka.Kafka", SERVER_FILE]
         with (data / "logs" / "console.log").open("wb") as console:
             process = subprocess.Popen(
                 command,
@@ -130,7 +154,7 @@ def start(
 
 
 def stop(data: Path = DEFAULT_DATA) -> int | None:
-    """Stop the broker and wait until it is gone. The id of the process that was stopped, or None if none ran."""
+    """Stop the broker, wait until its process has ended, and return its process id; None if it was not running."""
     data = data.resolve()
     if not data.is_dir():
         return None
@@ -139,49 +163,49 @@ def stop(data: Path = DEFAULT_DATA) -> int | None:
         if now.pid is None:
             return None
         os.kill(now.pid, signal.SIGTERM)
-        if not _wait_until_gone(now.pid, data):
+        if not _wait_until_ended(now.pid, data):
             os.kill(now.pid, signal.SIGKILL)
-            _wait_until_gone(now.pid, data)
+            _wait_until_ended(now.pid, data)
         _write_record(data, pid=None, port=now.port)
         return now.pid
 
 
 def _found(data: Path) -> BrokerStatus:
-    """What the data folder and the process table tell, without asking the broker."""
+    """Return the status according to the data folder and the process table, without querying the broker."""
     record = _read_record(data)
     pid = record.get("pid")
     return BrokerStatus(
         data=data,
         port=record.get("port") or DEFAULT_PORT,
-        pid=pid if pid and _serves(pid, data) else None,
+        pid=pid if pid and _is_broker_of(pid, data) else None,
         ready=False,
         cluster_id=_cluster_id(data),
+        security=Security.of(data),
     )
 
 
-def _mark(data: Path) -> str:
+def _marker(data: Path) -> str:
     return f"-Dheadwater.broker={data}"
 
 
-def _serves(pid: int, data: Path) -> bool:
-    """Whether the process with this id is the broker of this folder."""
+def _is_broker_of(pid: int, data: Path) -> bool:
+    """Return whether the process with this id is the broker of this folder."""
     cmdline = Path(f"/proc/{pid}/cmdline")
     if Path("/proc/self").exists():
         try:
-            return _mark(data).encode() in cmdline.read_bytes().split(b"\0")
+            return _marker(data).encode() in cmdline.read_bytes().split(b"\0")
         except OSError:
             return False
     listed = subprocess.run(
         ["ps", "-ww", "-o", "command=", "-p", str(pid)], capture_output=True, text=True, check=False
     )
-    return f"{_mark(data)} " in listed.stdout
+    return f"{_marker(data)} " in listed.stdout
 
 
-def _answers(port: int, cluster_id: str | None = None) -> bool:
-    """A metadata request, not only an open port: the port opens before the broker can serve, or may be another's."""
-    bootstrap = f"{HOST}:{port}"
+def _is_ready(connection: Connection, cluster_id: str | None = None) -> bool:
+    """Return whether the broker replies to a request. An open port is not enough: it opens before the broker is ready."""
     try:
-        found = clients.cluster(clients.admin(bootstrap), bootstrap)
+        found = Cluster(connection).metadata()
     except ServiceUnreachable:
         return False
     return bool(found.brokers) and cluster_id in (None, found.cluster_id)
@@ -190,17 +214,17 @@ def _answers(port: int, cluster_id: str | None = None) -> bool:
 def _wait_until_ready(pid: int, data: Path, port: int, process: subprocess.Popen[bytes] | None = None) -> None:
     deadline = time.monotonic() + READY_SECONDS
     while time.monotonic() < deadline:
-        if process.poll() is not None if process else not _serves(pid, data):
-            raise _did_not_start(data, "the broker ended while it started")
-        if _answers(port, _cluster_id(data)):
+        if process.poll() is not None if process else not _is_broker_of(pid, data):
+            raise _did_not_start(data, "the broker's process ended during startup")
+        if _is_ready(local_connection(data, port), _cluster_id(data)):
             return
         time.sleep(POLL_SECONDS)
     raise _did_not_start(data, f"the broker did not answer within {READY_SECONDS:.0f} seconds")
 
 
-def _wait_until_gone(pid: int, data: Path) -> bool:
+def _wait_until_ended(pid: int, data: Path) -> bool:
     deadline = time.monotonic() + STOP_SECONDS
-    while _serves(pid, data):
+    while _is_broker_of(pid, data):
         if time.monotonic() > deadline:
             return False
         time.sleep(POLL_SECONDS)
@@ -208,7 +232,7 @@ def _wait_until_gone(pid: int, data: Path) -> bool:
 
 
 def _format(data: Path, java: list[str]) -> None:
-    command = [*java, "kafka.tools.StorageTool", "format", f"-t={new_cluster_id()}", "-c", "server.properties"]
+    command = [*java, "kafka.tools.StorageTool", "format", f"-t={new_cluster_id()}", "-c", SERVER_FILE]
     done = subprocess.run(command, cwd=data, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
     if done.returncode:
         (data / "logs" / "console.log").write_text(done.stdout + done.stderr)
@@ -220,13 +244,13 @@ def _did_not_start(data: Path, problem: str) -> SetupProblem:
     for log in ("server.log", "console.log"):
         file = data / "logs" / log
         if file.is_file():
-            said = file.read_text(errors="replace").splitlines()
-            lines += [line for line in said if line.strip() and not STACK_FRAME.match(line)][-8:]
+            text = file.read_text(errors="replace")
+            lines += [line for line in text.splitlines() if line.strip() and not STACK_FRAME.match(line)][-8:]
     return SetupProblem(
         "broker-failed",
         problem,
         evidence={"log": data / "logs", "tail": "\n        ".join(["", *(line[:240] for line in lines)]) or "empty"},
-        remedy="the log's last lines say why; then `headwater broker start` again",
+        remedy="fix the cause shown in the log, then run `headwater broker start` again",
     )
 
 
@@ -241,10 +265,10 @@ def _require_free(port: int) -> None:
             return
     evidence: dict[str, object] = {"reason": reason}
     remedy = f"headwater broker start --port {_free_port()}"
-    if _answers(port):
-        evidence["there"] = "a Kafka broker answers on it"
+    if _is_ready(Connection(f"{HOST}:{port}")):
+        evidence["listening"] = "a Kafka broker"
         remedy += f", or use that one: --bootstrap {HOST}:{port}"
-    raise SetupProblem("port-in-use", f"port {port} of {HOST} cannot be used", evidence=evidence, remedy=remedy)
+    raise SetupProblem("port-in-use", f"cannot listen on port {port} of {HOST}", evidence=evidence, remedy=remedy)
 
 
 def _free_port() -> int:
@@ -267,9 +291,9 @@ def _make_folder(data: Path) -> None:
     except OSError as failure:
         raise SetupProblem(
             "data-unwritable",
-            "cannot make the broker's data folder",
+            "cannot create the broker's data folder",
             evidence={"data": data, "reason": failure.strerror or failure},
-            remedy="headwater broker start --data DIR, with a folder that can be written",
+            remedy="headwater broker start --data DIR, with a writable folder",
         ) from None
 
 

@@ -1,95 +1,218 @@
-"""librdkafka prints its own lines on standard error unless it is given somewhere else to put them."""
+"""Clients of librdkafka, and the errors for a broker that cannot be reached or that refuses a login."""
 
 from __future__ import annotations
 
 import logging
+import re
 import socket
+import time
+from collections import deque
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from headwater.core.errors import ServiceUnreachable, UsageProblem
+from headwater.core.errors import HeadwaterError, ServiceUnreachable, UsageProblem
+from headwater.kafka.options import Connection, UnmappedOption
 
 if TYPE_CHECKING:
-    from confluent_kafka import Consumer, Producer
-    from confluent_kafka.admin import AdminClient, ClusterMetadata
+    from concurrent.futures import Future
 
-
-SILENT = logging.getLogger("headwater.librdkafka")
-SILENT.addHandler(logging.NullHandler())
-SILENT.propagate = False
-
+    from confluent_kafka import Consumer, KafkaError, Producer
+    from confluent_kafka.admin import ClusterMetadata
 
 CONNECT_SECONDS = 2.0
 ANSWER_SECONDS = 4.0
+RETRY_SECONDS = 0.5
+REQUEST_SECONDS = 30.0
+
+# librdkafka prints on standard error unless it is given a logger.
+QUIET = logging.getLogger("headwater.librdkafka")
+QUIET.addHandler(logging.NullHandler())
+QUIET.propagate = False
 
 
-def admin(bootstrap: str, settings: Mapping[str, object] | None = None) -> AdminClient:
-    from confluent_kafka.admin import AdminClient  # noqa: PLC0415
+def producer(connection: Connection, settings: Mapping[str, object] | None = None) -> Producer:
+    """Return a producer. ``settings`` are librdkafka's; options of the connection override them."""
+    from confluent_kafka import Producer  # noqa: PLC0415  only commands that use Kafka load the client
 
-    return AdminClient(_settings(bootstrap, settings), logger=SILENT)
-
-
-def producer(bootstrap: str, settings: Mapping[str, object] | None = None) -> Producer:
-    from confluent_kafka import Producer  # noqa: PLC0415
-
-    return Producer(_settings(bootstrap, settings), logger=SILENT)
+    return _create_client(Producer, {**(settings or {}), **connection.client_settings()}, QUIET)
 
 
-def consumer(bootstrap: str, settings: Mapping[str, object] | None = None) -> Consumer:
+def consumer(connection: Connection, settings: Mapping[str, object]) -> Consumer:
+    """Return a consumer. ``settings`` are librdkafka's; options of the connection override them."""
     from confluent_kafka import Consumer  # noqa: PLC0415
 
-    return Consumer(_settings(bootstrap, settings), logger=SILENT)
+    return _create_client(Consumer, {**settings, **connection.client_settings()}, QUIET)
 
 
-def cluster(client: AdminClient, bootstrap: str) -> ClusterMetadata:
-    """What the broker tells of itself; ``ServiceUnreachable`` within seconds when it does not answer."""
+class Cluster:
+    """A connection for requests about topics and offsets. Errors name the cause that librdkafka only logs."""
+
+    def __init__(self, connection: Connection) -> None:
+        from confluent_kafka.admin import AdminClient  # noqa: PLC0415
+
+        self.connection = connection
+        self._errors: deque[KafkaError] = deque(maxlen=10)
+        self._lost = _LostConnections()
+        settings = connection.client_settings()
+        require_listener(connection)
+        logger = logging.Logger("headwater.librdkafka")
+        logger.addHandler(self._lost)
+        self.client = _create_client(AdminClient, settings, logger, self._errors.append)
+
+    def metadata(self) -> ClusterMetadata:
+        """Return brokers and topics; raise within seconds if no broker answers or the login fails."""
+        from confluent_kafka import KafkaException  # noqa: PLC0415
+
+        deadline = time.monotonic() + ANSWER_SECONDS
+        while True:
+            try:
+                return self.client.list_topics(timeout=RETRY_SECONDS)
+            except KafkaException as failure:
+                self.client.poll(0)
+                # librdkafka keeps trying after a refused login, and reports a timeout.
+                decisive = [error for error in self._errors if error.name() in ("_AUTHENTICATION", "_SSL")]
+                if decisive:
+                    raise connection_error(self.connection, decisive[-1]) from None
+                reason = self._lost.reason or failure.args[0].str()
+                if "PLAINTEXT broker listener" in reason:
+                    raise _handshake_failed(self.connection, reason) from None
+                if time.monotonic() > deadline:
+                    raise unreachable(self.connection, reason) from None
+
+    def result(self, future: Future[Any], problem: str, *, ignore: str | None = None) -> Any:
+        """Return the broker's reply to one request; raise its refusal as an error. ``ignore`` names an error to accept."""
+        from confluent_kafka import KafkaException  # noqa: PLC0415
+
+        self.client.poll(0)  # otherwise errors and log messages pile up in a client that lives long
+        try:
+            return future.result(timeout=REQUEST_SECONDS)
+        except KafkaException as failure:
+            error: KafkaError = failure.args[0]
+            if error.name() == ignore:
+                return None
+            raise ServiceUnreachable(
+                "kafka-refused", problem, evidence={"broker": self.connection.servers, "reason": error.str()}
+            ) from None
+
+
+class _LostConnections(logging.Handler):
+    """Keeps the reason of the last lost connection, which librdkafka reports to its logger only."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reason: str | None = None
+
+    def emit(self, record: logging.LogRecord) -> None:
+        message = record.getMessage()
+        if message.startswith("FAIL "):
+            self.reason = _plain_reason(message)
+
+
+def _create_client(
+    kind: Any, settings: Mapping[str, object], logger: logging.Logger, on_error: Any = lambda _: None
+) -> Any:
     from confluent_kafka import KafkaException  # noqa: PLC0415
 
-    require_listener(bootstrap)
     try:
-        return client.list_topics(timeout=ANSWER_SECONDS)
-    except KafkaException as failure:
-        raise unreachable(bootstrap, failure.args[0].str()) from None
+        return kind({"socket.timeout.ms": 10_000, "error_cb": on_error, **settings}, logger=logger)
+    except KafkaException as refused:
+        reason = refused.args[0].str().removeprefix("Failed to create admin client: ")
+        if unknown := re.fullmatch(r'No such configuration property: "(.+)"', reason):
+            raise UnmappedOption(unknown[1], "librdkafka has no such option", "check the spelling") from None
+        raise UsageProblem(
+            "bad-kafka-option",
+            "the Python client does not accept an option of the Kafka connection",
+            evidence={"reason": reason},
+            remedy="check the files and passwords that the kafka.ssl.* options name",
+        ) from None
 
 
-def require_listener(bootstrap: str) -> None:
-    """Tell at once that nothing listens, where librdkafka would go on trying."""
+def require_listener(connection: Connection) -> None:
+    """Raise at once if no server accepts connections; librdkafka would keep trying."""
     reasons = []
-    for host, port in addresses(bootstrap):
+    for host, port in addresses(connection.servers):
         try:
             socket.create_connection((host, port), timeout=CONNECT_SECONDS).close()
         except OSError as failure:
-            reasons.append(failure.strerror or str(failure))
+            reasons.append((failure.strerror or str(failure)).lower())
         else:
             return
-    raise unreachable(bootstrap, ", ".join(dict.fromkeys(reasons)))
+    raise unreachable(connection, ", ".join(dict.fromkeys(reasons)))
 
 
-def addresses(bootstrap: str) -> list[tuple[str, int]]:
-    """``host:port`` pairs of a comma-separated list."""
+def addresses(servers: str) -> list[tuple[str, int]]:
+    """Return host and port of each server in a comma-separated list."""
     pairs = []
-    for address in bootstrap.split(","):
-        host, _, port = address.strip().rpartition(":")
+    for server in servers.split(","):
+        host, _, port = server.strip().rpartition(":")
         if not host or not port.isdecimal() or not 0 < int(port) < 65536:
             raise UsageProblem(
                 "bad-bootstrap",
-                "a broker is named by host and port",
-                evidence={"found": bootstrap},
+                "the address of a Kafka broker is not of the form HOST:PORT",
+                evidence={"found": servers},
                 remedy="write it like --bootstrap 127.0.0.1:9092",
             )
         pairs.append((host.strip("[]"), int(port)))
     return pairs
 
 
-def unreachable(bootstrap: str, reason: str) -> ServiceUnreachable:
+def connection_error(connection: Connection, error: KafkaError) -> HeadwaterError:
+    """Return the error for a connection that librdkafka could not establish or has lost."""
+    reason = _plain_reason(error.str())
+    match error.name():
+        case "_AUTHENTICATION":
+            return _login_failed(connection, reason)
+        case "_SSL":
+            return _handshake_failed(connection, reason)
+        case _:
+            return unreachable(connection, reason)
+
+
+def unreachable(connection: Connection, reason: str) -> ServiceUnreachable:
+    """Return the error for a broker that does not answer."""
+    remedy = "headwater broker start   (or check the address)"
+    if "closed by peer" in reason:
+        remedy = "check kafka.security.protocol: the broker may expect TLS or a login, or neither"
     return ServiceUnreachable(
         "kafka-unreachable",
-        f"no Kafka broker answers at {bootstrap}",
-        evidence={"reason": reason},
-        remedy="headwater broker start",
+        f"cannot connect to Kafka at {connection.servers}: {reason}",
+        evidence={"security.protocol": connection.protocol},
+        remedy=remedy,
     )
 
 
-def _settings(bootstrap: str, more: Mapping[str, object] | None) -> dict[str, object]:
-    quiet = {"log.connection.close": False, "error_cb": lambda _: None, "socket.timeout.ms": 10_000}
-    return {"bootstrap.servers": bootstrap, **quiet, **(more or {})}
+def _login_failed(connection: Connection, reason: str) -> ServiceUnreachable:
+    settings = connection.client_settings()
+    return ServiceUnreachable(
+        "kafka-login-failed",
+        f"cannot log in to Kafka at {connection.servers}: {reason}",
+        evidence={
+            "user": settings.get("sasl.username", "none"),
+            "sasl.mechanism": settings.get("sasl.mechanism", "none"),
+        },
+        remedy="check user and password in kafka.sasl.jaas.config, and kafka.sasl.mechanism",
+    )
+
+
+def _handshake_failed(connection: Connection, reason: str) -> ServiceUnreachable:
+    trusted = connection.client_settings().get("ssl.ca.location", "the certificate authorities of this machine")
+    remedy = "kafka.ssl.truststore.type=PEM and kafka.ssl.truststore.location=CA.pem, with the CA of the broker"
+    if "PLAINTEXT" in reason:
+        remedy = "kafka.security.protocol=PLAINTEXT, or SASL_PLAINTEXT with a login"
+    return ServiceUnreachable(
+        "kafka-tls-failed",
+        f"the TLS handshake with Kafka at {connection.servers} failed: {reason}",
+        evidence={"security.protocol": connection.protocol, "trusted": trusted},
+        remedy=remedy,
+    )
+
+
+def _plain_reason(text: str) -> str:
+    """Return librdkafka's message without addresses, durations, numbers of OpenSSL errors and its own option names."""
+    reason = re.sub(r"^(?:FAIL \[[^\]]*\] \[[^\]]*\]: )?(?:\S+/\S+: )?", "", text)
+    reason = re.sub(r"(: receive \d+ after POLL\w+)?\s*\(after \d+ms in state \w+.*$", "", reason)
+    reason = re.sub(r"error:[0-9A-F]+:[^:]*::", "", reason)
+    reason = re.sub(
+        r"^((SASL authentication error|Authentication failed|SSL handshake failed|Disconnected): )+", "", reason
+    )
+    return reason.partition(", verify that")[0]

@@ -1,29 +1,66 @@
-"""A broker's word on how far back its topics go."""
+"""Offsets that a broker retains: the first and the next offset of each partition, and the lag behind them."""
 
 from __future__ import annotations
 
-from headwater.kafka.clients import SILENT
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
-PATIENCE_SECONDS = 3.0
+from headwater.kafka import clients
+from headwater.kafka.clients import Cluster
+from headwater.kafka.options import Connection
 
 
-def earliest_offsets(servers: str, topics: list[str]) -> dict[str, dict[int, int]] | None:
-    """By topic and partition; None when no broker answers. A topic that is not there is left out."""
-    from confluent_kafka import Consumer, KafkaException, TopicPartition  # noqa: PLC0415  only Kafka streams pay for it
+class Partition(NamedTuple):
+    """A partition of a topic."""
 
-    settings = {"bootstrap.servers": servers, "group.id": "headwater", "enable.auto.commit": False}
-    consumer = Consumer(settings, logger=SILENT)
-    try:
-        known = consumer.list_topics(timeout=PATIENCE_SECONDS).topics
-        return {
-            topic: {
-                partition: consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=PATIENCE_SECONDS)[0]
-                for partition in known[topic].partitions
-            }
-            for topic in topics
-            if topic in known and known[topic].error is None
-        }
-    except KafkaException:
-        return None
-    finally:
-        consumer.close()
+    topic: str
+    number: int
+
+
+def earliest_offsets(source: str, topics: Iterable[str]) -> dict[str, dict[int, int]]:
+    """Return the first retained offset by topic and partition; topics that do not exist are left out.
+
+    ``source`` is the ``kafka://`` URI of a job's source. Raises ``HeadwaterError`` if the broker cannot be queried.
+    """
+    cluster = Cluster(Connection.from_uri(source))
+    known = cluster.metadata().topics
+    wanted = [topic for topic in topics if topic in known and known[topic].error is None]
+    places = [Partition(topic, number) for topic in wanted for number in known[topic].partitions]
+    earliest = _offsets(cluster, places, "earliest")
+    return {
+        topic: {number: earliest[Partition(topic, number)] for number in known[topic].partitions} for topic in wanted
+    }
+
+
+def offset_ranges(cluster: Cluster, places: Iterable[Partition]) -> dict[Partition, tuple[int, int]]:
+    """Return the first retained and the next offset of each partition."""
+    places = list(places)
+    earliest, latest = _offsets(cluster, places, "earliest"), _offsets(cluster, places, "latest")
+    return {place: (earliest[place], latest[place]) for place in places}
+
+
+def end_offsets(cluster: Cluster, places: Iterable[Partition]) -> dict[Partition, int]:
+    """Return the next offset of each partition."""
+    return _offsets(cluster, places, "latest")
+
+
+def lag(ends: Mapping[Partition, int], positions: Mapping[Partition, int]) -> int:
+    """Return the number of records from the given positions to the ends; a position is the next offset to read."""
+    return sum(max(0, ends[place] - position) for place, position in positions.items() if place in ends)
+
+
+def _offsets(cluster: Cluster, places: Iterable[Partition], which: str) -> dict[Partition, int]:
+    from confluent_kafka import TopicPartition  # noqa: PLC0415
+    from confluent_kafka.admin import OffsetSpec  # noqa: PLC0415
+
+    spec = OffsetSpec.earliest() if which == "earliest" else OffsetSpec.latest()
+    wanted = {TopicPartition(*place): spec for place in places}
+    if not wanted:
+        return {}
+    futures = cluster.client.list_offsets(wanted, request_timeout=clients.ANSWER_SECONDS)
+    return {
+        Partition(place.topic, place.partition): cluster.result(
+            future, f"cannot read the offsets of {place.topic}"
+        ).offset
+        for place, future in futures.items()
+    }

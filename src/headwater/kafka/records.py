@@ -1,4 +1,4 @@
-"""Records to and from a topic."""
+"""Read and write the records of a topic."""
 
 from __future__ import annotations
 
@@ -12,17 +12,18 @@ from typing import Any, Self
 from headwater.core.errors import ServiceUnreachable, UsageProblem
 from headwater.core.times import iso_from_ms
 from headwater.kafka import clients
+from headwater.kafka.options import Connection
 from headwater.kafka.topics import ensure_topic, find_topic
 
 QUEUE_WAIT_SECONDS = 0.05
 DELIVERY_SECONDS = 30
-# Neighbours go to one partition together, so that a partition keeps long runs of a stream in order.
+# Consecutive records go to the same partition, so that each partition keeps long runs of a stream in order.
 RUN_LENGTH = 64
 
 
 @dataclass(frozen=True)
 class Record:
-    """A record as a consumer sees it."""
+    """A record as a consumer receives it."""
 
     topic: str
     partition: int
@@ -32,6 +33,7 @@ class Record:
     value: bytes | None
 
     def as_dict(self) -> dict[str, object]:
+        """Return the record in the form that ``--json`` prints."""
         return {
             "topic": self.topic,
             "partition": self.partition,
@@ -43,60 +45,51 @@ class Record:
 
 
 def text(content: bytes | None) -> str | None:
+    """Return bytes as text, with replacement characters for what is not UTF-8."""
     return None if content is None else content.decode("utf-8", errors="replace")
 
 
 class TopicWriter:
-    """Sends records, in order and none twice. Leaving its ``with`` block waits until the broker has them all.
+    """Writes records to a topic, in order and without duplicates. Leaving the ``with`` block waits for all deliveries.
 
-    The topic is made if the broker does not have it; ``created`` says so.
+    The topic is created if it does not exist; ``created`` is then true.
     """
 
-    def __init__(self, bootstrap: str, topic: str, settings: dict[str, str] | None = None) -> None:
-        from confluent_kafka import KafkaException  # noqa: PLC0415
-
-        self.bootstrap, self.topic = bootstrap, topic
-        self.partitions, self.created = ensure_topic(bootstrap, topic)
+    def __init__(self, connection: Connection, topic: str) -> None:
+        self.connection, self.topic = connection, topic
+        self.partitions, self.created = ensure_topic(connection, topic)
         self.sent = 0
         self._failure: str | None = None
-        try:
-            self._producer = clients.producer(
-                bootstrap,
-                {
-                    "enable.idempotence": True,
-                    "linger.ms": 5,
-                    "batch.size": 1 << 20,
-                    "partitioner": "murmur2_random",
-                    "queue.buffering.max.messages": 200_000,
-                    "message.timeout.ms": DELIVERY_SECONDS * 1000,
-                    # A callback for each record would cost more than the record.
-                    "delivery.report.only.error": True,
-                    "on_delivery": self._note_failure,
-                    **(settings or {}),
-                },
-            )
-        except KafkaException as refused:
-            raise UsageProblem(
-                "bad-kafka-option",
-                "the Kafka client does not know an option",
-                evidence={"reason": refused.args[0].str()},
-                remedy="options of a Kafka URI are librdkafka's, with kafka. in front: kafka.compression.type=lz4",
-            ) from None
+        self._producer = clients.producer(
+            connection,
+            {
+                "enable.idempotence": True,
+                "linger.ms": 5,
+                "batch.size": 1 << 20,
+                "partitioner": "murmur2_random",
+                "queue.buffering.max.messages": 200_000,
+                "message.timeout.ms": DELIVERY_SECONDS * 1000,
+                # A callback for each record would cost more than the record.
+                "delivery.report.only.error": True,
+                "on_delivery": self._note_failure,
+            },
+        )
 
     def send(self, value: bytes | None, *, key: bytes | None = None, partition: int | None = None) -> None:
+        """Queue one record; without ``partition`` its key decides where it goes."""
         if partition is not None and not 0 <= partition < self.partitions:
             raise UsageProblem(
                 "no-such-partition",
                 f"topic {self.topic} has no partition {partition}",
                 evidence={"partitions": f"0 to {self.partitions - 1}"},
-                remedy="leave --partition out, or make a topic with more partitions",
+                remedy="omit --partition, or create a topic with more partitions",
             )
         self._enqueue(value, key, -1 if partition is None else partition)
         self.sent += 1
         self._poll(0)
 
     def send_values(self, values: Sequence[bytes]) -> None:
-        """Many values at once, dealt to the partitions in turns by their place in the stream alone."""
+        """Queue many records. Only the position in the stream decides the partition, so a repeated run is identical."""
         produce, topic = self._producer.produce, self.topic
         for start in range(0, len(values), RUN_LENGTH):
             partition = (self.sent // RUN_LENGTH) % self.partitions
@@ -109,7 +102,7 @@ class TopicWriter:
         self._poll(0)
 
     def flush(self) -> None:
-        """Wait until the broker has everything that was sent."""
+        """Wait until the broker has acknowledged every record."""
         while self._producer.flush(1.0) and not self._failure:
             pass
         self._poll(0)
@@ -140,7 +133,7 @@ class TopicWriter:
             raise ServiceUnreachable(
                 "kafka-write-failed",
                 f"records could not be written to {self.topic}",
-                evidence={"broker": self.bootstrap, "reason": self._failure},
+                evidence={"broker": self.connection.servers, "reason": self._failure},
                 remedy="headwater broker status",
             )
 
@@ -150,34 +143,34 @@ class TopicWriter:
 
 
 def read_records(
-    bootstrap: str,
+    connection: Connection,
     topic: str,
     *,
     from_beginning: bool = False,
     count: int | None = None,
     quiet_seconds: float | None = None,
 ) -> Iterator[Record]:
-    """Records as they come; ends after ``count``, or once none has come for ``quiet_seconds``."""
+    """Yield records as they arrive, until there were ``count`` or none has arrived for ``quiet_seconds``."""
     from confluent_kafka import KafkaException, TopicPartition  # noqa: PLC0415
 
-    offsets = find_topic(bootstrap, topic).offsets
+    offsets = find_topic(connection, topic).offsets
     group: dict[str, object] = {
         "group.id": f"headwater-{uuid.uuid4()}",
         "enable.auto.commit": False,
         "fetch.wait.max.ms": 100,
     }
-    client = clients.consumer(bootstrap, group)
+    client = clients.consumer(connection, group)
     try:
         client.assign(
             [TopicPartition(topic, number, ends[0 if from_beginning else 1]) for number, ends in offsets.items()]
         )
-        given = 0
-        heard_at = time.monotonic()
-        while count is None or given < count:
-            wanted = 1000 if count is None else min(1000, count - given)
+        count_so_far = 0
+        last_record_at = time.monotonic()
+        while count is None or count_so_far < count:
+            wanted = 1000 if count is None else min(1000, count - count_so_far)
             for message in client.consume(wanted, timeout=0.1):
                 if message.error():
-                    raise clients.unreachable(bootstrap, message.error().str())
+                    raise clients.connection_error(connection, message.error())
                 kind, timestamp_ms = message.timestamp()
                 yield Record(
                     topic,
@@ -187,18 +180,18 @@ def read_records(
                     message.key(),
                     message.value(),
                 )
-                given += 1
-                heard_at = time.monotonic()
-            if quiet_seconds is not None and time.monotonic() - heard_at > quiet_seconds:
+                count_so_far += 1
+                last_record_at = time.monotonic()
+            if quiet_seconds is not None and time.monotonic() - last_record_at > quiet_seconds:
                 return
     except KafkaException as failure:
-        raise clients.unreachable(bootstrap, failure.args[0].str()) from None
+        raise clients.connection_error(connection, failure.args[0]) from None
     finally:
         client.close()
 
 
 def send_lines(writer: TopicWriter, lines: Iterable[bytes], *, partition: int | None, separator: str | None) -> None:
-    """Each line a record; with a separator, what stands before it is the record's key."""
+    """Send each line as a record; with ``separator``, the part before it is the record's key."""
     for number, line in enumerate(lines, start=1):
         content = line.removesuffix(b"\n").removesuffix(b"\r")
         if separator is None:
@@ -210,6 +203,6 @@ def send_lines(writer: TopicWriter, lines: Iterable[bytes], *, partition: int | 
                 "no-key",
                 f"line {number} has no key separator {separator!r}",
                 evidence={"line": text(content[:200]), "sent before": writer.sent},
-                remedy=f"write key{separator}value on every line, or leave --key-separator out",
+                remedy=f"write key{separator}value on every line, or omit --key-separator",
             )
         writer.send(value, key=key, partition=partition)

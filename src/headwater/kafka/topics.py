@@ -1,37 +1,37 @@
-"""Topics: what there are, and making and removing them."""
+"""Topics of a cluster: list, find, create and delete them."""
 
 from __future__ import annotations
 
 import re
+import time
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
 
 from headwater.core.errors import ServiceUnreachable, UsageProblem
 from headwater.kafka import clients
-
-if TYPE_CHECKING:
-    from concurrent.futures import Future
-
-    from confluent_kafka import KafkaError
-    from confluent_kafka.admin import AdminClient
-
+from headwater.kafka.clients import Cluster
+from headwater.kafka.offsets import Partition, offset_ranges
+from headwater.kafka.options import Connection
 
 LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+SHOWN_NAMES = 10
+AUTO_CREATE_SECONDS = 5.0
 
 
 @dataclass(frozen=True)
 class Topic:
-    """A topic, and for each partition the first offset that is kept and the next to be written."""
+    """A topic, with the first retained offset and the next offset of each partition."""
 
     name: str
     offsets: dict[int, tuple[int, int]]
 
     @property
     def records(self) -> int:
-        """Exact unless the topic is compacted or written in transactions."""
+        """The number of records, exact unless the topic is compacted or written in transactions."""
         return sum(end - beginning for beginning, end in self.offsets.values())
 
     def as_dict(self) -> dict[str, object]:
+        """Return the topic in the form that ``--json`` prints."""
         return {
             "topic": self.name,
             "partitions": len(self.offsets),
@@ -40,110 +40,114 @@ class Topic:
         }
 
 
-def list_topics(bootstrap: str, *, internal: bool = False) -> list[Topic]:
-    """All topics by name; Kafka's own ones, which start with two underscores, only when asked for."""
-    client = clients.admin(bootstrap)
-    found = clients.cluster(client, bootstrap).topics
+def list_topics(connection: Connection, *, internal: bool = False) -> list[Topic]:
+    """Return all topics by name; ``internal`` includes Kafka's own, which start with two underscores."""
+    cluster = Cluster(connection)
+    found = cluster.metadata().topics
     names = sorted(name for name in found if internal or not name.startswith("__"))
-    return _with_offsets(client, bootstrap, {name: sorted(found[name].partitions) for name in names})
+    return _with_offsets(cluster, {name: sorted(found[name].partitions) for name in names})
 
 
-def find_topic(bootstrap: str, name: str) -> Topic:
-    """One topic; ``ServiceUnreachable`` when the broker does not have it."""
-    client = clients.admin(bootstrap)
-    found = clients.cluster(client, bootstrap).topics
+def find_topic(connection: Connection, name: str) -> Topic:
+    """Return a topic; raise ``ServiceUnreachable`` if it does not exist."""
+    cluster = Cluster(connection)
+    found = cluster.metadata().topics
     if name not in found:
-        raise missing_topic(bootstrap, name, [other for other in sorted(found) if not other.startswith("__")])
-    return _with_offsets(client, bootstrap, {name: sorted(found[name].partitions)})[0]
+        raise missing_topic(connection, [name], found)
+    return _with_offsets(cluster, {name: sorted(found[name].partitions)})[0]
 
 
-def create_topic(bootstrap: str, name: str, partitions: int = 1) -> None:
+def create_topic(connection: Connection, name: str, partitions: int = 1) -> None:
+    """Create a topic; raise ``UsageProblem`` if it exists or if Kafka does not allow its name."""
     from confluent_kafka.admin import NewTopic  # noqa: PLC0415
 
     _require_legal(name)
-    client = clients.admin(bootstrap)
-    if name in clients.cluster(client, bootstrap).topics:
+    cluster = Cluster(connection)
+    if name in cluster.metadata().topics:
         raise UsageProblem(
             "topic-exists",
-            f"there is a topic {name} already",
-            evidence={"broker": bootstrap},
+            f"topic {name} already exists",
+            evidence={"broker": connection.servers},
             remedy=f"headwater topics delete {name}, or choose another name",
         )
-    _settle(client.create_topics([NewTopic(name, partitions)])[name], bootstrap, f"cannot create topic {name}")
+    cluster.result(cluster.client.create_topics([NewTopic(name, partitions)])[name], f"cannot create topic {name}")
 
 
-def ensure_topic(bootstrap: str, name: str) -> tuple[int, bool]:
-    """How many partitions a topic has, made with the broker's default if need be, and whether it was made."""
+def ensure_topic(connection: Connection, name: str) -> tuple[int, bool]:
+    """Return the number of partitions of a topic, and whether it had to be created."""
     from confluent_kafka.admin import NewTopic  # noqa: PLC0415
 
     _require_legal(name)
-    client = clients.admin(bootstrap)
-    found = clients.cluster(client, bootstrap).topics
+    cluster = Cluster(connection)
+    found = cluster.metadata().topics
     if name in found:
         return len(found[name].partitions), False
-    made = client.create_topics([NewTopic(name, -1, -1)])[name]
-    _settle(made, bootstrap, f"cannot create topic {name}", ignore="TOPIC_ALREADY_EXISTS")
-    return len(find_topic(bootstrap, name).offsets), True
+    created = cluster.client.create_topics([NewTopic(name, -1, -1)])[name]
+    cluster.result(created, f"cannot create topic {name}", ignore="TOPIC_ALREADY_EXISTS")
+    return len(find_topic(connection, name).offsets), True
 
 
-def delete_topic(bootstrap: str, name: str) -> None:
-    find_topic(bootstrap, name)
-    client = clients.admin(bootstrap)
-    _settle(client.delete_topics([name])[name], bootstrap, f"cannot delete topic {name}")
+def require_topics(connection: Connection, names: Iterable[str]) -> None:
+    """Raise ``ServiceUnreachable`` if the broker does not answer or lacks one of the topics."""
+    found = Cluster(connection).metadata().topics
+    missing = [name for name in names if name not in found]
+    if missing:
+        raise missing_topic(connection, missing, found)
 
 
-def missing_topic(bootstrap: str, name: str, others: list[str]) -> ServiceUnreachable:
-    evidence = {"topics": ", ".join(others[:10]) + (" ..." if len(others) > 10 else "") or "none yet"}
+def require_writable_topic(connection: Connection, name: str) -> None:
+    """Raise ``ServiceUnreachable`` if the topic does not exist and the broker does not create it on first use."""
+    from confluent_kafka import KafkaException  # noqa: PLC0415
+
+    found = Cluster(connection).metadata().topics
+    if name in found:
+        return
+    # A producer's request for metadata creates the topic, where the broker is set up to do so.
+    producer = clients.producer(connection, {"allow.auto.create.topics": True})
+    deadline = time.monotonic() + AUTO_CREATE_SECONDS
+    while time.monotonic() < deadline:
+        try:
+            if producer.list_topics(name, timeout=AUTO_CREATE_SECONDS).topics[name].error is None:
+                return
+        except KafkaException:
+            continue
+        time.sleep(0.1)
+    raise missing_topic(connection, [name], found)
+
+
+def delete_topic(connection: Connection, name: str) -> None:
+    """Delete a topic with all its records."""
+    find_topic(connection, name)
+    cluster = Cluster(connection)
+    cluster.result(cluster.client.delete_topics([name])[name], f"cannot delete topic {name}")
+
+
+def missing_topic(connection: Connection, missing: Sequence[str], known: Iterable[str]) -> ServiceUnreachable:
+    """Return the error for topics that the broker does not have."""
+    others = sorted(other for other in known if not other.startswith("__"))
+    shown = ", ".join(others[:SHOWN_NAMES]) + (", ..." if len(others) > SHOWN_NAMES else "")
     return ServiceUnreachable(
-        "topic-missing",
-        f"the broker at {bootstrap} has no topic {name}",
-        evidence=evidence,
-        remedy=f"headwater topics create {name} --bootstrap {bootstrap}",
+        "no-topic",
+        f"the broker at {connection.servers} has no topic {', '.join(missing)}",
+        evidence={"topics": shown or "none"},
+        remedy=f"headwater topics create {missing[0]} --bootstrap {connection.servers}",
     )
 
 
-def _with_offsets(client: AdminClient, bootstrap: str, wanted: dict[str, list[int]]) -> list[Topic]:
-    from confluent_kafka import TopicPartition  # noqa: PLC0415
-    from confluent_kafka.admin import OffsetSpec  # noqa: PLC0415
-
-    if not any(wanted.values()):
-        return [Topic(name, {}) for name in wanted]
-
-    def ends(spec: OffsetSpec) -> dict[tuple[str, int], int]:
-        asked = {TopicPartition(name, partition): spec for name, numbers in wanted.items() for partition in numbers}
-        futures = client.list_offsets(asked, request_timeout=clients.ANSWER_SECONDS)
-        return {
-            (place.topic, place.partition): _settle(future, bootstrap, f"cannot read topic {place.topic}").offset
-            for place, future in futures.items()
-        }
-
-    beginnings, next_offsets = ends(OffsetSpec.earliest()), ends(OffsetSpec.latest())
+def _with_offsets(cluster: Cluster, partitions: dict[str, list[int]]) -> list[Topic]:
+    places = [Partition(name, number) for name, numbers in partitions.items() for number in numbers]
+    ranges = offset_ranges(cluster, places)
     return [
-        Topic(name, {number: (beginnings[name, number], next_offsets[name, number]) for number in numbers})
-        for name, numbers in wanted.items()
+        Topic(name, {number: ranges[Partition(name, number)] for number in numbers})
+        for name, numbers in partitions.items()
     ]
-
-
-def _settle(future: Future[Any], bootstrap: str, problem: str, *, ignore: str | None = None) -> Any:
-    """A broker's answer to one request, or its refusal as an error for the user."""
-    from confluent_kafka import KafkaException  # noqa: PLC0415
-
-    try:
-        return future.result(timeout=30)
-    except KafkaException as failure:
-        error: KafkaError = failure.args[0]
-        if error.name() == ignore:
-            return None
-        raise ServiceUnreachable(
-            "kafka-refused", problem, evidence={"broker": bootstrap, "reason": error.str()}
-        ) from None
 
 
 def _require_legal(name: str) -> None:
     if not LEGAL_NAME.fullmatch(name) or name in {".", ".."}:
         raise UsageProblem(
             "bad-topic",
-            f"{name!r} cannot be a topic's name",
+            f"{name!r} is not a valid topic name",
             evidence={"allowed": "letters, digits, '.', '_' and '-', at most 249 of them"},
             remedy="headwater topics create visits",
         )

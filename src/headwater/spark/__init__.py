@@ -1,1 +1,1 @@
-"""The rooms that talk to Spark: session, sources, sinks, runner."""
+"""Everything that talks to Spark: sessions, sources, sinks, runs, replays and Spark's own state reader."""

@@ -1,7 +1,7 @@
-"""A class-data archive: classes that a JVM maps into memory instead of loading them from hundreds of jars.
+"""A class-data archive: classes that the JVM maps into memory instead of loading them from hundreds of jars.
 
-It takes a third off Spark's start. It is made once for each Java and set of jars, by a JVM that starts Spark, runs a small
-stream and writes down at its end what it loaded. A JVM for which it does not fit starts without it and says nothing.
+It shortens Spark's start by a third. It is created once for each Java and set of jars, by a JVM that starts Spark, runs a
+small stream and archives at its exit the classes that it loaded. A JVM that cannot use the archive silently ignores it.
 """
 
 from __future__ import annotations
@@ -20,62 +20,63 @@ from pathlib import Path
 from headwater.jars.java import Java
 from headwater.jars.resolve import cache_folder
 
-SILENT = ("-Xlog:cds=off", "-Xlog:cds+dynamic=off", "-Xlog:class+path=off")
-MOST_SECONDS = 300.0
-ENOUGH_BYTES = 10_000_000
+QUIET_OPTIONS = ("-Xlog:cds=off", "-Xlog:cds+dynamic=off", "-Xlog:class+path=off")
+TIMEOUT_SECONDS = 300.0
+MIN_ARCHIVE_BYTES = 10_000_000
 
 
 def archive_file(java: Java, jars: Sequence[str]) -> Path:
-    """Where the archive for these jars is, or would be."""
+    """Return the path of the archive for these jars, which need not exist."""
     sizes = [(jar, Path(jar).stat().st_size) for jar in jars]
     about = json.dumps([java.version, str(java.command.resolve()), version("pyspark"), sys.prefix, sizes])
     return cache_folder() / "jvm" / f"{hashlib.sha256(about.encode()).hexdigest()[:16]}.jsa"
 
 
 def options_for(archive: Path) -> list[str]:
-    """What tells a JVM to use an archive; nothing where there is none."""
+    """Return the JVM options that use the archive; none if it does not exist."""
     if not archive.exists() or " " in str(archive):  # Spark splits its options at spaces
         return []
-    return [f"-XX:SharedArchiveFile={archive}", *SILENT]
+    return [f"-XX:SharedArchiveFile={archive}", *QUIET_OPTIONS]
 
 
-def make_archive(archive: Path, jars: Sequence[str], *, on_work: Callable[[str], None] = lambda _: None) -> None:
-    """Make it if it is not there. That it cannot be made is no mistake: Spark starts without it."""
+def create_archive(archive: Path, jars: Sequence[str], *, report: Callable[[str], None] = lambda _: None) -> None:
+    """Create the archive unless it exists. A failure is reported and not raised: Spark starts without it."""
     if archive.exists() or " " in str(archive):
         return
-    on_work("preparing a faster start of Spark (once, 150 MB)")
+    report("creating an archive of classes, so that Spark starts faster (once, 150 MB)")
     draft = archive.with_name(f".{archive.name}.{os.getpid()}")
     try:
         archive.parent.mkdir(parents=True, exist_ok=True)
         remove_orphans(archive.parent)
         with tempfile.TemporaryDirectory(prefix="headwater-jvm-") as folder:
             command = [sys.executable, "-m", "headwater.spark.class_archive", str(draft)]
-            subprocess.run(command, cwd=folder, timeout=MOST_SECONDS, capture_output=True, check=False)
-        if draft.exists() and draft.stat().st_size > ENOUGH_BYTES:
-            _note_of(archive).write_text(json.dumps([sys.prefix, *jars]))
+            subprocess.run(command, cwd=folder, timeout=TIMEOUT_SECONDS, capture_output=True, check=False)
+        if draft.exists() and draft.stat().st_size > MIN_ARCHIVE_BYTES:
+            _owners_file(archive).write_text(json.dumps([sys.prefix, *jars]))
             draft.replace(archive)
     except (OSError, subprocess.TimeoutExpired):
-        on_work("a faster start of Spark could not be prepared; it starts as usual")
+        report("the archive of classes could not be created; Spark starts at its usual speed")
     finally:
         with suppress(OSError):
             draft.unlink()
 
 
 def remove_orphans(folder: Path) -> None:
-    """Archives of environments that are gone: nobody will use them again, and each has 160 MB."""
+    """Remove archives whose Python environment or jars no longer exist. Each takes 160 MB."""
     for archive in folder.glob("*.jsa"):
-        note = _note_of(archive)
-        if not note.exists() or not all(Path(place).exists() for place in json.loads(note.read_text())):
+        owners = _owners_file(archive)
+        if not owners.exists() or not all(Path(path).exists() for path in json.loads(owners.read_text())):
             archive.unlink(missing_ok=True)
-            note.unlink(missing_ok=True)
+            owners.unlink(missing_ok=True)
 
 
-def _note_of(archive: Path) -> Path:
+def _owners_file(archive: Path) -> Path:
+    """Return the file that lists the environment and the jars that the archive was created for."""
     return archive.with_suffix(".json")
 
 
 def _train(draft: str) -> None:
-    """What most jobs do: decode, window, keep state, commit. Runs in an empty folder and in a process of its own."""
+    """Do what most jobs do: decode, window, keep state, commit. Runs in a process and an empty folder of its own."""
     from pyspark.sql import functions as F  # noqa: PLC0415
 
     from headwater.jobs.endpoints import Files, Kafka  # noqa: PLC0415
@@ -94,7 +95,7 @@ def _train(draft: str) -> None:
     writer = counted.writeStream.outputMode("update").option("checkpointLocation", str(Path("checkpoint").absolute()))
     writer.foreachBatch(lambda frame, _: frame.collect()).trigger(availableNow=True).start().awaitTermination()
     spark.stop()
-    close_jvm(timeout=MOST_SECONDS)
+    close_jvm(timeout=TIMEOUT_SECONDS)
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
 """Raw records to columns. A record that cannot be decoded is counted and never reaches the job's function.
 
-A JSON record is one object. Where the JVM has Headwater's jar, its bytes go directly to the parser behind Spark's
-``from_json`` (``internals/json_parser``), which takes half the time; elsewhere the same rule is expressed with Spark's
-own functions. ``from_json`` stops after the first value and ignores what follows it. A record whose only closing brace
-is its last character has nothing after its object and is parsed as it is. Other records (nested objects, braces in
-strings, trailing blanks) are parsed as the only element of an array, which reveals anything that follows.
+A JSON record is exactly one object. If the JVM has Headwater's jar, the record's bytes go directly to the parser behind
+Spark's ``from_json`` (``internals/json_parser``), which takes half the time. Otherwise the same rule is expressed with
+Spark's own functions. ``from_json`` stops after the first value and ignores what follows it. A record whose only
+closing brace is its last character has nothing after its object and is parsed as it is. Other records (nested objects,
+braces in strings, trailing blanks) are parsed as the only element of an array, which reveals anything that follows.
 """
 
 from __future__ import annotations
@@ -21,92 +21,32 @@ from headwater.jobs.endpoints import Decoding
 from headwater.spark.failures import explained
 from headwater.spark.internals import json_parser
 
-RECORDS = "_headwater_records"
-END_MARK = "headwater: end of record"
-
-
-def json_by_functions(
-    raw: DataFrame, schema: StructType, options: Mapping[str, str], *, keep: Sequence[str], malformed: str
-) -> DataFrame:
-    """See ``json_records``."""
-    text, corrupt = F.col("value").cast("string"), StructField(options["columnNameOfCorruptRecord"], StringType())
-    simple, valid, nothing = _ends_with_its_only_brace(text), F.is_valid_utf8(text), F.lit(None)
-    plain = F.from_json(text, StructType([*schema.fields, corrupt]), {**options})
-    wrapped = F.concat(F.lit(f'{{"{RECORDS}":['), text, F.lit("]}"))
-    held = F.from_json(wrapped, StructType([StructField(RECORDS, ArrayType(schema)), corrupt]), {**options})
-    # In two steps, because Spark parses again for each use of what it parses in the branch of a "when".
-    parsed = raw.select(
-        *keep,
-        F.when(simple & valid, plain).alias("plain"),
-        F.when(simple | ~valid, nothing).when(_leaves_its_array(text, options), nothing).otherwise(held).alias("held"),
-    )
-    one = F.get(f"held.{RECORDS}", F.lit(0))
-    found = F.col("plain").isNotNull() | (F.size(f"held.{RECORDS}").eqNullSafe(F.lit(1)) & one.isNotNull())
-    marked = F.col(f"plain.{corrupt.name}").isNotNull() | F.col(f"held.{corrupt.name}").isNotNull()
-    fields = [F.coalesce(F.col("plain").getField(name), one.getField(name)).alias(name) for name in schema.fieldNames()]
-    return parsed.select(*fields, *keep, (~found | marked).alias(malformed))
-
-
-def _ends_with_its_only_brace(text: Column) -> Column:
-    # Bytes, because Spark counts the characters of a text one by one.
-    octets = text.cast("binary")
-    all_but_last = F.call_function("substring", octets, F.lit(1), F.octet_length(octets) - 1).cast("string")
-    brace = F.lit("}")
-    return F.startswith(text, F.lit("{")) & F.endswith(text, brace) & ~F.contains(all_but_last, brace)
-
-
-def _leaves_its_array(text: Column, options: Mapping[str, str]) -> Column:
-    """A record may close the array around it and open another one, behind a bracket that closes and one that opens.
-
-    The few that have those in this order are read once more, as the first of two elements: nothing hides the second.
-    """
-    opened_again = F.call_function("locate", F.lit("["), text, F.instr(text, "]")) > 0
-    array = F.concat(F.lit("["), text, F.lit(f',"{END_MARK}"]'))
-    elements = F.from_json(array, "array<string>", {**options})
-    alone = (F.coalesce(F.size(elements), F.lit(0)) == 2) & F.get(elements, F.lit(1)).eqNullSafe(F.lit(END_MARK))
-    # Spark computes what stands twice behind an "and" for every record; behind a "when" it waits for the condition.
-    closed = F.contains(text, F.lit("]"))
-    return F.when(closed, F.when(opened_again, ~alone).otherwise(F.lit(False))).otherwise(F.lit(False))
-
-
-def json_records(
-    raw: DataFrame, schema: StructType, options: Mapping[str, str], *, keep: Sequence[str], malformed: str
-) -> DataFrame:
-    """The schema's fields of each ``value``, what is kept beside it, and the column ``malformed``.
-
-    ``options`` are those of ``from_json`` and name the column of corrupt records.
-    """
-    if not json_parser.probe(raw.sparkSession):
-        return json_by_functions(raw, schema, options, keep=keep, malformed=malformed)
-    record = json_parser.parsed_objects(raw.sparkSession, schema, options).alias("record")
-    fields = [F.col("record").getField(name).alias(name) for name in schema.fieldNames()]
-    return raw.select(*keep, record).select(*fields, *keep, F.col("record").isNull().alias(malformed))
-
-
 CORRUPT = "_headwater_corrupt_record"
 METRIC = "headwater_source"
 MALFORMED = "_headwater_malformed"
 DECODED_FORMATS = ("json", "csv", "text")
+RECORDS = "_headwater_records"
+END_MARKER = "headwater: end of record"
 
 
-def parse_schema(spark: SparkSession, decoding: Decoding) -> StructType:  # noqa: ARG001  DDL is read by the session's JVM
-    """The schema as a ``StructType``; a DDL string with a mistake is refused with Spark's own words."""
+def parse_schema(spark: SparkSession, decoding: Decoding) -> StructType:  # noqa: ARG001  the session's JVM parses DDL
+    """Return the schema as a ``StructType``. An invalid DDL string is refused with Spark's message."""
     schema = decoding.schema
     if schema is None:
         raise JobRefused(
             "no-schema",
             f"{decoding.format} records need a schema",
-            remedy='give the source one: schema="id STRING, amount INT, at TIMESTAMP"',
+            remedy='add one to the source: schema="id STRING, amount INT, at TIMESTAMP"',
         )
     if isinstance(schema, StructType):
         return schema
-    with explained(f"the schema {schema!r} cannot be read"):
+    with explained(f"cannot parse the schema {schema!r}"):
         parsed: StructType = StructType.fromDDL(schema)
     return parsed
 
 
 def decode_lines(spark: SparkSession, raw: DataFrame, decoding: Decoding, *, keep: Sequence[str] = ()) -> DataFrame:
-    """A frame with a string (or binary) column ``value`` becomes the columns of the schema, and those of ``keep``."""
+    """Decode the string or binary column ``value`` into the schema's columns, and keep the columns ``keep``."""
     text = F.col("value").cast("string")
     match decoding.format:
         case "text":
@@ -115,35 +55,35 @@ def decode_lines(spark: SparkSession, raw: DataFrame, decoding: Decoding, *, kee
             return _counted(lines, unreadable).withColumnRenamed("value", _text_column(spark, decoding))
         case "json" | None:
             schema, options = parse_schema(spark, decoding), _parser_options(decoding.options)
-            # Flat before they are counted: there Spark writes each row down, and nested ones would be written twice.
-            flat = json_records(raw, schema, options, keep=keep, malformed=MALFORMED)
+            # Flattened before they are counted: Spark copies each row there, and would copy nested fields twice.
+            flat = _json_records(raw, schema, options, keep=keep)
             return _counted(flat, F.col(MALFORMED)).drop(MALFORMED)
         case "csv":
-            record = F.from_csv(text, _ddl(_marked(parse_schema(spark, decoding))), _parser_options(decoding.options))
-            spoilt = F.trim(text) == ""
+            schema = _with_corrupt_column(parse_schema(spark, decoding))
+            record = F.from_csv(text, _ddl(schema), _parser_options(decoding.options))
+            unparsable = (F.trim(text) == "") | ~F.is_valid_utf8(text)
+            parsed = raw.select(*keep, record.alias("record"), unparsable.alias("unparsable"))
+            malformed = F.col("record").isNull() | F.col(f"record.{CORRUPT}").isNotNull() | F.col("unparsable")
+            return _counted(parsed, malformed).select("record.*", *keep).drop(CORRUPT)
         case _:
             raise JobRefused(
                 "record-format",
-                f"records cannot be decoded as {decoding.format!r}",
-                evidence={"known": ", ".join(DECODED_FORMATS)},
+                f"cannot decode records as {decoding.format!r}",
+                evidence={"supported": ", ".join(DECODED_FORMATS)},
                 remedy='format="json"',
             )
-    spoilt = spoilt | ~F.is_valid_utf8(text)
-    parsed = raw.select(*keep, record.alias("record"), spoilt.alias("spoilt"))
-    malformed = F.col("record").isNull() | F.col(f"record.{CORRUPT}").isNotNull() | F.col("spoilt")
-    return _counted(parsed, malformed).select("record.*", *keep).drop(CORRUPT)
 
 
-def read_marked(reader: DataStreamReader, path: str, schema: StructType, options: Mapping[str, str]) -> DataFrame:
-    """Files whose records Spark's own reader has to find, because they are not lines: it marks the bad ones."""
-    marked = reader.schema(_marked(schema)).options(**_parser_options(options)).load(path)
-    # Spark refuses to read the mark alone, so one real column is looked at as well.
-    witness = F.count(F.col(f"`{schema.fieldNames()[0]}`")).alias("first_column")
-    return _counted(marked, F.col(CORRUPT).isNotNull(), witness).drop(CORRUPT)
+def read_parsed_files(reader: DataStreamReader, path: str, schema: StructType, options: Mapping[str, str]) -> DataFrame:
+    """Read files whose records are not lines. Spark's own reader finds the records and marks the malformed ones."""
+    frame = reader.schema(_with_corrupt_column(schema)).options(**_parser_options(options)).load(path)
+    # Spark refuses a query that uses the column of corrupt records alone.
+    first_column = F.count(F.col(f"`{schema.fieldNames()[0]}`")).alias("first_column")
+    return _counted(frame, F.col(CORRUPT).isNotNull(), first_column).drop(CORRUPT)
 
 
-def count_all(frame: DataFrame) -> DataFrame:
-    """For sources whose records cannot be malformed."""
+def count_records(frame: DataFrame) -> DataFrame:
+    """Count the records of a source that has no malformed ones."""
     return _counted(frame, F.lit(False))
 
 
@@ -152,12 +92,12 @@ def _counted(frame: DataFrame, malformed: Column, *more: Column) -> DataFrame:
     return frame.observe(METRIC, records, bad, *more).where(~malformed)
 
 
-def _marked(schema: StructType) -> StructType:
+def _with_corrupt_column(schema: StructType) -> StructType:
     return StructType([*schema.fields, StructField(CORRUPT, StringType())])
 
 
 def _parser_options(chosen: Mapping[str, str]) -> dict[str, str]:
-    """Whatever a job chooses, a bad record is marked, and which columns are used later does not change what is bad."""
+    """Return the job's options, with those that mark a malformed record whichever columns the job uses."""
     return {**chosen, "mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT, "columnPruning": "false"}
 
 
@@ -168,7 +108,7 @@ def _text_column(spark: SparkSession, decoding: Decoding) -> str:
     if len(fields) != 1 or not isinstance(fields[0].dataType, StringType):
         raise JobRefused(
             "text-schema",
-            "text records have one string column",
+            "text records have a single string column",
             evidence={"schema": decoding.schema},
             remedy='schema="line STRING", or format="json" or "csv"',
         )
@@ -177,3 +117,60 @@ def _text_column(spark: SparkSession, decoding: Decoding) -> str:
 
 def _ddl(schema: StructType) -> str:
     return ", ".join(f"`{field.name}` {field.dataType.simpleString()}" for field in schema.fields)
+
+
+def _json_records(raw: DataFrame, schema: StructType, options: Mapping[str, str], *, keep: Sequence[str]) -> DataFrame:
+    """Return the schema's fields of each ``value``, the columns ``keep``, and the column ``MALFORMED``."""
+    if not json_parser.probe(raw.sparkSession):
+        return _json_with_functions(raw, schema, options, keep=keep)
+    record = json_parser.parsed_objects(raw.sparkSession, schema, options).alias("record")
+    fields = [F.col("record").getField(name).alias(name) for name in schema.fieldNames()]
+    return raw.select(*keep, record).select(*fields, *keep, F.col("record").isNull().alias(MALFORMED))
+
+
+def _json_with_functions(
+    raw: DataFrame, schema: StructType, options: Mapping[str, str], *, keep: Sequence[str]
+) -> DataFrame:
+    """Do the work of ``_json_records`` with public functions only."""
+    text, corrupt = F.col("value").cast("string"), StructField(CORRUPT, StringType())
+    simple, valid, null = _ends_with_its_only_brace(text), F.is_valid_utf8(text), F.lit(None)
+    plain = F.from_json(text, StructType([*schema.fields, corrupt]), {**options})
+    array = F.concat(F.lit(f'{{"{RECORDS}":['), text, F.lit("]}"))
+    wrapped = F.from_json(array, StructType([StructField(RECORDS, ArrayType(schema)), corrupt]), {**options})
+    # In two steps: Spark parses again at each use of a column that it parses in a branch of "when".
+    parsed = raw.select(
+        *keep,
+        F.when(simple & valid, plain).alias("plain"),
+        F.when(simple | ~valid, null).when(_leaves_its_array(text, options), null).otherwise(wrapped).alias("wrapped"),
+    )
+    element = F.get(f"wrapped.{RECORDS}", F.lit(0))
+    single = F.size(f"wrapped.{RECORDS}").eqNullSafe(F.lit(1)) & element.isNotNull()
+    is_object = F.col("plain").isNotNull() | single
+    is_corrupt = F.col(f"plain.{CORRUPT}").isNotNull() | F.col(f"wrapped.{CORRUPT}").isNotNull()
+    fields = [
+        F.coalesce(F.col("plain").getField(name), element.getField(name)).alias(name) for name in schema.fieldNames()
+    ]
+    return parsed.select(*fields, *keep, (~is_object | is_corrupt).alias(MALFORMED))
+
+
+def _ends_with_its_only_brace(text: Column) -> Column:
+    # On bytes: Spark counts the characters of a string one by one.
+    octets = text.cast("binary")
+    all_but_last = F.call_function("substring", octets, F.lit(1), F.octet_length(octets) - 1).cast("string")
+    brace = F.lit("}")
+    return F.startswith(text, F.lit("{")) & F.endswith(text, brace) & ~F.contains(all_but_last, brace)
+
+
+def _leaves_its_array(text: Column, options: Mapping[str, str]) -> Column:
+    """Return whether a record closes the array around it and opens another one.
+
+    Such a record has a closing bracket followed by an opening one. The few records that do are parsed once more, as the
+    first of two elements: if the second is not the marker, the record left its array.
+    """
+    opened_again = F.call_function("locate", F.lit("["), text, F.instr(text, "]")) > 0
+    array = F.concat(F.lit("["), text, F.lit(f',"{END_MARKER}"]'))
+    elements = F.from_json(array, "array<string>", {**options})
+    alone = (F.coalesce(F.size(elements), F.lit(0)) == 2) & F.get(elements, F.lit(1)).eqNullSafe(F.lit(END_MARKER))
+    # Spark evaluates an expression that occurs twice after an "and" for every record; inside a "when" it does not.
+    closed = F.contains(text, F.lit("]"))
+    return F.when(closed, F.when(opened_again, ~alone).otherwise(F.lit(False))).otherwise(F.lit(False))

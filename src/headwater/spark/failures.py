@@ -1,4 +1,4 @@
-"""Spark's exceptions in our words: the problem, the evidence and a remedy, never a stack trace."""
+"""Spark's exceptions as Headwater errors: the problem, the evidence and a remedy, without a stack trace."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TRAILING_STATE = re.compile(r"\s*SQLSTATE: \w+.*", re.DOTALL)
 
 @contextmanager
 def explained(problem: str) -> Iterator[None]:
-    """Turns what Spark raises while a job is put together into a refusal."""
+    """Turn an exception that Spark raises inside the block into a refusal of the job."""
     try:
         yield
     except HeadwaterError:
@@ -30,7 +30,7 @@ def explained(problem: str) -> Iterator[None]:
 
 
 def refusal(problem: str, error: Exception) -> JobRefused:
-    """What Spark says against a plan, as a refusal of the job."""
+    """Return a refusal for an exception that Spark raised while it analyzed a plan."""
     condition, sentence = condition_of(error), first_sentence(error)
     if condition.startswith("UNRESOLVED_COLUMN"):
         parameters = error.getMessageParameters() if isinstance(error, AnalysisException) else {}
@@ -39,15 +39,15 @@ def refusal(problem: str, error: Exception) -> JobRefused:
         return JobRefused(
             "unknown-column",
             f"there is no column {name}",
-            evidence={"columns": known.replace("`", "")} if known else {"Spark says": sentence},
-            remedy="use one of these, or add the field to the source's schema",
+            evidence={"columns": known.replace("`", "")} if known else {"reason": sentence},
+            remedy="use one of these columns, or add the field to the source's schema",
         )
     named = condition and not condition.startswith("_LEGACY")
-    return JobRefused("spark-refuses", problem, evidence={condition if named else "Spark says": sentence})
+    return JobRefused("spark-refuses", problem, evidence={condition if named else "reason": sentence})
 
 
 def failure(name: str, error: Exception) -> JobFailed:
-    """Why a running query ended."""
+    """Return the error for a query that failed while it was running."""
     text = str(error)
     python = re.search(r"Traceback \(most recent call last\):.*?\n(\w[\w.]*(?:Error|Exception)?: .*)", text, re.DOTALL)
     evidence = {"cause": python[1].splitlines()[0] if python else root_cause(error)}
@@ -56,9 +56,7 @@ def failure(name: str, error: Exception) -> JobFailed:
     if own:
         file, line, function = own[-1]
         evidence["in"] = f"{file}:{line} ({function})"
-    return JobFailed(
-        "job-failed", f"{name} failed", evidence=evidence, remedy="add --debug to see Spark's whole account"
-    )
+    return JobFailed("job-failed", f"{name} failed", evidence=evidence, remedy="add --debug to see Spark's full error")
 
 
 def condition_of(error: Exception) -> str:
@@ -75,23 +73,23 @@ def first_sentence(error: Exception) -> str:
 
 
 def root_cause(error: Exception) -> str:
-    """The innermost Java message: the outer ones only say that something failed."""
+    """Return the message of the innermost Java exception; the outer ones only report that something failed."""
     cause = _throwable(error)
     if cause is None:
         return str(error).strip().partition("\n")[0] or type(error).__name__
     while cause.getCause() is not None:
         cause = cause.getCause()
     text = TRAILING_STATE.sub("", CONDITION.sub("", str(cause.getMessage() or ""))).strip().partition("\n")[0]
-    # Some say no more than a name, and leave the rest to their class.
+    # The message of some exceptions is a bare name that means nothing without the class.
     return text if " " in text else f"{cause.getClass().getSimpleName()}: {text}".removesuffix(": ")
 
 
 def _throwable(error: Exception | None) -> Any | None:
-    """The Java exception behind a Python one, or behind its cause."""
+    """Return the Java exception behind a Python exception or behind its cause."""
     while error is not None:
-        held = getattr(error, "_origin", None) or getattr(error, "java_exception", None)
-        if held is not None:
-            return held
+        throwable = getattr(error, "_origin", None) or getattr(error, "java_exception", None)
+        if throwable is not None:
+            return throwable
         error = getattr(error, "_cause", None)
     return None
 
@@ -105,6 +103,6 @@ def _java_message(error: Exception) -> str:
 
 
 def user_code_place(error: BaseException, file: str) -> str | None:
-    """``file:line`` of the innermost frame of the user's own file, for mistakes in a job's function."""
+    """Return ``file:line`` of the innermost frame in the user's own file."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
     return f"{file}:{frames[-1].lineno}" if frames else None

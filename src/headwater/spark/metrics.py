@@ -15,44 +15,48 @@ from headwater.checkpoint.filetree import FileTree
 from headwater.checkpoint.history import History
 from headwater.checkpoint.record import ProgressRecord
 from headwater.core.errors import HeadwaterError, SetupProblem, UsageProblem
-from headwater.views.page_summary import reach
+from headwater.views.page_summary import rewindable_batches
 
 DURATION_BUCKETS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 REACH_SECONDS = 10.0
 LOOPBACK = "127.0.0.1"
-NOTHING_YET = ProgressRecord(batch_id=-1, at_ms=0)
+NO_BATCH = ProgressRecord(batch_id=-1, at_ms=0)
 
 
 class JobMetrics:
-    """The metrics of one job, each with its name as a label; ``add`` is called after every batch."""
+    """The metrics of one job, labeled with its name. Call ``add`` after each batch."""
 
     def __init__(self, job: str, checkpoint: FileTree | None = None) -> None:
         self.registry = CollectorRegistry()
         self._job = job
-        self._batches = self._counter("headwater_batches", "Micro-batches that this run has finished.")
-        self._rows = self._counter("headwater_input_rows", "Rows that this run has read.")
+        self._batches = self._counter("headwater_batches", "Micro-batches finished by this run.")
+        self._rows = self._counter("headwater_input_rows", "Rows read by this run.")
         self._dropped = self._counter(
             "headwater_dropped_rows", "Rows dropped as late, as Spark counts them: after partial aggregation."
         )
         self._malformed = self._counter("headwater_malformed_records", "Records that could not be decoded.")
         self._duration = Histogram(
             "headwater_batch_duration_seconds",
-            "How long a micro-batch took.",
+            "Duration of a micro-batch.",
             ["job"],
             registry=self.registry,
             buckets=DURATION_BUCKETS,
         ).labels(job)
         self._phases = Gauge(
             "headwater_batch_phase_seconds",
-            "How long the parts of the last micro-batch took, as Spark names them.",
+            "Duration of each phase of the last micro-batch, under Spark's name for the phase.",
             ["job", "phase"],
             registry=self.registry,
         )
-        self._last = self._gauge("headwater_last_batch_id", "The number of the last finished micro-batch.")
-        self._last_at = self._gauge("headwater_last_batch_timestamp_seconds", "When the last micro-batch was planned.")
-        self._input_rate = self._gauge("headwater_input_rows_per_second", "Rows that came in a second.")
+        self._last = self._gauge("headwater_last_batch_id", "ID of the last finished micro-batch.")
+        self._last_at = self._gauge(
+            "headwater_last_batch_timestamp_seconds", "Time at which the last micro-batch was planned."
+        )
+        self._input_rate = self._gauge(
+            "headwater_input_rows_per_second", "Rate at which rows arrived, in the last micro-batch."
+        )
         self._processed_rate = self._gauge(
-            "headwater_processed_rows_per_second", "Rows a second at which the last micro-batch was worked on."
+            "headwater_processed_rows_per_second", "Rate at which the last micro-batch was processed."
         )
         self.latest: ProgressRecord | None = None
         self.registry.register(_Latest(job, checkpoint, self))
@@ -79,7 +83,7 @@ class JobMetrics:
 
 
 class _Latest(Collector):
-    """What is left out while it is not known, and what is worked out when somebody asks."""
+    """Metrics that are omitted while their value is unknown, or that are computed at each scrape."""
 
     def __init__(self, job: str, checkpoint: FileTree | None, metrics: JobMetrics) -> None:
         self._job = job
@@ -89,16 +93,16 @@ class _Latest(Collector):
         self._lock = threading.Lock()
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        record = self._metrics.latest or NOTHING_YET
+        record = self._metrics.latest or NO_BATCH
         watermark_s = None if record.watermark_ms is None else record.watermark_ms / 1000
         lag_s = None if watermark_s is None else time.time() - watermark_s
         known: list[tuple[str, str, float | None]] = [
             ("headwater_watermark_timestamp_seconds", "The watermark of the last micro-batch.", watermark_s),
-            ("headwater_watermark_lag_seconds", "How far the watermark is behind the clock.", lag_s),
+            ("headwater_watermark_lag_seconds", "How far the watermark lags behind the wall clock.", lag_s),
             ("headwater_state_rows", "Rows in the state stores.", record.state_rows),
-            ("headwater_state_memory_bytes", "Memory that the state stores use.", record.state_bytes),
-            ("headwater_kafka_lag_records", "Records in Kafka that no batch has read.", record.lag_rows),
-            ("headwater_rewindable_batches", "Batches that one can rewind to.", self._rewindable()),
+            ("headwater_state_memory_bytes", "Memory used by the state stores.", record.state_bytes),
+            ("headwater_kafka_lag_records", "Records in Kafka that no batch has read yet.", record.lag_rows),
+            ("headwater_rewindable_batches", "Batches that the checkpoint can be rewound to.", self._rewindable()),
         ]
         for name, about, value in known:
             family = GaugeMetricFamily(name, about, labels=["job"])
@@ -110,18 +114,18 @@ class _Latest(Collector):
         if self._checkpoint is None:
             return None
         with self._lock:
-            asked_at, held = self._reach
-            if time.monotonic() - asked_at >= REACH_SECONDS:
+            computed_at, count = self._reach
+            if time.monotonic() - computed_at >= REACH_SECONDS:
                 try:
-                    held = len(reach(History(self._checkpoint).batches()))
-                except (HeadwaterError, OSError):  # files move under our eyes; the next scrape will tell
-                    held = None
-                self._reach = (time.monotonic(), held)
-            return held
+                    count = len(rewindable_batches(History(self._checkpoint).batches()))
+                except (HeadwaterError, OSError):  # the running job moves files; the next scrape reads them again
+                    count = None
+                self._reach = (time.monotonic(), count)
+            return count
 
 
 class MetricsServer:
-    """Answers ``GET /metrics`` until it is left."""
+    """An HTTP server for ``GET /metrics`` that runs until its ``with`` block ends."""
 
     def __init__(self, metrics: JobMetrics, address: str) -> None:
         host, port = parse_address(address)
@@ -130,7 +134,7 @@ class MetricsServer:
         except OSError as error:
             raise SetupProblem(
                 "port-in-use",
-                f"metrics cannot be served on {host} port {port}",
+                f"cannot serve metrics on {host} port {port}",
                 evidence={"reason": error.strerror or str(error)},
                 remedy="choose another port with --metrics",
             ) from None
@@ -148,8 +152,10 @@ class MetricsServer:
 
 
 def parse_address(text: str) -> tuple[str, int]:
-    """``9400`` is on loopback; ``0.0.0.0:9400`` lets a Prometheus on another machine in."""
+    """Parse ``9400``, which means loopback, or ``0.0.0.0:9400``, which other machines can reach."""
     host, _, port = text.rpartition(":")
     if not port.isascii() or not port.isdigit() or int(port) > 65535:
-        raise UsageProblem("bad-port", f"{text!r} is no port", remedy="--metrics 9400, or --metrics 0.0.0.0:9400")
+        raise UsageProblem(
+            "bad-port", f"{text!r} is not a valid port", remedy="--metrics 9400, or --metrics 0.0.0.0:9400"
+        )
     return host or LOOPBACK, int(port)

@@ -1,7 +1,7 @@
-"""What in a job gives something else each time it runs: a replay of such a job means little, and is told so.
+"""Expressions and calls whose result changes from run to run, so that a replay may differ from the recorded rows.
 
-Two looks: at the plan, where Spark itself knows which expressions are not deterministic, and at the job's own Python code,
-which Spark cannot look into.
+They are found in the plan, where Spark marks expressions as nondeterministic, and in the bytecode of the job's own
+functions, which Spark does not analyze.
 """
 
 from __future__ import annotations
@@ -14,13 +14,12 @@ import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from headwater.jobs.endpoints import Console
 from headwater.jobs.job import Job
 from headwater.spark.internals.plans import analyzed
 from headwater.spark.prepared import apply_function, prepare_job
@@ -42,33 +41,33 @@ CLOCKS: tuple[Callable[..., Any], ...] = (
 RANDOM_MODULES = {"random", "secrets", "numpy.random"}
 SEEDED = {"Random", "RandomState", "default_rng", "seed"}
 RANDOM_NUMBERS = object()
-STARTS = {"LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF", "LOAD_FAST"}
-STEPS = {"LOAD_ATTR", "LOAD_METHOD"}
+NAME_LOADS = {"LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF", "LOAD_FAST"}
+ATTRIBUTE_LOADS = {"LOAD_ATTR", "LOAD_METHOD"}
 
 
 @dataclass(frozen=True)
 class UnstableExpression:
-    """One such part. With ``recorded`` it is the batch's own time, which Spark records: a replay gives it again."""
+    """One of them. ``recorded`` marks the batch's own time, which Spark records and a replay uses again."""
 
-    part: str
+    text: str
     recorded: bool = False
 
     def warning_for(self, job: str) -> str:
         if self.recorded:
-            return f"{job} uses {self.part}: a replay gives it the time that is recorded with the batch"
-        return f"warning: {job} uses {self.part}, which may give something else each time"
+            return f"{job} uses {self.text}: the replay uses the time recorded with the batch"
+        return f"warning: {job} uses {self.text}, whose result can differ from run to run"
 
 
 def unstable_expressions(spark: SparkSession, job: Job) -> list[UnstableExpression]:
-    """In the order of the plan, Python code last; none for a job that gives the same rows for the same records."""
-    frame = prepare_job(spark, replace(job, writes=Console())).frame
+    """Return those of a replayable job: first from its plan, then from its Python code."""
+    frame = prepare_job(spark, job).frame
     if job.per_batch:
         frame = apply_function(job, spark.createDataFrame([], frame.schema))
-    found = [*_in_plan(frame, clock_is_recorded=not job.per_batch), *map(UnstableExpression, in_code(job.transform))]
-    return list(dict.fromkeys(found))
+    in_plan = _unstable_in_plan(frame, clock_is_recorded=not job.per_batch)
+    return list(dict.fromkeys([*in_plan, *map(UnstableExpression, unstable_calls(job.transform))]))
 
 
-def _in_plan(frame: DataFrame, *, clock_is_recorded: bool) -> Iterator[UnstableExpression]:
+def _unstable_in_plan(frame: DataFrame, *, clock_is_recorded: bool) -> Iterator[UnstableExpression]:
     for node in analyzed(frame).nodes():
         for expression in node.expressions:
             for part in expression.parts():
@@ -78,62 +77,63 @@ def _in_plan(frame: DataFrame, *, clock_is_recorded: bool) -> Iterator[UnstableE
                 yield UnstableExpression(expression.sql)
 
 
-def in_code(function: Callable[..., Any]) -> list[str]:
-    """Clocks and dice that a function uses, or what it calls of its own package, as they are written there."""
-    found: list[str] = []
-    seen: set[int] = set()
-    waiting: list[Any] = [function]
-    while waiting:
-        one = waiting.pop()
-        if id(one) in seen:
+def unstable_calls(function: Callable[..., Any]) -> list[str]:
+    """Return the calls to clocks and random numbers in a function and in what it calls of its own package."""
+    calls: list[str] = []
+    visited: set[int] = set()
+    pending: list[Any] = [function]
+    while pending:
+        current = pending.pop()
+        if id(current) in visited:
             continue
-        seen.add(id(one))
-        if inspect.isclass(one):
-            waiting += [held for base in one.__mro__ if _is_near(base, function) for held in vars(base).values()]
-        elif isinstance(one, FunctionType):
-            closed = inspect.getclosurevars(one).nonlocals
-            waiting += [value for value in closed.values() if _is_near(value, function)]
-            for chain, value in _named(one.__code__, {**one.__globals__, **closed}):
+        visited.add(id(current))
+        if inspect.isclass(current):
+            bases = [base for base in current.__mro__ if _in_same_package(base, function)]
+            pending += [member for base in bases for member in vars(base).values()]
+        elif isinstance(current, FunctionType):
+            closure = inspect.getclosurevars(current).nonlocals
+            pending += [value for value in closure.values() if _in_same_package(value, function)]
+            for chain, value in _loaded_names(current.__code__, {**current.__globals__, **closure}):
                 if value is RANDOM_NUMBERS or any(value == clock for clock in CLOCKS):
-                    found.append(".".join(chain) + "()")
-                elif _is_near(value, function):
-                    waiting.append(value)
-    return list(dict.fromkeys(found))
+                    calls.append(".".join(chain) + "()")
+                elif _in_same_package(value, function):
+                    pending.append(value)
+    return list(dict.fromkeys(calls))
 
 
-def _is_near(value: Any, function: Callable[..., Any]) -> bool:
-    """Code of the job's own package; libraries are not looked into."""
+def _in_same_package(value: Any, function: Callable[..., Any]) -> bool:
+    """Return whether a value is code of the function's own package; libraries are not searched."""
     if not (inspect.isfunction(value) or inspect.isclass(value)):
         return False
     return (value.__module__ or "").partition(".")[0] == (function.__module__ or "").partition(".")[0]
 
 
-def _named(code: CodeType, names: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """Every dotted name that a piece of code loads, with what it means; code within it included."""
+def _loaded_names(code: CodeType, names: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Yield every dotted name that the code loads, nested functions included, with its value."""
     local: dict[str, Any] = {}
     chain: tuple[str, ...] = ()
     imported: Any = None
     for step in dis.get_instructions(code):
-        if chain and step.opname in STEPS:
+        if chain and step.opname in ATTRIBUTE_LOADS:
             chain = (*chain, str(step.argval))
             continue
         if chain:
-            yield chain, _meaning(chain, {**names, **local})
-        chain = (str(step.argval),) if step.opname in STARTS else ()
+            yield chain, _value_of(chain, {**names, **local})
+        chain = (str(step.argval),) if step.opname in NAME_LOADS else ()
         if step.opname == "IMPORT_NAME":
             imported = sys.modules.get(str(step.argval))
         elif step.opname in {"STORE_FAST", "STORE_DEREF"} and imported is not None:
             local[str(step.argval)], imported = imported, None
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
-            yield from _named(constant, {**names, **local})
+            yield from _loaded_names(constant, {**names, **local})
 
 
-def _meaning(chain: tuple[str, ...], names: Mapping[str, Any]) -> Any:
-    """``RANDOM_NUMBERS`` for whatever comes out of a module of random numbers."""
+def _value_of(chain: tuple[str, ...], names: Mapping[str, Any]) -> Any:
+    """Return the value of a dotted name; ``RANDOM_NUMBERS`` for anything from a module of random numbers."""
     value = names.get(chain[0])
     for name in chain[1:]:
-        if not isinstance(value, ModuleType | type):  # attributes of anything else may be computed
+        if not isinstance(value, ModuleType | type):  # reading an attribute of anything else may run code
             return None
         if isinstance(value, ModuleType) and value.__name__ in RANDOM_MODULES:
             return None if name in SEEDED else RANDOM_NUMBERS

@@ -1,4 +1,10 @@
-"""A checkpoint belongs to one job, goes on from one source and, for files, fills one folder."""
+"""Who may run on a checkpoint: one process at a time, and always the same job, source and file sink.
+
+``check_run`` refuses a run before Spark starts, so the user has the answer within a second. While Spark starts, another
+process may run on the checkpoint or change it. ``run_job`` therefore acquires the lease with ``holding_lease`` and then
+calls ``check_ownership`` again. A checkpoint on an object store is checked only there: reading it takes Spark's Hadoop
+client and its credentials.
+"""
 
 from __future__ import annotations
 
@@ -11,76 +17,85 @@ from pyspark.sql import SparkSession
 
 from headwater.checkpoint.filetree import FileTree
 from headwater.checkpoint.layout import OFFSETS, PENDING_FILE
-from headwater.checkpoint.lease import LOCK, RECORD, Lease, kept_alive, refuse_if_held
+from headwater.checkpoint.lease import LOCK, RECORD, Lease, lease_with_heartbeat, refuse_busy, refuse_if_held
 from headwater.checkpoint.local_tree import LocalTree
 from headwater.checkpoint.record import JobRecord, read_job_record
-from headwater.core.errors import CheckpointBusy, CheckpointUnreadable, JobRefused
+from headwater.core.errors import CheckpointUnreadable, JobRefused
 from headwater.jobs.endpoints import Files, Sink, Source
 from headwater.jobs.job import Job
-from headwater.jobs.rules import check_restart
+from headwater.jobs.rules import check_job, check_restart
 from headwater.jobs.uris import uri_of
 from headwater.spark.internals.checkpoint_lock import locked_by_jvm
 
 
 @dataclass(frozen=True)
 class Run:
-    """What to run and where. ``reference`` is how the user named the job."""
+    """A job and the checkpoint to run it on. ``reference`` is the name by which the user gave the job."""
 
     job: Job
     reference: str
     checkpoint: str
 
 
+def check_run(run: Run) -> None:
+    """Refuse a run for every reason that can be found without Spark, except unreachable services."""
+    check_job(run.job)
+    if "://" not in run.checkpoint:
+        files = LocalTree(Path(run.checkpoint))
+        refuse_if_held(files, _cannot_run(run.job.name))
+        check_ownership(files, run)
+
+
 def check_ownership(files: FileTree, run: Run) -> None:
-    """Refuse to run a job on a checkpoint that it cannot go on from."""
+    """Refuse to run a job on a checkpoint that it cannot resume from."""
     if files.exists(PENDING_FILE):
         raise CheckpointUnreadable(
             "interrupted-operation",
-            "a change to this checkpoint was begun and not ended",
+            "a change to this checkpoint was interrupted",
             evidence={"checkpoint": files.location},
             remedy=f"headwater fsck {files.location} --repair",
         )
-    known, wanted = read_job_record(files), record_of(run)
-    if known.job is not None and known.job != wanted.job:
+    recorded, current = read_job_record(files), job_record(run)
+    if recorded.job is not None and recorded.job != current.job:
         raise JobRefused(
             "other-job",
-            f"this checkpoint belongs to {known.job}, not to {wanted.job}",
+            f"this checkpoint belongs to {recorded.job}, not to {current.job}",
             evidence={"checkpoint": files.location},
-            remedy=f"headwater run {run.reference} --checkpoint .headwater/checkpoints/{wanted.job}-2",
+            remedy=f"headwater run {run.reference} --checkpoint .headwater/checkpoints/{current.job}-2",
         )
     if not files.entries(OFFSETS):
         return
     check_restart(run.job, checkpoint=files.location)
-    if known.source and wanted.source and _identity(known.source) != _identity(wanted.source):
+    if recorded.source and current.source and _identity(recorded.source) != _identity(current.source):
         raise JobRefused(
             "other-source",
-            "this checkpoint counts the offsets of another source",
-            evidence={"so far": known.source, "now": wanted.source},
-            remedy="use a new --checkpoint, or the source of before",
+            "this checkpoint holds the offsets of another source",
+            evidence={"recorded": recorded.source, "given": current.source},
+            remedy="use the recorded source, or a new --checkpoint",
         )
-    if known.sink_folder and wanted.sink_folder and known.sink_folder != wanted.sink_folder:
+    if recorded.sink_folder and current.sink_folder and recorded.sink_folder != current.sink_folder:
         raise JobRefused(
             "other-sink",
-            "a file sink cannot move to another folder in the middle of a checkpoint",
-            evidence={"so far": known.sink_folder, "now": wanted.sink_folder},
-            remedy="use a new --checkpoint, or the folder of before",
+            "a file sink cannot move to another folder within a checkpoint",
+            evidence={"recorded": recorded.sink_folder, "given": current.sink_folder},
+            remedy="use the recorded folder, or a new --checkpoint",
         )
 
 
-def record_of(run: Run) -> JobRecord:
-    """What the checkpoint will remember of this run."""
+def job_record(run: Run) -> JobRecord:
+    """Return what the checkpoint records about a run."""
     job = run.job
-    return JobRecord(job.name, _full(job.reads), _full(job.writes), job.mode, run.reference, dict(job.settings))
+    return JobRecord(job.name, _absolute(job.reads), _absolute(job.writes), job.mode, run.reference, dict(job.settings))
 
 
 def _identity(source: str) -> tuple[str, str]:
-    """The kind of source, and for Kafka its topic. A folder may move: Spark knows its files by their paths."""
+    """Return the kind of a source and, for Kafka, its topic. A folder may move: Spark knows its files by their paths."""
     kind, _, rest = source.partition("?")[0].partition(":")
     return kind, rest.rpartition("/")[2] if kind == "kafka" else ""
 
 
-def _full(endpoint: Source | Sink) -> str:
-    """Folders are recorded with their whole path: a reader may stand elsewhere."""
+def _absolute(endpoint: Source | Sink) -> str:
+    """Return an endpoint's URI with an absolute path: a later command may run in another directory."""
     uri = uri_of(endpoint)
     if isinstance(endpoint, Files) and "://" not in endpoint.path:
         return uri.replace(endpoint.path, str(Path(endpoint.path).absolute()), 1)
@@ -88,27 +103,23 @@ def _full(endpoint: Source | Sink) -> str:
 
 
 @contextmanager
-def running_on(spark: SparkSession, files: FileTree, job: str) -> Iterator[None]:
-    """Hold the lease while the block runs."""
-    check_free(files, job)
+def holding_lease(spark: SparkSession, files: FileTree, job: str) -> Iterator[None]:
+    """Acquire the checkpoint's lease and hold it while the block runs.
+
+    A holder that was just killed gets a moment to exit: its JVM may still be finishing a batch.
+    """
+    refuse_if_held(files, _cannot_run(job))
     lease = Lease.of_this_process(job)
-    if not isinstance(files, LocalTree):
-        with kept_alive(files, lease):
+    lock = files.local_path(LOCK)
+    if lock is None:
+        with lease_with_heartbeat(files, lease):
             yield
         return
-    with locked_by_jvm(spark, files.path_of(LOCK)) as is_locked:
+    with locked_by_jvm(spark, lock) as is_locked:
         if not is_locked:
-            refuse_if_held(files, _cannot_run(job))
-            raise CheckpointBusy(
-                "checkpoint-busy", f"{_cannot_run(job)}: another process acquired the lease first", remedy="try again"
-            )
+            refuse_busy(files, _cannot_run(job))
         files.write(RECORD, lease.to_bytes())
         yield
-
-
-def check_free(files: FileTree, job: str) -> None:
-    """Refuse when somebody works on the checkpoint; the JVM of a predecessor that was just killed may still be at it."""
-    refuse_if_held(files, _cannot_run(job))
 
 
 def _cannot_run(job: str) -> str:

@@ -1,4 +1,4 @@
-"""What Spark would refuse when the query starts, found before it starts. Spark's own checker is the judge."""
+"""Checks on a plan before its query starts: Spark's own checker, and what Spark would only find at run time."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ CUSTOM_STATE_NODES = ("TransformWithState", "TransformWithStateInPySpark")
 
 
 def check_plan(spark: SparkSession, job: Job, result: DataFrame) -> None:
-    """Raise ``JobRefused`` where Spark would throw at the start of the query."""
+    """Raise ``JobRefused`` if the query would fail at its start, or never end."""
     plan = analyzed(result)
     _check_custom_state(spark, job, plan)
     _check_real_time(job, plan)
@@ -44,8 +44,8 @@ def _check_custom_state(spark: SparkSession, job: Job, plan: Plan) -> None:
         return
     raise JobRefused(
         "state-store",
-        f"{job.name} keeps custom state, which this state store cannot hold",
-        evidence={"state store": provider.rpartition(".")[2], "needs": "RocksDBStateStoreProvider"},
+        f"{job.name} uses custom state, which this state store does not support",
+        evidence={"state store": provider.rpartition(".")[2], "required": "RocksDBStateStoreProvider"},
         remedy=f"headwater run {job.name}   (without --conf {PROVIDER}=…)",
     )
 
@@ -55,20 +55,20 @@ def _check_real_time(job: Job, plan: Plan) -> None:
     if stateful and parse_trigger(job.trigger).kind == "real-time":
         raise JobRefused(
             "trigger",
-            f"{job.name} keeps state, and Spark's real-time trigger takes stateless jobs only",
-            evidence={"keeps state": ", ".join(stateful)},
+            f"{job.name} keeps state, and Spark's real-time trigger supports stateless jobs only",
+            evidence={"stateful operators": ", ".join(stateful)},
             remedy='--trigger "1 second"',
         )
 
 
 def _check_timeouts(spark: SparkSession, job: Job, plan: Plan) -> None:
-    """Spark runs one empty batch after another while the clock may end something, and so never calls a source drained."""
+    """Refuse processing-time timeouts with available-now: Spark keeps running empty batches to check them."""
     if parse_trigger(job.trigger).kind != "available-now" or spark.conf.get(NO_DATA_BATCHES, "true") == "false":
         return
     if any(_clock_of(node) in ("ProcessingTimeTimeout", "ProcessingTime") for node in plan.nodes()):
         raise JobRefused(
             "trigger",
-            f"{job.name} has time-outs by the clock, and with the available-now trigger Spark would never end",
+            f"{job.name} has processing-time timeouts, and with the available-now trigger the query would never end",
             remedy=f'--trigger "1 second" (stop it with Ctrl-C), or --conf {NO_DATA_BATCHES}=false',
         )
 
@@ -87,7 +87,7 @@ def _explain_mode(job: Job, error: Exception) -> JobRefused:
         return JobRefused(
             "mode",
             f"{job.name} cannot run in append mode: its aggregation has no watermark",
-            evidence={"why": "append gives a row once it is final, and without a watermark no group ever is"},
+            evidence={"why": "append emits a row once it is final, and without a watermark no group ever is"},
             remedy='add .withWatermark("event_time", "20 minutes") before groupBy, and group by a window of that time; '
             "or --mode update or complete",
         )
@@ -96,7 +96,7 @@ def _explain_mode(job: Job, error: Exception) -> JobRefused:
             "mode",
             f"{job.name} cannot run in complete mode: it has no aggregation",
             evidence={
-                "why": "complete gives the whole result every time, and without an aggregation that never stops growing"
+                "why": "complete emits the entire result every time, and without an aggregation it would grow forever"
             },
             remedy="--mode append",
         )
@@ -104,7 +104,7 @@ def _explain_mode(job: Job, error: Exception) -> JobRefused:
         return JobRefused(
             "mode",
             f"{job.name} cannot run in update mode: it groups by session_window",
-            evidence={"why": "a session's bounds are part of its key and change while it grows"},
-            remedy="--mode append, or complete",
+            evidence={"why": "the bounds of a session are part of its key and change as it grows"},
+            remedy="--mode append or complete",
         )
     return refusal(f"Spark cannot run {job.name} in {job.mode} mode", error)

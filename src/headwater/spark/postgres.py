@@ -1,4 +1,4 @@
-"""PostgreSQL upsert: every batch's rows and its number in one transaction, so that it is applied exactly once."""
+"""Upserts to PostgreSQL. A batch's rows and its id are written in one transaction, so it is applied exactly once."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pyspark.sql.types import DataType, DecimalType, StructType
 from headwater.core.errors import JobRefused, ServiceUnreachable, redact
 from headwater.jobs.endpoints import Postgres
 
-FENCE = sql.Identifier("headwater_batches")
+APPLIED_BATCHES = sql.Identifier("headwater_batches")
 QUERY_ID_PROPERTY = "sql.streaming.queryId"
 COLUMN_TYPES = {
     "boolean": "boolean",
@@ -34,7 +34,7 @@ COLUMN_TYPES = {
 
 @dataclass(frozen=True)
 class TableColumn:
-    """One column of the table and the Spark column that fills it (a dotted path, or JSON of something nested)."""
+    """A column of the table and the path of the Spark column that fills it, as JSON if that one is nested."""
 
     name: str
     type: str
@@ -43,13 +43,13 @@ class TableColumn:
 
     def expression(self) -> Column:
         column = F.to_json(self.path) if self.as_json else F.col(self.path)
-        # The one character that PostgreSQL cannot store must not stop the stream.
+        # PostgreSQL cannot store this character, and it must not stop the stream.
         storable = F.replace(column, F.lit("\0"), F.lit("")) if self.type == "text" else column
         return storable.alias(self.name)
 
 
 def table_columns(schema: StructType, prefix: str = "", path: str = "") -> list[TableColumn]:
-    """Structs are laid flat (``window_start``), arrays and maps become ``jsonb``."""
+    """Return the table's columns. Structs are flattened (``window_start``); arrays and maps become ``jsonb``."""
     columns: list[TableColumn] = []
     for field in schema.fields:
         name, place = prefix + field.name, f"{path}`{field.name}`"
@@ -68,46 +68,47 @@ def _column_type(spark_type: DataType) -> str | None:
 
 
 def key_columns(sink: Postgres, columns: Sequence[TableColumn]) -> list[str]:
-    """The key's columns; naming a struct means all of its parts."""
+    """Return the columns of the key; the name of a struct means all of its fields."""
     names = [column.name for column in columns]
     chosen: list[str] = []
     for part in sink.key_names:
-        inside = [column.name for column in columns if column.path.startswith(f"`{part}`.")]
-        found = [part] if part in names else inside
-        if not found:
+        fields = [column.name for column in columns if column.path.startswith(f"`{part}`.")]
+        matching = [part] if part in names else fields
+        if not matching:
             raise JobRefused(
                 "unknown-column",
-                f"the key of table {sink.table} names {part!r}, which the job does not give",
+                f"the key of table {sink.table} names {part!r}, which the job's result does not have",
                 evidence={"columns": ", ".join(names)},
-                remedy="name one or more of these in key=",
+                remedy="name one or more of these columns in key=",
             )
-        chosen += found
+        chosen += matching
     return chosen
 
 
 def connect(sink: Postgres) -> psycopg.Connection:
+    """Connect to the sink's server, with UTC as the time zone."""
     try:
         connection = psycopg.connect(sink.url, connect_timeout=5)
     except psycopg.OperationalError as error:
         raise ServiceUnreachable(
             "postgres-unreachable",
-            "PostgreSQL does not let us in",
-            evidence={"server": redact(sink.url), "it says": " ".join(str(error).split())},
-            remedy="check address, user and password: psql " + redact(sink.url),
+            "cannot connect to PostgreSQL",
+            evidence={"server": redact(sink.url), "reason": " ".join(str(error).split())},
+            remedy="check the address, user and password with: psql " + redact(sink.url),
         ) from error
     connection.execute("SET TIME ZONE 'UTC'")
     return connection
 
 
 def prepare(sink: Postgres, schema: StructType) -> None:
-    """Create what is missing: the table with its key, and the table that remembers which batch came last."""
+    """Create what is missing: the table with its key, and the table that records the last applied batch."""
     columns = table_columns(schema)
     key = key_columns(sink, columns)
     definitions = sql.SQL(", ").join(
         sql.SQL("{} {}").format(sql.Identifier(column.name), sql.SQL(column.type)) for column in columns
     )
     with connect(sink) as connection:
-        connection.execute("SELECT pg_advisory_xact_lock(7237198)")  # two jobs may get here at once
+        connection.execute("SELECT pg_advisory_xact_lock(7237198)")  # another job may create the same tables now
         connection.execute(
             sql.SQL("CREATE TABLE IF NOT EXISTS {} ({}, {} ({}))").format(
                 _identifier(sink.table), definitions, _unique(connection), _names(key)
@@ -118,52 +119,54 @@ def prepare(sink: Postgres, schema: StructType) -> None:
                 "CREATE TABLE IF NOT EXISTS {} (query_id text, target text, batch_id bigint NOT NULL, "
                 "generation bigint NOT NULL, applied_at timestamptz NOT NULL DEFAULT now(), "
                 "PRIMARY KEY (query_id, target))"
-            ).format(FENCE)
+            ).format(APPLIED_BATCHES)
         )
         _check_table(connection, sink, [column.name for column in columns], key)
 
 
 def _unique(connection: psycopg.Connection) -> sql.Composable:
-    """A stream's key may be null, and a null in a primary key would stop it for good; older servers have no other way."""
+    """Return a constraint that accepts null keys. Servers before 15 have none, so there a null key stops the stream."""
     return sql.SQL("UNIQUE NULLS NOT DISTINCT" if connection.info.server_version >= 150_000 else "PRIMARY KEY")
 
 
 def _check_table(connection: psycopg.Connection, sink: Postgres, names: Sequence[str], key: Sequence[str]) -> None:
-    """A table that was there before may have other columns, or no unique index on the key."""
+    """Refuse an existing table that has other columns or no unique index on the key."""
     trial = sql.SQL("EXPLAIN INSERT INTO {0} ({1}) SELECT {1} FROM {0} ON CONFLICT ({2}) DO NOTHING")
     try:
         connection.execute(trial.format(_identifier(sink.table), _names(names), _names(key)))
     except psycopg.ProgrammingError as error:
         raise JobRefused(
             "table-does-not-fit",
-            f"the table {sink.table} cannot take this job's rows",
-            evidence={"PostgreSQL says": error.diag.message_primary, "columns": ", ".join(names)},
-            remedy=f"CREATE UNIQUE INDEX ON {sink.table} ({', '.join(key)});   or name another table",
+            f"table {sink.table} does not match the rows of this job",
+            evidence={"reason": error.diag.message_primary, "columns": ", ".join(names)},
+            remedy=f"CREATE UNIQUE INDEX ON {sink.table} ({', '.join(key)});   or use another table",
         ) from error
 
 
 def upsert_batch(sink: Postgres, frame: DataFrame, batch_id: int, generation: int = 0) -> None:
-    """Apply one micro-batch, unless it was applied before: then it only runs, so that its state is written.
+    """Apply one micro-batch. If it was applied before, only run it, so that Spark writes its state.
 
-    ``generation`` counts the changes that were made to the checkpoint: a batch that was rewound is applied again.
+    ``generation`` counts the changes made to the checkpoint: a batch that was rewound is applied again.
     """
     query_id = frame.sparkSession.sparkContext.getLocalProperty(QUERY_ID_PROPERTY)
     if query_id is None:
-        raise ValueError("upsert_batch works inside a streaming query only")
+        raise ValueError("upsert_batch must be called inside a streaming query")
     columns = table_columns(frame.schema)
     flat = frame.select(*[column.expression() for column in columns])
-    last = sql.SQL("SELECT batch_id, generation FROM {} WHERE query_id = %s AND target = %s FOR UPDATE").format(FENCE)
-    remember = sql.SQL(
+    last = sql.SQL("SELECT batch_id, generation FROM {} WHERE query_id = %s AND target = %s FOR UPDATE").format(
+        APPLIED_BATCHES
+    )
+    record_batch = sql.SQL(
         "INSERT INTO {} (query_id, target, batch_id, generation) VALUES (%s, %s, %s, %s) "
         "ON CONFLICT (query_id, target) DO UPDATE "
         "SET batch_id = EXCLUDED.batch_id, generation = EXCLUDED.generation, applied_at = now()"
-    ).format(FENCE)
+    ).format(APPLIED_BATCHES)
     with connect(sink) as connection:
         if connection.execute(last, (query_id, sink.table)).fetchone() == (batch_id, generation):
             flat.write.format("noop").mode("overwrite").save()
             return
         _copy_and_merge(connection, sink, columns, flat)
-        connection.execute(remember, (query_id, sink.table, batch_id, generation))
+        connection.execute(record_batch, (query_id, sink.table, batch_id, generation))
 
 
 def _copy_and_merge(
@@ -191,7 +194,7 @@ def _copy_and_merge(
         if rest
         else sql.SQL("DO NOTHING")
     )
-    # A batch may hold a key twice; the later row wins, as it would one row at a time.
+    # If a batch has several rows with one key, the last one wins, as it would row by row.
     connection.execute(
         sql.SQL(
             "INSERT INTO {table} ({names}) SELECT DISTINCT ON ({key}) {names} FROM {staging} "

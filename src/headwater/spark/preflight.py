@@ -1,55 +1,58 @@
-"""Services that a job needs, asked before it starts: an answer within seconds instead of a stack trace in a minute."""
+"""Checks of the services that a job needs, before Spark starts: an error takes seconds, not minutes."""
 
 from __future__ import annotations
 
 import re
 import socket
-import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from headwater.core.errors import JobRefused, ServiceUnreachable
 from headwater.jobs.endpoints import Files, Kafka, Postgres
 from headwater.jobs.job import Job
-from headwater.kafka.clients import SILENT
+from headwater.kafka.options import Connection, UnmappedOption
+from headwater.kafka.topics import require_topics, require_writable_topic
 from headwater.spark import postgres
-from headwater.spark.dropped import DeadLetterSink, dead_letter_sink, refuse_circle
+from headwater.spark.dropped import DeadLetterSink, dead_letter_sink, refuse_feedback_loop
 
-PATIENCE_SECONDS = 5.0
+MASTER_SECONDS = 5.0
 
 
-def check_services(job: Job, master: str = "local[*]") -> None:
-    """Ask all that the job will need. A socket is not asked: whoever serves it may take one caller only."""
+def check_services(job: Job, master: str = "local[*]", *, warn: Callable[[str], None] = lambda _: None) -> None:
+    """Raise if a service that the job needs cannot be reached. ``warn`` receives what could not be checked.
+
+    A socket is not checked: its server may accept a single connection only.
+    """
     _check_master(master)
     match job.reads:
         case Kafka():
-            _check_topics_to_read(job.reads)
+            _check_source_topics(job.reads, warn)
         case Files():
             _check_folder(job.reads)
     match job.writes:
         case Kafka():
-            _check_topic_to_write(job.writes)
+            _check_sink_topic(job.writes, warn)
         case Postgres():
             postgres.connect(job.writes).close()
     if job.dead_letters is not None:
-        check_letters(job, job.dead_letters)
+        check_dead_letters(job, job.dead_letters, warn=warn)
 
 
-def check_letters(job: Job, uri: str) -> DeadLetterSink:
-    """Where dropped records of a job are to go, if they can."""
+def check_dead_letters(job: Job, uri: str, *, warn: Callable[[str], None] = lambda _: None) -> DeadLetterSink:
+    """Return the sink for a job's dropped records; raise if it cannot be written to."""
     sink = dead_letter_sink(uri)
-    refuse_circle(job, sink)
+    refuse_feedback_loop(job, sink)
     if isinstance(sink, Kafka):
-        _check_topic_to_write(sink)
+        _check_sink_topic(sink, warn)
     return sink
 
 
 def _check_master(master: str) -> None:
-    """Spark tries an absent master for a minute."""
+    """Raise if no Spark master answers; Spark itself would try for a minute."""
     addresses = re.findall(r"([^:,/]+):(\d+)", master.removeprefix("spark://")) if master.startswith("spark://") else []
     for host, port in addresses:
         try:
-            socket.create_connection((host, int(port)), timeout=PATIENCE_SECONDS).close()
+            socket.create_connection((host, int(port)), timeout=MASTER_SECONDS).close()
         except OSError as error:
             problem = error
         else:
@@ -57,23 +60,29 @@ def _check_master(master: str) -> None:
     if addresses:
         raise ServiceUnreachable(
             "no-master",
-            f"no Spark master answers at {master}",
+            f"cannot connect to the Spark master at {master}",
             evidence={"reason": problem.strerror or problem},
-            remedy="start one, or run on this machine: leave --master out",
+            remedy="start the master, or omit --master to run on this machine",
         )
 
 
-def _check_topics_to_read(source: Kafka) -> None:
-    known = _topics(_client_settings(source), source.servers)
-    wanted = [] if "subscribePattern" in source.options else _topic_names(source)
-    missing = [topic for topic in wanted if topic not in known]
-    if missing:
-        raise ServiceUnreachable(
-            "no-topic",
-            f"there is no topic {', '.join(missing)} at {source.servers}",
-            evidence={"topics there": ", ".join(sorted(known)) or "none"},
-            remedy=f"headwater topics create {missing[0]} --bootstrap {source.servers}",
-        )
+def _check_source_topics(source: Kafka, warn: Callable[[str], None]) -> None:
+    topics = [] if "subscribePattern" in source.options else _topic_names(source)
+    try:
+        require_topics(Connection(source.servers, source.options), topics)
+    except UnmappedOption as unmapped:
+        warn(_unchecked(source, unmapped))
+
+
+def _check_sink_topic(sink: Kafka, warn: Callable[[str], None]) -> None:
+    try:
+        require_writable_topic(Connection(sink.servers, sink.options), sink.topic)
+    except UnmappedOption as unmapped:
+        warn(_unchecked(sink, unmapped))
+
+
+def _unchecked(endpoint: Kafka, unmapped: UnmappedOption) -> str:
+    return f"warning: cannot check the broker at {endpoint.servers}: {unmapped.problem} ({unmapped.evidence['reason']})"
 
 
 def _topic_names(source: Kafka) -> list[str]:
@@ -82,64 +91,12 @@ def _topic_names(source: Kafka) -> list[str]:
     return source.options.get("subscribe", source.topic).split(",")
 
 
-def _check_topic_to_write(sink: Kafka) -> None:
-    """Asks as a producer does, so that a broker which makes topics by itself makes this one."""
-    from confluent_kafka import KafkaException, Producer  # noqa: PLC0415  only Kafka jobs pay for it
-
-    known = _topics(_client_settings(sink), sink.servers)
-    producer = Producer({**_client_settings(sink), "allow.auto.create.topics": True}, logger=SILENT)
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while sink.topic not in known and time.monotonic() < deadline:
-        try:
-            answer = producer.list_topics(sink.topic, timeout=PATIENCE_SECONDS).topics[sink.topic]
-        except KafkaException:
-            continue
-        if answer.error is None:
-            return
-        time.sleep(0.1)
-    if sink.topic not in known:
-        raise ServiceUnreachable(
-            "no-topic",
-            f"there is no topic {sink.topic} at {sink.servers}, and the broker does not make it by itself",
-            evidence={"topics there": ", ".join(sorted(known)) or "none"},
-            remedy=f"headwater topics create {sink.topic} --bootstrap {sink.servers}",
-        )
-
-
-def _topics(settings: dict[str, Any], servers: str) -> set[str]:
-    from confluent_kafka import KafkaException  # noqa: PLC0415
-    from confluent_kafka.admin import AdminClient  # noqa: PLC0415
-
-    try:
-        return set(AdminClient(settings, logger=SILENT).list_topics(timeout=PATIENCE_SECONDS).topics)
-    except KafkaException as error:
-        raise ServiceUnreachable(
-            "kafka-unreachable",
-            f"no Kafka broker answers at {servers}",
-            evidence={"Kafka says": error.args[0].str()},
-            remedy="headwater broker start   (or name another: kafka://HOST:PORT/TOPIC)",
-        ) from error
-
-
-def _client_settings(endpoint: Kafka) -> dict[str, Any]:
-    """Spark's ``kafka.*`` options that librdkafka understands under the same name."""
-    security = {
-        name.removeprefix("kafka."): value
-        for name, value in endpoint.options.items()
-        if name in {"kafka.security.protocol", "kafka.sasl.mechanism", "kafka.ssl.ca.location"}
-    }
-    login = endpoint.options.get("kafka.sasl.jaas.config", "")
-    if found := re.search(r'username="([^"]*)"\s+password="([^"]*)"', login):
-        security |= {"sasl.username": found[1], "sasl.password": found[2]}
-    return {"bootstrap.servers": endpoint.servers, "socket.connection.setup.timeout.ms": 4000, **security}
-
-
 def _check_folder(source: Files) -> None:
     path = source.path.removeprefix("file://")
     if "://" in path or re.search(r"[*?\[{]", path) or Path(path).exists():
         return
     raise JobRefused(
         "no-folder",
-        f"there is no folder {path} to read from",
-        remedy=f"mkdir -p {path}   (files may land in it later)",
+        f"the folder {path} to read from does not exist",
+        remedy=f"mkdir -p {path}   (files may arrive later)",
     )

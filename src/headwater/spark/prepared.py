@@ -1,4 +1,4 @@
-"""A job put together on a session: everything that can be refused has been, and nothing has started."""
+"""A job built on a session: its plan has passed Spark's checks, and no query has started."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from pyspark.sql.types import StructType
 from headwater.core.errors import HeadwaterError, JobRefused
 from headwater.jobs.endpoints import Files, Kafka, Postgres
 from headwater.jobs.job import Job
-from headwater.jobs.rules import check_job
 from headwater.jobs.triggers import parse_trigger
 from headwater.spark import postgres
 from headwater.spark.failures import explained, first_sentence, user_code_place
@@ -27,23 +26,21 @@ from headwater.spark.writing import BatchWriter, batch_writer, encode_for, start
 
 @dataclass(frozen=True)
 class PreparedJob:
-    """``frame`` is the stream of the job's result; for a per-batch job it is the decoded source."""
+    """A job with its plan. ``frame`` is the job's result or, for a per-batch job, the decoded source."""
 
     spark: SparkSession
     job: Job
     frame: DataFrame
     schema: StructType
 
-    def start(self, checkpoint: str, query_name: str | None = None, generation: int = 0) -> StreamingQuery:
-        """Start the query into the job's own sink. ``generation`` counts the changes made to the checkpoint so far."""
+    def start(self, checkpoint: str, generation: int = 0) -> StreamingQuery:
+        """Start a query into the job's own sink. ``generation`` counts the changes made to the checkpoint so far."""
         job = self.job
         rows = self.frame if job.per_batch else encode_for(job.writes, self.frame)
         writer = rows.writeStream.outputMode(job.mode).option("checkpointLocation", checkpoint)
         arguments = parse_trigger(job.trigger).spark_arguments()
         if arguments:
             writer = writer.trigger(**arguments)
-        if query_name:
-            writer = writer.queryName(query_name)
         if job.per_batch:
             write = batch_writer(self.spark, job.writes, self.schema, generation)
             return writer.foreachBatch(_on_each_batch(job, write)).start()
@@ -51,8 +48,7 @@ class PreparedJob:
 
 
 def prepare_job(spark: SparkSession, job: Job, *, source: DataFrame | None = None) -> PreparedJob:
-    """Build the job's plan and check it. ``source`` stands in for the job's own (tests and replays use that)."""
-    check_job(job)
+    """Build and check the plan of a job that has passed ``check_job``. ``source`` replaces the job's own, for tests."""
     frame = read_stream(spark, job.reads) if source is None else source
     if job.per_batch:
         result = apply_function(job, spark.createDataFrame([], frame.schema))
@@ -62,8 +58,8 @@ def prepare_job(spark: SparkSession, job: Job, *, source: DataFrame | None = Non
     if not result.isStreaming:
         raise JobRefused(
             "not-a-stream",
-            f"{job.name} gives a static DataFrame",
-            remedy="build the result from the DataFrame that the function is given, or set per_batch=True",
+            f"{job.name} returns a static DataFrame",
+            remedy="build the result from the DataFrame that the function receives, or set per_batch=True",
         )
     _check_sink_columns(job, result)
     check_plan(spark, job, result)
@@ -71,8 +67,7 @@ def prepare_job(spark: SparkSession, job: Job, *, source: DataFrame | None = Non
 
 
 def check_only(spark: SparkSession, job: Job) -> None:
-    """All that ``run`` would refuse about the job itself; services and folders need not be there."""
-    check_job(job)
+    """Refuse the plan that ``run`` would refuse. Services and folders need not exist."""
     if isinstance(job.reads, Files) and "://" not in job.reads.path and not Path(job.reads.path).exists():
         with tempfile.TemporaryDirectory() as empty:
             prepare_job(spark, replace(job, reads=replace(job.reads, path=empty)))
@@ -81,27 +76,27 @@ def check_only(spark: SparkSession, job: Job) -> None:
 
 
 def apply_function(job: Job, frame: DataFrame) -> DataFrame:
-    """Call the job's function; its mistakes come back with the line of the user's file where they are."""
+    """Call the job's function. An error in it becomes a refusal that names the line of the user's file."""
     try:
-        with explained(f"the function of {job.name} does not fit its source"):
+        with explained(f"the function of {job.name} does not match its source"):
             result = job(frame)
             if isinstance(result, DataFrame):
-                result.schema  # noqa: B018  Spark resolves columns here at the latest
+                result.schema  # noqa: B018  forces Spark to resolve the columns
     except HeadwaterError:
         raise
     except Exception as error:
         place = user_code_place(error, inspect.getsourcefile(job.transform) or "")
         raise JobRefused(
             "job-function",
-            f"the function of {job.name} breaks: {type(error).__name__}: {first_sentence(error)}",
+            f"the function of {job.name} raised {type(error).__name__}: {first_sentence(error)}",
             evidence={"in": place} if place else None,
-            remedy="add --debug to see the whole traceback",
+            remedy="add --debug to see the traceback",
         ) from error
     if not isinstance(result, DataFrame):
         raise JobRefused(
             "job-function",
-            f"the function of {job.name} gives {type(result).__name__}, not a DataFrame",
-            remedy="let it return the DataFrame that it builds",
+            f"the function of {job.name} returns {type(result).__name__}, not a DataFrame",
+            remedy="return the DataFrame that the function builds",
         )
     return result
 
@@ -109,7 +104,7 @@ def apply_function(job: Job, frame: DataFrame) -> DataFrame:
 def _on_each_batch(job: Job, write: BatchWriter) -> Callable[[DataFrame, int], None]:
     def run_batch(batch: DataFrame, batch_id: int) -> None:
         result = job(batch)
-        # A function that uses its batch twice must not have the source read, and its records counted, twice.
+        # Otherwise a function that uses its batch twice would read the source, and count its records, twice.
         shared = count_reads(result) > 1
         if shared:
             batch.persist()

@@ -1,4 +1,4 @@
-"""Sources brought to life: a streaming DataFrame of decoded, counted records."""
+"""Sources as streaming DataFrames of decoded and counted records."""
 
 from __future__ import annotations
 
@@ -6,14 +6,15 @@ from pyspark.sql import DataFrame, SparkSession
 
 from headwater.core.errors import JobRefused, ServiceUnreachable
 from headwater.jobs.endpoints import Decoding, Files, Kafka, Rate, Socket, Source, Table
-from headwater.spark.decoding import count_all, decode_lines, parse_schema, read_marked
+from headwater.kafka.options import Connection
+from headwater.spark.decoding import count_records, decode_lines, parse_schema, read_parsed_files
 from headwater.spark.failures import explained
 from headwater.spark.tables import register_table
 
 
 def read_stream(spark: SparkSession, source: Source) -> DataFrame:
-    """The source as the job's function sees it. Nothing starts yet."""
-    with explained(f"{source.kind} cannot be read"):
+    """Return the DataFrame that the job's function receives. No query starts."""
+    with explained(f"cannot read from {source.kind}"):
         match source:
             case Kafka():
                 return _kafka(spark, source)
@@ -27,19 +28,19 @@ def read_stream(spark: SparkSession, source: Source) -> DataFrame:
                 return _table(spark, source)
 
 
-CONSUMER = {
-    # A batch reads what is there already. Spark then asks for the topic's bounds, on a connection on which the consumer's
-    # next fetch is being kept waiting for records to come: by default for up to half a second.
+CONSUMER_OPTIONS = {
+    # A batch reads records that already exist. Spark then queries the topic's end offsets on the same connection, where
+    # the consumer's next fetch may be waiting for new records: by default for up to half a second.
     "kafka.fetch.max.wait.ms": "1",
-    # Spark polls for 500 records at a time by default, and what it does around each poll takes a third of a batch.
+    # By default Spark polls 500 records at a time, and its work around each poll takes a third of a batch.
     "kafka.max.poll.records": "5000",
     "kafka.max.partition.fetch.bytes": str(4 * 1024 * 1024),
 }
 
 
 def _kafka(spark: SparkSession, source: Kafka) -> DataFrame:
-    bare = {"startingOffsets": "earliest", "kafka.bootstrap.servers": source.servers}
-    options = {**bare, **CONSUMER, **source.options}
+    defaults = {"startingOffsets": "earliest", "kafka.bootstrap.servers": source.servers, **CONSUMER_OPTIONS}
+    options = {**defaults, **source.options, **Connection(source.servers, source.options).spark_options()}
     if not {"subscribe", "subscribePattern", "assign"} & options.keys():
         options["subscribe"] = source.topic
     raw = spark.readStream.format("kafka").options(**options).load()
@@ -51,16 +52,16 @@ def _files(spark: SparkSession, source: Files) -> DataFrame:
     reader = spark.readStream.options(**source.options)
     decoding = Decoding(source.schema, format_name, source.decode)
     if format_name == "csv" or (format_name == "json" and _is_multiline(source)):
-        return read_marked(reader.format(format_name), source.path, parse_schema(spark, decoding), source.decode)
+        return read_parsed_files(reader.format(format_name), source.path, parse_schema(spark, decoding), source.decode)
     if format_name in {"json", "text"}:
-        # Read as lines, so that a record is the same thing here as in Kafka and can be found again by its line.
+        # Read as lines, so that a record means the same as in Kafka and can be found again by its line number.
         return decode_lines(spark, reader.format("text").load(source.path), decoding)
     schema = (
         spark.read.format(format_name).load(source.path).schema
         if source.schema is None
         else parse_schema(spark, decoding)
     )
-    return count_all(reader.format(format_name).schema(schema).load(source.path))
+    return count_records(reader.format(format_name).schema(schema).load(source.path))
 
 
 def _is_multiline(source: Files) -> bool:
@@ -75,7 +76,7 @@ def _socket(spark: SparkSession, source: Socket) -> DataFrame:
 
 def _rate(spark: SparkSession, source: Rate) -> DataFrame:
     options = {"rowsPerSecond": str(source.rows_per_second), **source.options}
-    return count_all(spark.readStream.format("rate").options(**options).load())
+    return count_records(spark.readStream.format("rate").options(**options).load())
 
 
 def _table(spark: SparkSession, source: Table) -> DataFrame:
@@ -83,19 +84,20 @@ def _table(spark: SparkSession, source: Table) -> DataFrame:
     if not spark.catalog.tableExists(source.name):
         raise ServiceUnreachable(
             "no-table",
-            f"there is no table {source.name}",
+            f"table {source.name} does not exist",
             evidence={"warehouse": spark.conf.get("spark.sql.warehouse.dir")},
-            remedy=f"headwater run JOB --sink table:{source.name}   (fills one)",
+            remedy=f"headwater run JOB --sink table:{source.name}   (creates it)",
         )
-    return count_all(spark.readStream.options(**source.options).table(source.name))
+    return count_records(spark.readStream.options(**source.options).table(source.name))
 
 
 def require_columns(frame: DataFrame, names: tuple[str, ...], purpose: str) -> None:
+    """Refuse a job whose result lacks one of the columns."""
     missing = [name for name in names if name not in frame.columns]
     if missing:
         raise JobRefused(
             "unknown-column",
-            f"{purpose} names a column that the job does not give: {', '.join(missing)}",
+            f"{purpose} names a column that the job's result does not have: {', '.join(missing)}",
             evidence={"columns": ", ".join(frame.columns)},
-            remedy="name one of these",
+            remedy="name one of these columns",
         )

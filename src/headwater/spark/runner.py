@@ -1,4 +1,4 @@
-"""Run a job on a checkpoint until it is done or told to stop."""
+"""Run a job on a checkpoint until its source is drained or the run is stopped."""
 
 from __future__ import annotations
 
@@ -18,31 +18,23 @@ from headwater.checkpoint.history import stuck_batch
 from headwater.checkpoint.layout import JOB_FILE
 from headwater.checkpoint.local_tree import LocalTree
 from headwater.checkpoint.logs import CheckpointLogs
-from headwater.checkpoint.record import ProgressWriter, read_job_record
+from headwater.checkpoint.record import ProgressRecord, ProgressWriter, read_job_record
 from headwater.core.errors import JobFailed, JobRefused, ServiceUnreachable
 from headwater.jobs.endpoints import Postgres, Socket, Table
 from headwater.jobs.job import Job
 from headwater.spark import postgres
-from headwater.spark.dropped import following
+from headwater.spark.dropped import collecting_dead_letters
 from headwater.spark.failures import explained, failure, root_cause
 from headwater.spark.internals.hadoop_tree import HadoopTree
 from headwater.spark.internals.query_end import stop_after_batch
-from headwater.spark.ownership import Run, check_free, check_ownership, record_of, running_on
+from headwater.spark.ownership import Run, check_ownership, holding_lease, job_record
 from headwater.spark.prepared import prepare_job
-from headwater.spark.progress import BatchProgress, listening, record_of_batch
-from headwater.spark.session import in_its_format
+from headwater.spark.progress import listening
+from headwater.spark.session import matching_checkpoint_format
 from headwater.spark.tables import table_folder
 from headwater.timemachine.journal import read_entries
 
 POLL_SECONDS = 0.2
-
-
-def check_checkpoint(run: Run) -> None:
-    """What can be refused about a checkpoint on this machine without Spark. ``run_job`` asks again, under its lease."""
-    if "://" not in run.checkpoint:
-        files = LocalTree(Path(run.checkpoint))
-        check_free(files, run.job.name)
-        check_ownership(files, run)
 
 
 def run_job(
@@ -50,37 +42,38 @@ def run_job(
     run: Run,
     *,
     stop: threading.Event,
-    on_batch: Callable[[BatchProgress], None] = lambda _: None,
-    on_wait: Callable[[str], None] | None = None,
-    tell: Callable[[str], None] = lambda _: None,
+    on_batch: Callable[[ProgressRecord], None] = lambda _: None,
+    on_status: Callable[[str], None] | None = None,
+    warn: Callable[[str], None] = lambda _: None,
 ) -> None:
-    """Runs until the trigger has drained the source, or until ``stop`` is set: then the batch in hand is ended first.
+    """Run until the trigger has drained the source, or until ``stop`` is set and the current batch is committed.
 
-    ``on_batch`` is called from another thread after every batch; ``on_wait``, several times a second, with what Spark
-    says that it is doing; ``tell``, with warnings that cannot wait for the end. Services are not asked here: see
-    ``preflight.check_services``.
+    ``on_batch`` is called after each batch, from another thread; ``on_status`` several times a second, with Spark's
+    description of what it is doing; ``warn`` with warnings that cannot wait for the end of the run. The run has passed
+    ``check_run``, and its services have passed ``preflight.check_services``.
     """
     job = run.job
     prepared = prepare_job(spark, job)
     files = _files_at(spark, run.checkpoint)
-    with running_on(spark, files, job.name):
+    with holding_lease(spark, files, job.name):
+        # Again, now that the lease is held: the checkpoint may have changed since check_run.
         check_ownership(files, run)
         _refuse_stuck_batch(spark, files, run)
         if isinstance(job.writes, Postgres):
             postgres.prepare(job.writes, prepared.schema)
         generation = max((entry.number for entry in read_entries(files)), default=0)
-        record = replace(record_of(run), table_folder=read_job_record(files).table_folder)
+        record = replace(job_record(run), table_folder=read_job_record(files).table_folder)
         files.write(JOB_FILE, record.to_bytes())
         with (
-            following(spark, job, files, tell) as keep_dropped,
-            listening(spark, _recording(files, on_batch, keep_dropped)),
+            collecting_dead_letters(spark, job, files, warn) as collect,
+            listening(spark, _recording(files, on_batch, collect)),
         ):
-            with explained(f"Spark does not start {job.name}"), in_its_format(spark, files):
+            with explained(f"Spark cannot start {job.name}"), matching_checkpoint_format(spark, files):
                 query = prepared.start(run.checkpoint, generation=generation)
             if isinstance(job.writes, Table):
                 files.write(JOB_FILE, replace(record, table_folder=table_folder(spark, job.writes)).to_bytes())
             with _explained_death(job):
-                _wait(query, stop, on_wait)
+                _wait(query, stop, on_status)
                 _raise_if_failed(query, job)
 
 
@@ -91,7 +84,7 @@ def _files_at(spark: SparkSession, checkpoint: str) -> FileTree:
 
 
 def _refuse_stuck_batch(spark: SparkSession, files: FileTree, run: Run) -> None:
-    folder = record_of(run).sink_folder or read_job_record(files).table_folder
+    folder = job_record(run).sink_folder or read_job_record(files).table_folder
     batch = stuck_batch(CheckpointLogs(files), _files_at(spark, folder.removeprefix("file:")) if folder else None)
     if batch is None:
         return
@@ -100,23 +93,23 @@ def _refuse_stuck_batch(spark: SparkSession, files: FileTree, run: Run) -> None:
         f"Spark cannot finish batch {batch} of this checkpoint",
         evidence={
             "checkpoint": run.checkpoint,
-            "why": "it was killed after its output and before its commit: the file sink skips it now, and "
-            "checkpoint format 2 does not go on without its state",
+            "why": "the batch was killed after its output and before its commit; the file sink now skips it, and "
+            "checkpoint format 2 cannot continue without its state",
         },
-        remedy=f"headwater rewind {run.checkpoint} --redo {batch}   (its output is set aside and written anew)",
+        remedy=f"headwater rewind {run.checkpoint} --redo {batch}   (sets its output aside and writes it again)",
     )
 
 
-def _recording(files: FileTree, *listeners: Callable[[BatchProgress], None]) -> Callable[[BatchProgress], None]:
-    """Each batch is written down beside the checkpoint's logs before anybody is told of it."""
+def _recording(files: FileTree, *listeners: Callable[[ProgressRecord], None]) -> Callable[[ProgressRecord], None]:
+    """Record each batch next to the checkpoint's logs, then pass it to the listeners."""
     writer = ProgressWriter(files)
 
-    def heard(batch: BatchProgress) -> None:
-        writer.add(record_of_batch(batch))
-        for tell in listeners:
-            tell(batch)
+    def on_batch(batch: ProgressRecord) -> None:
+        writer.add(batch)
+        for listener in listeners:
+            listener(batch)
 
-    return heard
+    return on_batch
 
 
 @contextmanager
@@ -128,20 +121,20 @@ def _explained_death(job: Job) -> Iterator[None]:
     except (Py4JError, ConnectionError) as error:
         raise JobFailed(
             "spark-died",
-            f"Spark's process died under {job.name}",
-            evidence={"likely": "killed, or out of memory: see its log"},
-            remedy="run it again: it goes on where it was",
+            f"the Spark process died while it was running {job.name}",
+            evidence={"likely": "it was killed, or ran out of memory; see its log"},
+            remedy="run the job again; it resumes where it left off",
         ) from error
 
 
-def _wait(query: StreamingQuery, stop: threading.Event, on_wait: Callable[[str], None] | None) -> None:
+def _wait(query: StreamingQuery, stop: threading.Event, on_status: Callable[[str], None] | None) -> None:
     try:
         while not query.awaitTermination(POLL_SECONDS):
             if stop.is_set():
                 stop_after_batch(query)
                 return
-            if on_wait:
-                on_wait(query.status["message"])
+            if on_status:
+                on_status(query.status["message"])
     except StreamingQueryException:
         return
 
@@ -153,7 +146,7 @@ def _raise_if_failed(query: StreamingQuery, job: Job) -> None:
     if isinstance(job.reads, Socket) and "refused" in root_cause(error).lower():
         raise ServiceUnreachable(
             "socket-unreachable",
-            f"nobody listens at {job.reads.host}:{job.reads.port}",
-            remedy=f"nc -lk {job.reads.port}   (in another terminal), then type lines",
+            f"nothing is listening at {job.reads.host}:{job.reads.port}",
+            remedy=f"nc -lk {job.reads.port}   (in another terminal; then type lines)",
         )
     raise failure(job.name, error) from error

@@ -1,4 +1,4 @@
-"""The Spark session, with the settings that an expert would choose for streams."""
+"""The Spark session, with settings that suit streams."""
 
 from __future__ import annotations
 
@@ -11,31 +11,28 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from headwater.checkpoint.filetree import FileTree
 from headwater.checkpoint.logs import CheckpointLogs
 from headwater.core.errors import SetupProblem
 from headwater.jars.java import require_java
-from headwater.jars.resolve import are_here, jar_paths
+from headwater.jars.resolve import is_cached, jar_paths
 from headwater.spark.class_archive import archive_file, options_for
+from headwater.spark.failures import SPARK_ERRORS, root_cause
 from headwater.spark.internals.gateway import conf_of_spark_submit, starting_jvm
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-
 LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
-OWN_JAR = Path(__file__).parent / "internals" / "headwater-spark.jar"
+HEADWATER_JAR = Path(__file__).parent / "internals" / "headwater-spark.jar"
 CHECKPOINTING = "org.apache.spark.sql.execution.streaming.checkpointing"
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 DRIVER_OPTIONS = "spark.driver.extraJavaOptions"
-# The second compiler waits ten times as long as it would: on few cores it takes one of them from small batches for minutes,
-# while the loops over many records reach these counts at once.
-PATIENT_COMPILER = (
+# Ten times the default thresholds of the optimizing compiler. On few cores it would occupy one of them for minutes while
+# batches are small; loops over many records reach even these counts quickly.
+COMPILER_OPTIONS = (
     "-XX:Tier4InvocationThreshold=50000",
     "-XX:Tier4MinInvocationThreshold=6000",
     "-XX:Tier4CompileThreshold=150000",
@@ -44,17 +41,18 @@ PATIENT_COMPILER = (
 
 
 def default_conf(master: str, *, own_jvm: bool = True, own_python: bool = True) -> dict[str, str]:
-    """What Headwater sets where the user sets nothing; docs/reference/configuration.md says why, line by line.
+    """Return Headwater's defaults; docs/reference/configuration.md explains each of them.
 
-    A JVM that others started does not have our jar, and workers of another Python may not have this package.
+    Without ``own_jvm``, another program started the JVM, which lacks Headwater's jar. Without ``own_python``, workers
+    run another Python, which may lack this package.
     """
     conf = {
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": str(_shuffle_partitions(master)),
         "spark.sql.streaming.stateStore.providerClass": ROCKSDB,
         "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
-        # Spark's default manager starts a shell command for each permission change on a local disk; our lease does
-        # what its stricter rename would do against a second writer.
+        # Spark's default manager runs a shell command for each permission change on a local disk. Its stricter rename
+        # protects against a second writer; Headwater's lease does that here.
         "spark.sql.streaming.checkpointFileManagerClass": f"{CHECKPOINTING}.FileSystemBasedCheckpointFileManager",
         "spark.sql.adaptive.enabled": "false",
         "spark.ui.enabled": "false",
@@ -83,7 +81,7 @@ def _on_this_machine(master: str) -> bool:
 
 
 def _shuffle_partitions(master: str) -> int:
-    """Few: every one of them is a state store and a task in every batch. The first run of a checkpoint fixes them."""
+    """Return a small number: each partition adds a state store, and a task to every batch. A checkpoint's first run fixes it."""
     return max(2, min(8, os.cpu_count() or 2)) if master.startswith("local") else 8
 
 
@@ -95,26 +93,24 @@ def start_session(
     jars: Sequence[str] = ("spark",),
     log: Path | None = None,
 ) -> SparkSession:
-    """Start Spark, or join the JVM of a surrounding spark-submit. ``jars`` names configurations of ``ivy.xml``."""
+    """Start Spark, or use the JVM of a surrounding spark-submit. ``jars`` names configurations of ``ivy.xml``."""
     java = require_java()
     log = (log or Path(tempfile.gettempdir()) / f"headwater-{os.getpid()}.log").absolute()
     log.parent.mkdir(parents=True, exist_ok=True)
-    _same_python_and_clock_for_workers()
-    _quiet_python_side()
-    from pyspark.sql import SparkSession  # noqa: PLC0415  the JVM's environment has to be set first
-
+    _set_worker_environment()
+    _silence_python_loggers()
     submitted = conf_of_spark_submit()
     master = submitted.get("spark.master", master)
     if _on_this_machine(master):
-        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # Spark's UI, when it is asked for, asks nothing else
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # Spark's UI reads its address from nowhere else
     given = {**submitted, "spark.master": master, **(conf or {})}
-    settings = default_conf(master, own_jvm=not submitted, own_python=_workers_have_our_python(given)) | given
-    is_ours = not submitted and master.startswith("local")
-    paths = own_class_path(jars) if is_ours else [str(path) for name in jars for path in jar_paths(name)]
-    if not submitted and not is_ours:
-        paths.append(str(OWN_JAR))
+    settings = default_conf(master, own_jvm=not submitted, own_python=_workers_use_this_python(given)) | given
+    is_local = not submitted and master.startswith("local")
+    paths = local_class_path(jars) if is_local else [str(path) for name in jars for path in jar_paths(name)]
+    if not submitted and not is_local:
+        paths.append(str(HEADWATER_JAR))
     if not submitted:
-        archive = options_for(archive_file(java, paths)) if is_ours else []
+        archive = options_for(archive_file(java, paths)) if is_local else []
         settings[DRIVER_OPTIONS] = " ".join([*_driver_options(log), *archive, settings.get(DRIVER_OPTIONS, "")]).strip()
         _add_jars(settings, paths)
     builder = SparkSession.builder.appName(name)
@@ -130,34 +126,34 @@ def start_session(
 
 @contextmanager
 def _explained_start(log: Path) -> Iterator[None]:
-    from headwater.spark.failures import SPARK_ERRORS, root_cause  # noqa: PLC0415  imports pyspark
-
     length = log.stat().st_size if log.exists() else 0
     try:
         yield
     except SPARK_ERRORS as error:
-        complaint = _first_complaint(log.read_text(errors="replace")[length:])
+        logged = _first_logged_error(log.read_text(errors="replace")[length:])
         raise SetupProblem(
             "spark-start",
-            "Spark does not start",
-            evidence={"cause": complaint or root_cause(error), "log": log},
-            remedy="check --master and --conf; the log has the whole story",
+            "Spark did not start",
+            evidence={"cause": logged or root_cause(error), "log": log},
+            remedy="check --master, --conf and the log",
         ) from error
 
 
-def _first_complaint(log: str) -> str | None:
-    """What a JVM that did not come up said first."""
+def _first_logged_error(log: str) -> str | None:
     for line in log.splitlines():
         if found := re.match(r"(?:Exception in thread \S+ )?(?:[\w.]+\.)?(\w*(?:Exception|Error|Invalid)\b.*)", line):
             return found[1]
     return None
 
 
-def own_class_path(jars: Sequence[str] = ("spark",)) -> list[str]:
-    """The jars of a JVM of ours on this machine. Kafka's come along where they are: one class archive then serves all jobs."""
-    kafka = ["spark"] if "spark" in jars or are_here("spark") else []
+def local_class_path(jars: Sequence[str] = ("spark",)) -> list[str]:
+    """Return the class path of a JVM that Headwater starts on this machine.
+
+    Kafka's jars are included whenever they are in the cache, so that one class archive serves all jobs.
+    """
+    kafka = ["spark"] if "spark" in jars or is_cached("spark") else []
     names = [*kafka, *(name for name in jars if name != "spark")]
-    return [str(OWN_JAR), *(str(path) for name in names for path in jar_paths(name))]
+    return [str(HEADWATER_JAR), *(str(path) for name in names for path in jar_paths(name))]
 
 
 def _add_jars(settings: dict[str, str], paths: Sequence[str]) -> None:
@@ -172,26 +168,25 @@ def _driver_options(log: Path) -> list[str]:
         f"-Dlog4j2.configurationFile={LOG_SETTINGS.as_uri()}",
         f"-Dheadwater.log={log}",
         "-XX:+UseParallelGC",
-        *PATIENT_COMPILER,
+        *COMPILER_OPTIONS,
         "-Duser.timezone=UTC",
     ]
 
 
-def _same_python_and_clock_for_workers() -> None:
+def _set_worker_environment() -> None:
+    """Have Spark's Python workers use this interpreter and UTC."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     os.environ["TZ"] = "UTC"
     time.tzset()
 
 
-def _workers_have_our_python(conf: Mapping[str, str]) -> bool:
+def _workers_use_this_python(conf: Mapping[str, str]) -> bool:
     return conf.get("spark.pyspark.python", os.environ["PYSPARK_PYTHON"]) == sys.executable
 
 
-def _quiet_python_side() -> None:
-    """PySpark logs every exception that it raises, stack trace and all, and py4j every broken connection."""
-    from pyspark.logger import PySparkLogger  # noqa: PLC0415
-
+def _silence_python_loggers() -> None:
+    """Silence PySpark, which logs every exception that it raises with its stack trace, and Py4J's connection errors."""
     for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
         PySparkLogger.getLogger(name).disabled = True
     for name in ("py4j", "py4j.clientserver", "py4j.java_gateway"):
@@ -199,18 +194,16 @@ def _quiet_python_side() -> None:
 
 
 def stop_session(session: SparkSession) -> None:
-    """Stop Spark; one that has died already is no problem any more."""
-    from headwater.spark.failures import SPARK_ERRORS  # noqa: PLC0415
-
+    """Stop Spark, also if its process has already died."""
     with suppress(*SPARK_ERRORS, ConnectionError):
         session.stop()
 
 
 @contextmanager
-def temporary_settings(spark: SparkSession, wanted: Mapping[str, str]) -> Iterator[None]:
-    """Settings of a shared session that are taken back; a query keeps those that it started with."""
-    before = {name: spark.conf.get(name, None) for name in wanted}
-    for name, value in wanted.items():
+def temporary_settings(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
+    """Set options of a shared session while the block runs. A query keeps the options that it started with."""
+    before = {name: spark.conf.get(name, None) for name in settings}
+    for name, value in settings.items():
         spark.conf.set(name, value)
     try:
         yield
@@ -223,7 +216,7 @@ CHECKPOINT_FORMAT = "spark.sql.streaming.stateStore.checkpointFormatVersion"
 
 
 @contextmanager
-def in_its_format(spark: SparkSession, files: FileTree) -> Iterator[None]:
-    """Have what the session starts or reads in this block use the format of a checkpoint that is there already."""
+def matching_checkpoint_format(spark: SparkSession, files: FileTree) -> Iterator[None]:
+    """Make what starts or reads inside the block use the format of an existing checkpoint."""
     with temporary_settings(spark, {CHECKPOINT_FORMAT: "2"} if CheckpointLogs(files).is_format_two else {}):
         yield

@@ -1,4 +1,4 @@
-"""Spark's own ``statestore`` reader, for state files that are not read natively. Runs in a process of its own."""
+"""Spark's own ``statestore`` reader, for state files that Headwater cannot read itself. It runs in a separate process."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import pyarrow as pa
 from headwater.checkpoint.locate import open_files
 from headwater.checkpoint.logs import CheckpointLogs
 from headwater.core.errors import CheckpointUnreadable, UsageProblem
+from headwater.core.ids import StoreRef
 from headwater.jars.java import require_java
 from headwater.statefiles.reader import StateAnswer
 from headwater.statefiles.sqltypes import Struct, parse_type
@@ -24,15 +26,13 @@ _JOIN = "symmetricHashJoin"
 _JOIN_STORES = ("keyToNumValues", "keyWithIndexToValue"), ("keyWithTsToValues", "tsWithKey")
 
 
-def answers_from_spark(
-    location: str, batch: int, *, operator: int | None, store: str | None, var: str | None, one: bool
-) -> list[StateAnswer]:
-    """What Spark says of every store and variable that the words fit, as of a batch."""
+def answers_from_spark(location: str, batch: int, ref: StoreRef, *, one: bool) -> list[StateAnswer]:
+    """Return the state as of a batch for every store and variable that matches, as Spark reads it."""
     require_java()
     with tempfile.TemporaryDirectory(prefix="headwater-spark-state-") as folder:
-        asked = {"location": location, "batch": batch, "operator": operator, "store": store, "var": var}
+        request = {"location": location, "batch": batch, **asdict(ref)}
         done = subprocess.run(
-            [sys.executable, "-m", "headwater.spark.state_oracle", json.dumps(asked), folder],
+            [sys.executable, "-m", "headwater.spark.state_oracle", json.dumps(request), folder],
             capture_output=True,
             text=True,
             check=False,
@@ -42,20 +42,20 @@ def answers_from_spark(
             raise CheckpointUnreadable(
                 "spark-cannot-read",
                 f"Spark cannot read the state at {location} as of batch {batch}",
-                evidence={"Spark": _last_words(done.stderr)},
+                evidence={"reason": _last_error_line(done.stderr)},
             )
         answers = [_answer(entry, Path(folder)) for entry in json.loads(index.read_text("utf-8"))]
     if not answers:
-        raise UsageProblem("no-such-state", "no state store or variable fits these words")
+        raise UsageProblem("no-such-state", "no state store or variable matches --operator, --store and --var")
     if one and len(answers) > 1:
         names = ", ".join(str(answer.var or answer.store) for answer in answers)
-        raise UsageProblem("which-state", "there are several stores or variables", evidence={"there are": names})
+        raise UsageProblem("which-state", "there are several stores or variables", evidence={"choose one of": names})
     return answers
 
 
-def _last_words(text: str) -> str:
+def _last_error_line(text: str) -> str:
     lines = [line for line in text.splitlines() if line.strip() and not line.startswith(("\t", " "))]
-    return lines[-1][:300] if lines else "nothing"
+    return lines[-1][:300] if lines else "the process printed no error"
 
 
 def _answer(entry: dict[str, Any], folder: Path) -> StateAnswer:
@@ -67,46 +67,47 @@ def _answer(entry: dict[str, Any], folder: Path) -> StateAnswer:
 
 
 def main() -> None:
-    """Write an Arrow file for each answer into a folder, and an index of them."""
+    """Write one Arrow file per store or variable into a folder, and an index of the files."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("asked", type=json.loads)
+    parser.add_argument("request", type=json.loads)
     parser.add_argument("folder", type=Path)
     arguments = parser.parse_args()
     from headwater.spark.session import (  # noqa: PLC0415  only this process needs Spark
-        in_its_format,
+        matching_checkpoint_format,
         start_session,
         stop_session,
     )
 
-    # Without this Spark refuses to read what it wrote with it.
+    # Spark refuses to read joins that were written with this setting unless it is set.
     conf = {"spark.sql.streaming.join.stateFormatV4.enabled": "true"}
     spark = start_session("headwater-state", master="local[2]", jars=(), conf=conf)
     try:
-        _ = spark.streams.active  # Spark's reader needs a coordinator that only this starts
-        with in_its_format(spark, open_files(arguments.asked["location"])):
+        _ = spark.streams.active  # starts the state store coordinator, which the reader needs
+        with matching_checkpoint_format(spark, open_files(arguments.request["location"])):
             index = [
-                _written(frame, number, about, arguments.folder)
-                for number, (about, frame) in enumerate(_frames(spark, arguments.asked))
+                _write_arrow(frame, number, about, arguments.folder)
+                for number, (about, frame) in enumerate(_frames(spark, arguments.request))
             ]
         (arguments.folder / "index.json").write_text(json.dumps(index), encoding="utf-8")
     finally:
         stop_session(spark)
 
 
-def _frames(spark: Any, asked: dict[str, Any]) -> Iterator[tuple[dict[str, Any], Any]]:
-    join_format = _join_format(asked["location"], asked["batch"])
-    for row in spark.read.format("state-metadata").option("batchId", asked["batch"]).load(asked["location"]).collect():
-        for store, var, options in _questions(row, join_format):
+def _frames(spark: Any, request: dict[str, Any]) -> Iterator[tuple[dict[str, Any], Any]]:
+    location, batch = request["location"], request["batch"]
+    join_format = _join_format(location, batch)
+    for row in spark.read.format("state-metadata").option("batchId", batch).load(location).collect():
+        for store, var, options in _readable_parts(row, join_format):
             about = {"operator_id": row.operatorId, "store": store, "var": var}
-            if _fits(about, asked):
-                reader = spark.read.format("statestore").option("batchId", asked["batch"])
+            if _matches(about, request):
+                reader = spark.read.format("statestore").option("batchId", batch)
                 reader = reader.option("operatorId", row.operatorId).options(**options)
-                yield about, reader.load(asked["location"])
+                yield about, reader.load(location)
 
 
-def _fits(about: dict[str, Any], asked: dict[str, Any]) -> bool:
+def _matches(about: dict[str, Any], request: dict[str, Any]) -> bool:
     names = {"operator": about["operator_id"], "store": about["store"], "var": about["var"]}
-    return all(asked[name] is None or asked[name] == held for name, held in names.items())
+    return all(request[name] is None or request[name] == value for name, value in names.items())
 
 
 def _join_format(location: str, batch: int) -> str | None:
@@ -114,7 +115,8 @@ def _join_format(location: str, batch: int) -> str | None:
     return entry.conf.get("spark.sql.streaming.join.stateFormatVersion") if entry else None
 
 
-def _questions(row: Any, join_format: str | None) -> Iterator[tuple[str, str | None, dict[str, str]]]:
+def _readable_parts(row: Any, join_format: str | None) -> Iterator[tuple[str, str | None, dict[str, str]]]:
+    """Yield each store and variable of an operator, with the reader's options for it."""
     variables = json.loads(row.operatorProperties or "{}").get("stateVariables", []) if row.operatorProperties else []
     for variable in variables:
         name, timers = variable["stateName"], variable["stateVariableType"] == "TimerState"
@@ -129,36 +131,40 @@ def _questions(row: Any, join_format: str | None) -> Iterator[tuple[str, str | N
         yield row.stateStoreName, None, {"storeName": row.stateStoreName}
 
 
-def _written(frame: Any, number: int, about: dict[str, Any], folder: Path) -> dict[str, Any]:
-    shown = _in_arrow_types(frame)
-    table = shown.toArrow()
+def _write_arrow(frame: Any, number: int, about: dict[str, Any], folder: Path) -> dict[str, Any]:
+    converted = _with_arrow_types(frame)
+    table = converted.toArrow()
     name = f"{number}.arrow"
     with pa.OSFile(str(folder / name), "wb") as target, pa.ipc.new_file(target, table.schema) as writer:
         writer.write_table(table)
-    return {**about, "file": name, "schema": shown.schema.jsonValue()}
+    return {**about, "file": name, "schema": converted.schema.jsonValue()}
 
 
-def _in_arrow_types(frame: Any) -> Any:
-    """Fields whose types Arrow, or our own schemas, do not know come as text."""
+def _with_arrow_types(frame: Any) -> Any:
+    """Cast fields to strings if Arrow or ``statefiles.sqltypes`` has no type for them."""
     from pyspark.sql import functions as F  # noqa: PLC0415  only this process needs Spark
 
     columns = []
     for column in frame.schema.fields:
-        if column.dataType.typeName() != "struct" or not any(_odd(field.dataType) for field in column.dataType):
-            columns.append(F.col(f"`{column.name}`"))
+        source = F.col(f"`{column.name}`")
+        if column.dataType.typeName() != "struct" or not any(
+            _is_unsupported(field.dataType) for field in column.dataType
+        ):
+            columns.append(source)
             continue
-        held = F.col(f"`{column.name}`")
         fields = [
-            (held[field.name].cast("string") if _odd(field.dataType) else held[field.name]).alias(field.name)
+            (source[field.name].cast("string") if _is_unsupported(field.dataType) else source[field.name]).alias(
+                field.name
+            )
             for field in column.dataType.fields
         ]
         columns.append(F.struct(*fields).alias(column.name))
     return frame.select(*columns)
 
 
-def _odd(kind: Any) -> bool:
-    text = json.dumps(kind.jsonValue())
-    return any(word in text for word in ('"variant"', '"interval', "geometry", "geography", '"time('))
+def _is_unsupported(data_type: Any) -> bool:
+    text = json.dumps(data_type.jsonValue())
+    return any(name in text for name in ('"variant"', '"interval', "geometry", "geography", '"time('))
 
 
 if __name__ == "__main__":

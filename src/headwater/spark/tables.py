@@ -1,4 +1,7 @@
-"""Tables of a catalog that forgets: Spark's in-memory catalog knows nothing of what an earlier process wrote."""
+"""Tables in Spark's in-memory catalog, which does not know the tables that earlier processes wrote.
+
+A file in each table's folder records its format and schema, so that later runs can register the table again.
+"""
 
 from __future__ import annotations
 
@@ -11,43 +14,40 @@ from pyspark.sql.types import StructType
 
 from headwater.jobs.endpoints import Table
 
-REGISTER = ".headwater-table.json"
+DESCRIPTION = ".headwater-table.json"
 
 
 def register_table(spark: SparkSession, table: Table) -> None:
-    """Make a table that an earlier run left in the warehouse known to this session's catalog."""
+    """Add a table that an earlier run left in the warehouse to this session's catalog."""
     folder = _warehouse_folder(spark, table.name)
-    known = _registered(folder)
+    known = _description(folder)
     if folder and known and not spark.catalog.tableExists(table.name):
         _create(spark, table.name, folder, known["format"], StructType.fromJson(known["schema"]))
 
 
 def prepare_table(spark: SparkSession, table: Table, schema: StructType) -> str | None:
-    """A table to write into: the one that is there, or a new one in the warehouse that later runs will find again.
-
-    Gives the table's format, where it is known: Spark wants to be told again.
-    """
+    """Create a table in the warehouse unless it exists. Return its format if known: Spark needs it to write."""
     register_table(spark, table)
     folder = _warehouse_folder(spark, table.name)
     if folder is None or spark.catalog.tableExists(table.name):
-        return table.format or (_registered(folder) or {}).get("format")
+        return table.format or (_description(folder) or {}).get("format")
     format_name = table.format or "parquet"
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / REGISTER).write_text(json.dumps({"format": format_name, "schema": schema.jsonValue()}))
+    (folder / DESCRIPTION).write_text(json.dumps({"format": format_name, "schema": schema.jsonValue()}))
     _create(spark, table.name, folder, format_name, schema)
     return format_name
 
 
 def table_folder(spark: SparkSession, table: Table) -> str | None:
-    """Where a table's files are, as its catalog says; None when it does not say."""
+    """Return the folder of a table's files; None if the catalog does not show it."""
     described = spark.sql(f"DESCRIBE TABLE EXTENDED {table.name}").where("col_name = 'Location'").first()
     return described["data_type"].removeprefix("file:") if described else None
 
 
-def _registered(folder: Path | None) -> dict[str, Any] | None:
-    if folder is None or not (folder / REGISTER).exists():
+def _description(folder: Path | None) -> dict[str, Any] | None:
+    if folder is None or not (folder / DESCRIPTION).exists():
         return None
-    known: dict[str, Any] = json.loads((folder / REGISTER).read_text())
+    known: dict[str, Any] = json.loads((folder / DESCRIPTION).read_text())
     return known
 
 
@@ -56,15 +56,15 @@ def _create(spark: SparkSession, name: str, folder: Path, format_name: str, sche
     if dot:
         spark.sql(f"CREATE DATABASE IF NOT EXISTS {database}")
     spark.catalog.createTable(name, path=str(folder), source=format_name, schema=schema)
-    spark.catalog.refreshTable(name)  # createTable has looked into the folder, and would remember that it was empty
+    spark.catalog.refreshTable(name)  # createTable caches the listing of a folder that is still empty
 
 
 def _warehouse_folder(spark: SparkSession, name: str) -> Path | None:
-    """Where the session's own in-memory catalog would keep a table; None where a real catalog is in charge."""
+    """Return where the session's in-memory catalog would keep a table; None if a persistent catalog manages it."""
     parts = name.split(".")
-    remembers = spark.conf.get("spark.sql.catalogImplementation") == "hive" or len(parts) > 2
+    persistent = spark.conf.get("spark.sql.catalogImplementation") == "hive" or len(parts) > 2
     warehouse = (spark.conf.get("spark.sql.warehouse.dir") or "").removeprefix("file:")
-    if remembers or "://" in warehouse:
+    if persistent or "://" in warehouse:
         return None
     database = parts[0] if len(parts) == 2 else "default"
     return Path(warehouse, parts[-1]) if database == "default" else Path(warehouse, f"{database}.db", parts[-1])

@@ -1,4 +1,4 @@
-"""Sinks brought to life."""
+"""Sinks: how the rows of a stream, or of a single batch, are written."""
 
 from __future__ import annotations
 
@@ -13,31 +13,33 @@ from pyspark.sql.types import BinaryType, StringType, StructType
 
 from headwater.jobs.endpoints import Console, Files, Kafka, Memory, Postgres, Sink, Table
 from headwater.jobs.job import Job
+from headwater.kafka.options import Connection
 from headwater.spark.internals.gateway import print_line
 from headwater.spark.postgres import upsert_batch
 from headwater.spark.tables import prepare_table
 
 BatchWriter: TypeAlias = Callable[[DataFrame, int], None]
+Rows: TypeAlias = list[dict[str, Any]]
 
 KAFKA_COLUMNS = {"key", "value", "topic", "partition", "headers"}
 ALL_ROWS = str(2**31 - 1)
-CONSOLE = {"truncate": "false", "numRows": ALL_ROWS}
+CONSOLE_OPTIONS = {"truncate": "false", "numRows": ALL_ROWS}
 
 
 def start_stream(
     spark: SparkSession, writer: DataStreamWriter, sink: Sink, schema: StructType, generation: int = 0
 ) -> StreamingQuery:
-    """Start a query whose rows go to the sink as Spark itself writes them."""
+    """Start a query that writes to the sink."""
     match sink:
         case Console():
-            return writer.format("console").options(**{**CONSOLE, **sink.options}).start()
+            return writer.format("console").options(**{**CONSOLE_OPTIONS, **sink.options}).start()
         case Memory():
             return writer.format("memory").queryName(sink.name).start()
         case Files():
             options = {"path": sink.path, **sink.options}
             return writer.format(sink.format or "parquet").options(**options).start()
         case Kafka():
-            return writer.format("kafka").options(**_kafka_options(sink)).start()
+            return writer.format("kafka").options(**kafka_options(sink)).start()
         case Table():
             format_name = prepare_table(spark, sink, schema)
             return writer.options(**sink.options).toTable(sink.name, format=format_name)
@@ -46,12 +48,12 @@ def start_stream(
 
 
 def encode_for(sink: Sink, frame: DataFrame) -> DataFrame:
-    """The rows as the sink stores them: JSON values with a key for Kafka, unchanged for the others."""
+    """Return the rows as the sink stores them: JSON values with a key for Kafka, unchanged for other sinks."""
     return _as_kafka_records(frame, sink) if isinstance(sink, Kafka) else frame
 
 
 def batch_writer(spark: SparkSession, sink: Sink, schema: StructType, generation: int = 0) -> BatchWriter:
-    """How a per-batch job's static rows reach the sink. A batch that runs again writes again, but for PostgreSQL."""
+    """Return a function that writes one batch of static rows. Only PostgreSQL ignores a batch written before."""
     match sink:
         case Console():
             return lambda frame, batch_id: _print_batch(spark, frame, batch_id)
@@ -61,7 +63,7 @@ def batch_writer(spark: SparkSession, sink: Sink, schema: StructType, generation
             form = sink.format or "parquet"
             return lambda frame, _: frame.write.mode("append").format(form).options(**sink.options).save(sink.path)
         case Kafka():
-            options = _kafka_options(sink)
+            options = kafka_options(sink)
             return lambda frame, _: encode_for(sink, frame).write.format("kafka").options(**options).save()
         case Table():
             prepare_table(spark, sink, schema)
@@ -70,12 +72,14 @@ def batch_writer(spark: SparkSession, sink: Sink, schema: StructType, generation
             return lambda frame, batch_id: upsert_batch(sink, frame, batch_id, generation)
 
 
-def _kafka_options(sink: Kafka) -> dict[str, str]:
-    return {"kafka.bootstrap.servers": sink.servers, "topic": sink.topic, **sink.options}
+def kafka_options(sink: Kafka) -> dict[str, str]:
+    """Return the options with which Spark writes to a topic."""
+    connection = Connection(sink.servers, sink.options)
+    return {"kafka.bootstrap.servers": sink.servers, "topic": sink.topic, **sink.options, **connection.spark_options()}
 
 
 def _as_kafka_records(frame: DataFrame, sink: Kafka) -> DataFrame:
-    if _is_ready_for_kafka(frame.schema):
+    if _has_kafka_columns(frame.schema):
         return frame
     value = F.to_json(F.struct(*[F.col(f"`{name}`") for name in frame.columns])).alias("value")
     if sink.key is None:
@@ -85,8 +89,8 @@ def _as_kafka_records(frame: DataFrame, sink: Kafka) -> DataFrame:
     return frame.select(key.alias("key"), value)
 
 
-def _is_ready_for_kafka(schema: StructType) -> bool:
-    """A job may give Kafka's own columns instead of rows to be turned into JSON."""
+def _has_kafka_columns(schema: StructType) -> bool:
+    """Return whether the job builds Kafka's own columns itself, so that its rows are not encoded as JSON."""
     types = {field.name: field.dataType for field in schema.fields}
     return types.keys() <= KAFKA_COLUMNS and isinstance(types.get("value"), StringType | BinaryType)
 
@@ -94,34 +98,31 @@ def _is_ready_for_kafka(schema: StructType) -> bool:
 def _print_batch(spark: SparkSession, frame: DataFrame, batch_id: int) -> None:
     rule = "-" * 43
     print_line(spark, f"{rule}\nBatch: {batch_id}\n{rule}")
-    frame.write.format("console").options(**CONSOLE).mode("append").save()
+    frame.write.format("console").options(**CONSOLE_OPTIONS).mode("append").save()
 
 
 def _memory_writer(spark: SparkSession, sink: Memory, schema: StructType) -> BatchWriter:
     rows: list[object] = []
     spark.createDataFrame([], schema).createOrReplaceTempView(sink.name)
 
-    def remember(frame: DataFrame, _: int) -> None:
+    def append(frame: DataFrame, _: int) -> None:
         rows.extend(frame.collect())
         spark.createDataFrame(rows, schema).createOrReplaceTempView(sink.name)
 
-    return remember
-
-
-Rows = list[dict[str, Any]]
+    return append
 
 
 def captured_rows(frame: DataFrame) -> Rows:
-    """All rows, nulls included. Runs the frame once."""
+    """Run the frame once and return all rows, nulls included, as a JSON reader would see them."""
     columns = [F.col(f"`{name}`") for name in frame.columns]
     texts = frame.select(F.to_json(F.struct(*columns), {"ignoreNullFields": "false"})).collect()
     return [json.loads(text[0]) for text in texts]
 
 
-def capturing(job: Job, keep: Callable[[int, Rows], None]) -> Callable[[DataFrame, int], None]:
-    """A ``foreachBatch`` function that stands in for the job's sink."""
+def capturing_writer(job: Job, on_rows: Callable[[int, Rows], None]) -> BatchWriter:
+    """Return a ``foreachBatch`` function that replaces the job's sink and passes on each batch's rows."""
 
     def on_batch(batch: DataFrame, batch_id: int) -> None:
-        keep(batch_id, captured_rows(job(batch) if job.per_batch else batch))
+        on_rows(batch_id, captured_rows(job(batch) if job.per_batch else batch))
 
     return on_batch

@@ -1,1 +1,1 @@
-"""A checkpoint as bytes: state files to Arrow tables. Nothing here imports Spark."""
+"""Read state files as Arrow tables. Does not import Spark."""

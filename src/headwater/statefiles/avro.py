@@ -1,7 +1,8 @@
-"""Avro's binary form, a column at a time: every row has a cursor, and all cursors move on together.
+"""Avro's binary encoding, decoded column by column: every row has a cursor, and all cursors advance together.
 
-As Spark writes it: fields, structs, arrays and maps are unions of null and their type; the simple elements of arrays
-and values of maps are not; the keys of maps are texts; a decimal has as many bytes as its precision may need.
+In the encoding that Spark writes, fields, structs, arrays and maps are unions of null and their type, while simple
+elements of arrays and values of maps are not. The keys of maps are strings. A decimal has as many bytes as its
+precision can need.
 """
 
 from __future__ import annotations
@@ -30,37 +31,37 @@ _FLOATS = {"float": "<f4", "double": "<f8"}
 
 
 def decode_records(kind: Struct, space: ByteSpace, start: Ints, end: Ints) -> list[pa.Array]:
-    """Each field of the records that begin at these positions."""
+    """Return one array per field for the records that begin at these positions."""
     cursor = _Cursor(space, start.copy(), None)
     columns = [cursor.nullable(field.type) for field in kind.fields]
     if (cursor.at > end).any():
-        raise ValueError("a record that is longer than its bytes")
+        raise ValueError("a record extends beyond its value")
     return columns
 
 
-def evolved(
+def decode_evolved(
     kind: Struct, written: Mapping[int, Struct], ids: Ints, space: ByteSpace, start: Ints, end: Ints
 ) -> list[pa.Array]:
-    """Records of several schemas as one: fields by name, null where a record's schema lacks them."""
+    """Return one array per field for records of several schemas: fields match by name, missing ones are null."""
     parts, order = [], []
     for schema_id in np.unique(ids).tolist():
         chosen = np.flatnonzero(ids == schema_id)
         writer = written.get(schema_id, kind)
         columns = dict(zip(writer.names, decode_records(writer, space, start[chosen], end[chosen]), strict=True))
-        held = [
+        fields = [
             columns[field.name].cast(arrow_type(field.type))
             if field.name in columns
             else pa.nulls(len(chosen), arrow_type(field.type))
             for field in kind.fields
         ]
-        parts.append(held)
+        parts.append(fields)
         order.append(chosen)
     back = buffers.numbers(np.argsort(np.concatenate(order)))
     return [pa.concat_arrays([part[number] for part in parts]).take(back) for number in range(len(kind.fields))]
 
 
 def byte_strings(count: int, space: ByteSpace, start: Ints, end: Ints) -> list[Ints]:
-    """Where each of so many byte strings in a row begins; each is in a union with null and never null."""
+    """Return where each of ``count`` consecutive byte strings begins. Each is a union with null and never null."""
     cursor = _Cursor(space, start.copy(), None)
     found = []
     for _ in range(count):
@@ -69,18 +70,18 @@ def byte_strings(count: int, space: ByteSpace, start: Ints, end: Ints) -> list[I
         found.append(cursor.at.copy())
         cursor.at += length
     if (cursor.at > end).any():
-        raise ValueError("a key that is longer than its bytes")
+        raise ValueError("a key extends beyond its bytes")
     return found
 
 
 class _Cursor:
-    """Positions in many records; rows that are not ``active`` stand still and read as null."""
+    """A position in each of many records. Rows that are not ``active`` do not advance and read as null."""
 
     def __init__(self, space: ByteSpace, at: Ints, active: Mask | None) -> None:
         self.space, self.at, self.active = space, at, active
 
     def number(self) -> Ints:
-        """A zigzag number of each active row; 0 for the others."""
+        """Read a zigzag-encoded number in each active row; the others read as 0."""
         raw, size = varints(self.space, self.at)
         value = ((raw.view(np.uint64) >> np.uint64(1)).view(np.int64)) ^ -(raw & 1)
         if self.active is not None:
@@ -89,7 +90,7 @@ class _Cursor:
         return value
 
     def nullable(self, kind: SqlType) -> pa.Array:
-        """A value in a union of null and its type."""
+        """Read a value that is a union of null and its type."""
         if kind == Atomic("void"):
             return pa.nulls(len(self.at))
         present = self.number() == 1
@@ -103,6 +104,7 @@ class _Cursor:
             self.active = outer
 
     def value(self, kind: SqlType) -> pa.Array:
+        """Read a value of a type."""
         match kind:
             case Atomic("boolean"):
                 return buffers.fixed(pa.bool_(), self._step(1, "u1") != 0, self.active)
@@ -125,7 +127,7 @@ class _Cursor:
             case Map(key, value):
                 return self._blocks(kind, [key, value])
             case _:
-                raise ValueError(f"a value of type {kind} in Avro")
+                raise ValueError(f"no Avro encoding is known for type {kind}")
 
     def _step(self, width: int, form: str) -> np.ndarray:
         values = self.space.gather(form, self.at)
@@ -136,7 +138,7 @@ class _Cursor:
         length = self.number()
         start = self.at
         if len(length) and (int(length.min()) < 0 or int((start + length).max()) > self.space.size):
-            raise ValueError("a text of impossible length")
+            raise ValueError("a string of impossible length")
         self.at = self.at + length
         return start, length
 
@@ -147,7 +149,7 @@ class _Cursor:
         return wide_decimal(kind, self.space, start, length, self.active)
 
     def _blocks(self, kind: Array | Map, parts: list[SqlType]) -> pa.Array:
-        """Elements come in blocks after their count; a count of 0 ends them, a negative one is followed by a size."""
+        """Read blocks of elements. Each follows its count; 0 ends them, and a negative count is followed by a size."""
         count = len(self.at)
         outer = self.active
         going = np.ones(count, bool) if outer is None else outer.copy()
@@ -160,31 +162,31 @@ class _Cursor:
                 break
             owners.append(np.flatnonzero(going))
             part = _Cursor(self.space, self.at[going], None)
-            for held, element in zip(pieces, parts, strict=True):
+            for piece, element in zip(pieces, parts, strict=True):
                 in_union = isinstance(element, Struct | Array | Map)
-                held.append(part.nullable(element) if in_union else part.value(element))
+                piece.append(part.nullable(element) if in_union else part.value(element))
             self.at[going] = part.at
             left[going] -= 1
         self.active = outer
-        return _assembled(kind, parts, pieces, owners, count, outer)
+        return _assemble(kind, parts, pieces, owners, count, outer)
 
     def _next_block(self, going: Mask, left: Ints) -> None:
-        """Rows whose block is used up read the next count; those that read 0 are done."""
-        asking = going & (left == 0)
-        while asking.any():
-            reader = _Cursor(self.space, self.at[asking], None)
+        """Read the next count in rows whose block is used up; rows that read 0 are done."""
+        at_count = going & (left == 0)
+        while at_count.any():
+            reader = _Cursor(self.space, self.at[at_count], None)
             counts = reader.number()
             if (counts < 0).any():
                 sized = _Cursor(self.space, reader.at, counts < 0)
                 sized.number()
                 reader.at = sized.at
-            self.at[asking] = reader.at
-            left[asking] = np.abs(counts)
-            going[asking] = counts != 0
-            asking = going & (left == 0)
+            self.at[at_count] = reader.at
+            left[at_count] = np.abs(counts)
+            going[at_count] = counts != 0
+            at_count = going & (left == 0)
 
 
-def _assembled(
+def _assemble(
     kind: Array | Map,
     parts: list[SqlType],
     pieces: list[list[pa.Array]],
@@ -195,11 +197,10 @@ def _assembled(
     owner = np.concatenate(owners) if owners else np.zeros(0, np.int64)
     order = buffers.numbers(np.argsort(owner, kind="stable"))
     columns = [
-        (pa.concat_arrays(held) if held else pa.nulls(0, arrow_type(part))).take(order)
-        for held, part in zip(pieces, parts, strict=True)
+        (pa.concat_arrays(piece) if piece else pa.nulls(0, arrow_type(part))).take(order)
+        for piece, part in zip(pieces, parts, strict=True)
     ]
-    offsets = np.zeros(count + 1, np.int64)
-    np.cumsum(np.bincount(owner, minlength=count), out=offsets[1:])
+    offsets = buffers.offsets_of(np.bincount(owner, minlength=count))
     arrow = arrow_type(kind)
     if isinstance(kind, Map):
         columns = [pa.StructArray.from_arrays(columns, fields=[arrow.key_field, arrow.item_field])]

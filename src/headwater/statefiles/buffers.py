@@ -1,4 +1,4 @@
-"""Bytes of many rows side by side, and Arrow arrays built directly from numpy buffers.
+"""Typed reads at many byte positions at once, and Arrow arrays built directly from numpy buffers.
 
 ``pa.array`` and ``pa.scalar`` import pandas to check whether they were given a data frame, which takes longer than
 reading most states. The functions here avoid that import.
@@ -22,25 +22,25 @@ if TYPE_CHECKING:
 else:  # importing numpy.typing is slow, and nothing needs it at run time
     Bytes = Ints = Mask = np.ndarray
 
-# Reading a word at the very end must stay inside the buffer.
+# Reading a word at the end of the data must stay inside the buffer.
 PADDING = 16
 
 
 class ByteSpace:
-    """One buffer and typed reads at any byte position of it."""
+    """A buffer that can be read as any fixed-width type at any byte position."""
 
     def __init__(self, data: Bytes | bytes | bytearray, *, padded: bool = False) -> None:
-        held = np.frombuffer(data, np.uint8) if isinstance(data, bytes | bytearray) else data
-        self.size = len(held) - PADDING if padded else len(held)
-        self.data: Bytes = held if padded else np.concatenate([held, np.zeros(PADDING, np.uint8)])
+        array = np.frombuffer(data, np.uint8) if isinstance(data, bytes | bytearray) else data
+        self.size = len(array) - PADDING if padded else len(array)
+        self.data: Bytes = array if padded else np.concatenate([array, np.zeros(PADDING, np.uint8)])
         self._windows: dict[str, npt.NDArray[Any]] = {}
 
     def gather(self, dtype: str, at: Ints) -> npt.NDArray[Any]:
-        """The values of a fixed-width type that begin at these positions, aligned or not."""
+        """Return the values of a fixed-width type at these positions, which need not be aligned."""
         return self._window(dtype)[at]
 
     def _window(self, dtype: str) -> npt.NDArray[Any]:
-        # A view in which every byte starts a value: numpy then gathers without an index for each byte.
+        # In this view every byte starts a value, so numpy needs one index per value, not one per byte.
         if dtype not in self._windows:
             width = np.dtype(dtype).itemsize
             self._windows[dtype] = np.ndarray(
@@ -49,7 +49,8 @@ class ByteSpace:
         return self._windows[dtype]
 
     def holds(self, needle: bytes) -> bool:
-        # A regular expression looks through the buffer where it is; a search in bytes would copy it first.
+        """Return whether the bytes occur anywhere in the buffer."""
+        # A regular expression searches the buffer in place; ``in`` would need a copy of it as bytes.
         return re.search(re.escape(needle), self.data) is not None  # type: ignore[call-overload]
 
     def text(self, start: int, length: int) -> bytes:
@@ -57,102 +58,117 @@ class ByteSpace:
 
 
 def joined(spaces: list[ByteSpace]) -> tuple[ByteSpace, list[int]]:
-    """One space that holds several, and where each of them begins in it."""
+    """Return one space with the contents of several, and the position at which each begins."""
     if len(spaces) == 1:
         return spaces[0], [0]
     starts, at = [], 0
     for space in spaces:
         starts.append(at)
         at += space.size
-    whole = np.zeros(at + PADDING, np.uint8)
+    data = np.zeros(at + PADDING, np.uint8)
     for space, start in zip(spaces, starts, strict=True):
-        whole[start : start + space.size] = space.data[: space.size]
-    return ByteSpace(whole, padded=True), starts
+        data[start : start + space.size] = space.data[: space.size]
+    return ByteSpace(data, padded=True), starts
 
 
 def expand(counts: Ints) -> tuple[Ints, Ints, Ints]:
-    """For lists of these lengths laid end to end: offsets, each element's list, and its number within the list."""
-    offsets = np.zeros(len(counts) + 1, np.int64)
-    np.cumsum(counts, out=offsets[1:])
+    """For lists of these lengths, return the offsets, the list of each element and its index within that list."""
+    offsets = offsets_of(counts)
     owner = np.repeat(np.arange(len(counts), dtype=np.int64), counts)
     within = np.arange(offsets[-1], dtype=np.int64) - offsets[owner]
     return offsets, owner, within
 
 
+def offsets_of(lengths: Ints) -> Ints:
+    """Return where each of several consecutive parts begins, and where the last one ends."""
+    offsets = np.zeros(len(lengths) + 1, np.int64)
+    np.cumsum(lengths, out=offsets[1:])
+    return offsets
+
+
 _VIEW_INLINE = 12
 _VIEW_LIMIT = 2**31 - 1
-_BYTE_MASKS = np.array([(1 << (8 * count)) - 1 for count in range(9)], dtype="<u8")
+# Masks that keep the lowest 0 to 8 bytes of a little-endian word.
+LOW_BYTES = np.array([(1 << (8 * count)) - 1 for count in range(9)], dtype="<u8")
 
 
 def validity(valid: Mask | None) -> Any:
-    """The Arrow bitmap of a mask; None, which means no nulls, for none."""
+    """Return the Arrow validity bitmap for a mask; None if there are no nulls."""
     if valid is None or bool(valid.all()):
         return None
     return pa.py_buffer(np.packbits(valid, bitorder="little"))
 
 
 def fixed(kind: pa.DataType, values: npt.NDArray[Any], valid: Mask | None) -> pa.Array:
-    held = np.packbits(values, bitorder="little") if pa.types.is_boolean(kind) else np.ascontiguousarray(values)
-    return pa.Array.from_buffers(kind, len(values), [validity(valid), pa.py_buffer(held)])
+    """Return an array of a fixed-width type."""
+    data = np.packbits(values, bitorder="little") if pa.types.is_boolean(kind) else np.ascontiguousarray(values)
+    return pa.Array.from_buffers(kind, len(values), [validity(valid), pa.py_buffer(data)])
 
 
 def numbers(values: npt.NDArray[Any], valid: Mask | None = None) -> pa.Array:
-    """An array of numbers, of the type that they have."""
+    """Return an array of numbers whose Arrow type follows from their numpy type."""
     return fixed(pa.from_numpy_dtype(values.dtype), values, valid)
 
 
 def texts(values: Sequence[str | None]) -> pa.Array:
-    held = [b"" if value is None else value.encode("utf-8") for value in values]
-    offsets = np.zeros(len(held) + 1, np.int64)
-    np.cumsum(np.fromiter(map(len, held), np.int64, len(held)), out=offsets[1:])
+    """Return an array of strings."""
+    encoded = [b"" if value is None else value.encode("utf-8") for value in values]
+    offsets = offsets_of(np.fromiter(map(len, encoded), np.int64, len(encoded)))
     if offsets[-1] > _VIEW_LIMIT:
-        raise ValueError("more than two gigabytes of text in one column")
-    valid = np.fromiter((value is not None for value in values), bool, len(held))
-    buffers = [validity(valid), pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(b"".join(held))]
-    return pa.Array.from_buffers(pa.string(), len(held), buffers)
+        raise ValueError("a column holds more than two gigabytes of text")
+    valid = np.fromiter((value is not None for value in values), bool, len(encoded))
+    buffers = [validity(valid), pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(b"".join(encoded))]
+    return pa.Array.from_buffers(pa.string(), len(encoded), buffers)
 
 
 def text(value: str | None) -> pa.Scalar:
+    """Return one string as a scalar."""
     return texts([value])[0]
 
 
 def as_numbers(column: pa.Array, dtype: str) -> npt.NDArray[Any]:
-    """The numbers in an array without nulls, or with anything in their place, as numpy has them."""
+    """Return an array's numbers as a numpy array; the value at a null is undefined."""
     width = np.dtype(dtype).itemsize
     return np.frombuffer(column.buffers()[1], dtype, len(column), column.offset * width)
 
 
 def as_mask(column: pa.Array) -> Mask:
-    """The truth values of an array without nulls."""
+    """Return the values of a boolean array without nulls as a mask."""
     bits = np.frombuffer(column.buffers()[1], np.uint8)
     mask: Mask = np.unpackbits(bits, count=column.offset + len(column), bitorder="little")[column.offset :].astype(bool)
     return mask
 
 
+def one_array(column: pa.ChunkedArray) -> pa.Array:
+    """Return a column's chunks as one array, without a copy if there is only one."""
+    return column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
+
+
 def words(kind: pa.DataType, count: int, pairs: npt.NDArray[Any], valid: Mask | None) -> pa.Array:
-    """Values of sixteen bytes, given as two words each."""
+    """Return an array of a sixteen-byte type whose values are given as two words each."""
     return pa.Array.from_buffers(kind, count, [validity(valid), pa.py_buffer(np.ascontiguousarray(pairs))])
 
 
 def nested(
     kind: pa.DataType, count: int, offsets: Ints | None, children: list[pa.Array], valid: Mask | None
 ) -> pa.Array:
+    """Return an array of structs (without offsets), lists or maps."""
     buffers = [validity(valid)]
     if offsets is not None:
         if offsets[-1] > _VIEW_LIMIT:
-            raise ValueError("more than two billion elements in one column")
+            raise ValueError("a column holds more than two billion elements")
         buffers.append(pa.py_buffer(offsets.astype(np.int32)))
     return pa.Array.from_buffers(kind, count, buffers, children=children)
 
 
 def binary(kind: pa.DataType, space: ByteSpace, start: Ints, length: Ints, valid: Mask | None) -> pa.Array:
-    """Texts or byte strings of any length. Arrow's views point into the space, and Arrow itself then copies."""
+    """Return an array of strings or byte strings. Arrow views point into the space; the cast makes the copy."""
     if space.size > _VIEW_LIMIT:
         return _binary_in_parts(kind, space, start, length, valid)
     low = space.gather("<u8", start)
     high = space.gather("<u4", start + 8).astype("<u8")
-    low &= _BYTE_MASKS[np.minimum(length, 8)]
-    high &= _BYTE_MASKS[np.clip(length - 8, 0, 4)]
+    low &= LOW_BYTES[np.minimum(length, 8)]
+    high &= LOW_BYTES[np.clip(length - 8, 0, 4)]
     inline = length <= _VIEW_INLINE
     views = np.empty((len(start), 4), "<u4")
     views[:, 0] = length
@@ -165,12 +181,11 @@ def binary(kind: pa.DataType, space: ByteSpace, start: Ints, length: Ints, valid
 
 
 def _binary_in_parts(kind: pa.DataType, space: ByteSpace, start: Ints, length: Ints, valid: Mask | None) -> pa.Array:
-    offsets = np.zeros(len(start) + 1, np.int64)
-    np.cumsum(length, out=offsets[1:])
+    offsets = offsets_of(length)
     if offsets[-1] > _VIEW_LIMIT:
-        raise ValueError("more than two gigabytes of text in one column")
-    held = np.empty(int(offsets[-1]), np.uint8)
+        raise ValueError("a column holds more than two gigabytes of text")
+    data = np.empty(int(offsets[-1]), np.uint8)
     for index, (begin, size) in enumerate(zip(start.tolist(), length.tolist(), strict=True)):
-        held[offsets[index] : offsets[index + 1]] = space.data[begin : begin + size]
-    buffers = [validity(valid), pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(held)]
+        data[offsets[index] : offsets[index + 1]] = space.data[begin : begin + size]
+    buffers = [validity(valid), pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(data)]
     return pa.Array.from_buffers(kind, len(start), buffers)

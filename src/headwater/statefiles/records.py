@@ -1,8 +1,8 @@
-"""What a state file says, as columns: which key was put, deleted, or added to, in which order.
+"""The records of a state file as columns: which keys were put, deleted or merged into, in which order.
 
-Deltas, HDFS-backed snapshots and changelogs of version 1 are ``length, key, length, value`` with big-endian lengths,
-where value length -1 deletes and key length -1 ends the file. Changelogs of version 2 begin with the text ``v2`` and
-put a type before each record. Versions 3 and 4 are 1 and 2 after a version and a lineage.
+Deltas, HDFS-backed snapshots and changelogs of version 1 consist of ``length, key, length, value`` with big-endian
+lengths. A value length of -1 deletes the key; a key length of -1 ends the file. Changelogs of version 2 begin with the
+string ``v2`` and have a type byte before each record. Versions 3 and 4 are versions 1 and 2 after a lineage.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from headwater.statefiles.buffers import ByteSpace, Ints, Mask, joined
-from headwater.statefiles.refusals import broken_state, unknown_format
+from headwater.statefiles.refusals import corrupt_state, unknown_format
 from headwater.statefiles.scan import record_starts
 
 if TYPE_CHECKING:
@@ -24,13 +24,14 @@ if TYPE_CHECKING:
 
 PUT, DELETE, MERGE, DELETE_RANGE = 0x01, 0x10, 0x11, 0x20
 _NEWEST_CHANGELOG = 4
-_FEW = 10_000
+_COPIED_AT_MOST = 10_000
+_HEADER_BYTES = 1 << 17
 _VERSION_TEXT = re.compile(rb"\x00\x02v([0-9])")
 
 
 @dataclass(frozen=True)
 class Records:
-    """Operations on keys. A later ``rank`` wins over an earlier one; for a range deletion the value is the end key."""
+    """Operations on keys. The highest ``rank`` wins for each key; the value of a range deletion is its end key."""
 
     keys: ByteSpace
     values: ByteSpace
@@ -49,6 +50,7 @@ class Records:
         return bool((self.operation == DELETE_RANGE).any())
 
     def take(self, chosen: Ints | Mask) -> Records:
+        """Return the records at some indices, or where a mask is set."""
         return replace(
             self,
             operation=self.operation[chosen],
@@ -60,43 +62,46 @@ class Records:
         )
 
     def key(self, number: int) -> bytes:
+        """Return the key of one record."""
         return self.keys.text(int(self.key_start[number]), int(self.key_length[number]))
 
     def value(self, number: int) -> bytes:
+        """Return the value of one record."""
         return self.values.text(int(self.value_start[number]), int(self.value_length[number]))
 
 
 def no_records() -> Records:
+    """Return an empty set of records."""
     empty = np.zeros(0, np.int64)
     nothing = ByteSpace(b"")
     return Records(nothing, nothing, np.zeros(0, np.uint8), empty, empty, empty, empty, empty)
 
 
 def detached(records: Records) -> Records:
-    """The same records, in spaces of their own when they are few: they then keep no whole file in memory."""
-    if len(records) > _FEW:
+    """Return the records, copied to a buffer of their own if they are few, so that the file's memory can be freed."""
+    if len(records) > _COPIED_AT_MOST:
         return records
     keys = [records.key(number) for number in range(len(records))]
     values = [records.value(number) for number in range(len(records))]
-    lengths = np.fromiter(map(len, [*keys, *values]), np.int64, 2 * len(records))
+    return records_of(keys, values, records.operation, records.rank)
+
+
+def records_of(keys: list[bytes], values: list[bytes], operation: npt.NDArray[np.uint8], rank: Ints) -> Records:
+    """Return records with these keys and values, in a buffer of their own."""
+    count = len(keys)
+    lengths = np.fromiter(map(len, [*keys, *values]), np.int64, 2 * count)
     starts = np.cumsum(lengths) - lengths
     space = ByteSpace(b"".join([*keys, *values]))
-    return replace(
-        records,
-        keys=space,
-        values=space,
-        key_start=starts[: len(records)],
-        value_start=starts[len(records) :],
-    )
+    return Records(space, space, operation, starts[:count], lengths[:count], starts[count:], lengths[count:], rank)
 
 
-def one_after_another(parts: list[Records]) -> Records:
-    """Several files' records as one, later files ranked after earlier ones."""
-    return together(ranked([[part] for part in parts]))
+def concat_ranked(parts: list[Records]) -> Records:
+    """Return the records of several files as one, later files ranked above earlier ones."""
+    return concat(ranked([[part] for part in parts]))
 
 
 def ranked(groups: list[list[Records]]) -> list[Records]:
-    """The parts of all groups, with ranks that put later groups after earlier ones."""
+    """Return the parts of all groups with their ranks raised so that later groups outrank earlier ones."""
     found, first = [], 0
     for group in groups:
         found += [replace(part, rank=part.rank + first) if first else part for part in group]
@@ -104,8 +109,8 @@ def ranked(groups: list[list[Records]]) -> list[Records]:
     return found
 
 
-def together(parts: list[Records]) -> Records:
-    """Several parts as one, ranks as they are."""
+def concat(parts: list[Records]) -> Records:
+    """Return several parts as one, with their ranks unchanged."""
     parts = [part for part in parts if len(part)]
     if not parts:
         return no_records()
@@ -130,15 +135,16 @@ def together(parts: list[Records]) -> Records:
 
 @dataclass(frozen=True)
 class ChangelogHeader:
-    """The version a changelog says it has (1 says nothing), where its records begin, and its lineage if it has one."""
+    """A changelog's version (version 1 has no header), where its records begin, and its lineage if it has one."""
 
     version: int
     begins_at: int
     lineage: tuple[tuple[int, str], ...] = ()
 
 
-def changelog_header(data: bytes, path: str) -> ChangelogHeader:
-    """``data`` is the decompressed file, or at least its beginning."""
+def changelog_header(space: ByteSpace, path: str) -> ChangelogHeader:
+    """Return the header of a decompressed changelog."""
+    data = space.text(0, min(space.size, _HEADER_BYTES))
     named = _VERSION_TEXT.match(data)
     if not named:
         return ChangelogHeader(1, 0)
@@ -146,42 +152,36 @@ def changelog_header(data: bytes, path: str) -> ChangelogHeader:
     if version == 2:
         return ChangelogHeader(2, at)
     if not 3 <= version <= _NEWEST_CHANGELOG:
-        raise unknown_format(path, f"is a changelog of version {version}; versions up to {_NEWEST_CHANGELOG} are known")
+        raise unknown_format(
+            path, f"is a changelog of version {version}; versions up to {_NEWEST_CHANGELOG} are supported"
+        )
     (length,) = struct.unpack_from(">H", data, at)
     at += 2
     try:
         items: list[dict[str, Any]] = json.loads(data[at : at + length])
         lineage = tuple((int(item["version"]), str(item["checkpointUniqueId"])) for item in items)
     except (ValueError, KeyError, TypeError):
-        raise broken_state(path, "has a lineage that cannot be read") from None
+        raise corrupt_state(path, "has a lineage that cannot be parsed") from None
     return ChangelogHeader(version, at + length, lineage)
 
 
 def only_plain_records(space: ByteSpace, path: str) -> bool:
-    """Whether every record of a file names the one key that it is about: a range of keys has a type, and names two."""
-    return not path.endswith(".changelog") or _changelog_header(space, path).version in (1, 3)
+    """Return whether no record of a file is a range deletion, which concerns keys that the file does not contain."""
+    return not path.endswith(".changelog") or changelog_header(space, path).version in (1, 3)
 
 
 def parse_changelog(space: ByteSpace, path: str) -> Records:
-    header = _changelog_header(space, path)
+    """Return the records of a decompressed changelog of any version."""
+    header = changelog_header(space, path)
     if header.version in (1, 3):
         return parse_plain(space, path, header.begins_at)
     return _parse_typed(space, path, header.begins_at)
 
 
-def _changelog_header(space: ByteSpace, path: str) -> ChangelogHeader:
-    return changelog_header(space.text(0, min(space.size, 1 << 17)), path)
-
-
 def parse_plain(space: ByteSpace, path: str, begins_at: int = 0) -> Records:
-    """Records without a type: deltas, HDFS-backed snapshots, changelogs of version 1 and 3."""
+    """Return records without a type byte: deltas, HDFS-backed snapshots, changelogs of versions 1 and 3."""
     at = record_starts(space, begins_at, path, typed=False)
-    key_length = space.gather(">i4", at).astype(np.int64)
-    after_key = at + 4 + key_length
-    value_length = space.gather(">i4", after_key).astype(np.int64)
-    operation = np.where(value_length < 0, DELETE, PUT).astype(np.uint8)
-    rank = np.arange(len(at), dtype=np.int64)
-    return Records(space, space, operation, at + 4, key_length, after_key + 4, np.maximum(value_length, 0), rank)
+    return _records_at(space, at, None)
 
 
 def _parse_typed(space: ByteSpace, path: str, begins_at: int) -> Records:
@@ -189,18 +189,25 @@ def _parse_typed(space: ByteSpace, path: str, begins_at: int) -> Records:
     operation = space.gather("u1", at)
     unknown = set(np.unique(operation).tolist()) - {PUT, DELETE, MERGE, DELETE_RANGE}
     if unknown:
-        raise unknown_format(path, f"has records of type {min(unknown)}, which is not known")
-    key_length = space.gather(">i4", at + 1).astype(np.int64)
-    after_key = at + 5 + key_length
+        raise unknown_format(path, f"has records of unknown type {min(unknown)}")
+    return _records_at(space, at + 1, operation)
+
+
+def _records_at(space: ByteSpace, at: Ints, operation: npt.NDArray[np.uint8] | None) -> Records:
+    """Return the records whose key lengths are at these positions; without types, a negative value length deletes."""
+    key_length = space.gather(">i4", at).astype(np.int64)
+    after_key = at + 4 + key_length
     value_length = space.gather(">i4", after_key).astype(np.int64)
+    if operation is None:
+        operation = np.where(value_length < 0, DELETE, PUT).astype(np.uint8)
     rank = np.arange(len(at), dtype=np.int64)
-    return Records(space, space, operation, at + 5, key_length, after_key + 4, np.maximum(value_length, 0), rank)
+    return Records(space, space, operation, at + 4, key_length, after_key + 4, np.maximum(value_length, 0), rank)
 
 
 def without_row_checksums(records: Records, *, hdfs: bool, multi_valued: bool, deletes_too: bool) -> Records:
-    """Rows as they are where the store adds a checksum to each: before the value, or before the key that is deleted.
+    """Return records without the row checksum that the store adds before a value, or before a key that it deletes.
 
-    A list of values keeps its checksums: each of its elements has one. RocksDB's own deletions have none.
+    A list of values keeps its checksums, because each element has one. RocksDB's own deletions have none.
     """
     deleted = records.operation == DELETE
     key_header = np.where(deleted, 4 if deletes_too else 0, 0)

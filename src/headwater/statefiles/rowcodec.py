@@ -1,4 +1,4 @@
-"""How a store turns rows into bytes: UnsafeRow as HDFS-backed stores and RocksDB have it, or Avro."""
+"""Row codecs: UnsafeRow as HDFS-backed stores and RocksDB write it, or Avro; and the layouts of keys."""
 
 from __future__ import annotations
 
@@ -15,9 +15,21 @@ from headwater.statefiles.schemafile import KeyEncoding
 from headwater.statefiles.sqltypes import Atomic, SqlType, Struct, arrow_type
 from headwater.statefiles.unsaferow import bitset_bytes, decode_fields, struct_of
 
+_RANGE_TYPES = {
+    "byte": ">i1",
+    "short": ">i2",
+    "integer": ">i4",
+    "long": ">i8",
+    "float": ">f4",
+    "double": ">f8",
+    "boolean": ">i1",
+}
+_NEGATIVE, _NULL = 0, 2
+_TIMESTAMP_BYTES = 8
+
 
 class RowCodec(Protocol):
-    """Rows of any schema from bytes. ``schema_id`` is False for the one part of a key that is written without one."""
+    """Decodes rows of any schema. ``schema_id`` is False for the only part of a key that is written without one."""
 
     def rows(self, kind: Struct, space: ByteSpace, start: Ints, length: Ints) -> pa.StructArray: ...
 
@@ -26,12 +38,12 @@ class RowCodec(Protocol):
     ) -> list[pa.Array]: ...
 
     def range_columns(self, count: int, space: ByteSpace, start: Ints, length: Ints) -> tuple[list[Ints], list[Ints]]:
-        """Where the marker and the number of each ordering column of a range key stand."""
+        """Return where the marker and the number of each ordering column of a range key are."""
 
 
 @dataclass(frozen=True)
 class UnsafeRows:
-    """``version_byte``: RocksDB has a byte before each row, which is 0; HDFS-backed stores have none."""
+    """UnsafeRow. With ``version_byte`` each row follows a zero byte, as in RocksDB; HDFS-backed stores have none."""
 
     version_byte: bool
 
@@ -43,7 +55,7 @@ class UnsafeRows:
         kind: Struct,
         space: ByteSpace,
         start: Ints,
-        length: Ints,  # noqa: ARG002  a row knows where its parts are
+        length: Ints,  # noqa: ARG002  a row locates its own parts
         *,
         schema_id: bool = True,  # noqa: ARG002  there is none
     ) -> list[pa.Array]:
@@ -66,15 +78,15 @@ class UnsafeRows:
             return start
         versions = space.gather("u1", start)
         if versions.any():
-            raise ValueError(f"a row of encoding version {int(versions.max())}, where 0 is known")
+            raise ValueError(f"a row of unsupported encoding version {int(versions.max())}")
         return start + 1
 
 
 @dataclass(frozen=True)
 class AvroRows:
-    """A version byte, the id of the schema that it was written with (int16 little-endian), and Avro's binary form.
+    """Avro rows: a version byte, the id of the writer's schema (int16 little-endian), and Avro's binary encoding.
 
-    ``written`` holds the schemas by id, for values whose schema has evolved.
+    ``written`` maps schema ids to schemas, for values whose schema has evolved.
     """
 
     written: Mapping[int, Struct] = field(default_factory=dict)
@@ -85,7 +97,7 @@ class AvroRows:
     def fields(
         self, kind: Struct, space: ByteSpace, start: Ints, length: Ints, *, schema_id: bool = True
     ) -> list[pa.Array]:
-        from headwater.statefiles.avro import decode_records, evolved  # noqa: PLC0415  few stores use it
+        from headwater.statefiles.avro import decode_evolved, decode_records  # noqa: PLC0415  few stores use it
 
         if not schema_id or not self.written:
             return decode_records(kind, space, start + (3 if schema_id else 1), start + length)
@@ -93,7 +105,7 @@ class AvroRows:
         used = np.unique(ids).tolist()
         if all(self.written.get(used_id, kind) == kind for used_id in used):
             return decode_records(kind, space, start + 3, start + length)
-        return evolved(kind, self.written, ids, space, start + 3, start + length)
+        return decode_evolved(kind, self.written, ids, space, start + 3, start + length)
 
     def range_columns(self, count: int, space: ByteSpace, start: Ints, length: Ints) -> tuple[list[Ints], list[Ints]]:
         from headwater.statefiles.avro import byte_strings  # noqa: PLC0415
@@ -102,28 +114,12 @@ class AvroRows:
         return at[0::2], at[1::2]
 
 
-def key_codec(*, avro: bool, hdfs: bool) -> RowCodec:
-    return AvroRows() if avro else UnsafeRows(version_byte=not hdfs)
-
-
-_RANGE_TYPES = {
-    "byte": ">i1",
-    "short": ">i2",
-    "integer": ">i4",
-    "long": ">i8",
-    "float": ">f4",
-    "double": ">f8",
-    "boolean": ">i1",
-}
-_NEGATIVE, _NULL = 0, 2
-_TIMESTAMP_BYTES = 8
-
-
 def decode_keys(
     kind: Struct, encoding: KeyEncoding, codec: RowCodec, space: ByteSpace, start: Ints, length: Ints
 ) -> pa.StructArray:
+    """Return the keys at these positions, decoded according to their layout."""
     match encoding.layout:
-        case "whole":
+        case "row":
             return codec.rows(kind, space, start, length)
         case "prefix":
             return _prefixed(kind, encoding, codec, space, start, length)
@@ -167,13 +163,13 @@ def _ranged(
 def _prefix_size(space: ByteSpace, start: Ints, length: Ints) -> Ints:
     size: Ints = space.gather("<i4", start).astype(np.int64)
     if len(size) and (bool((size < 0).any()) or bool((size + 4 > length).any())):
-        raise ValueError("a key whose first part is longer than itself")
+        raise ValueError("a key whose prefix is longer than the key")
     return size
 
 
 def _range_number(kind: SqlType, space: ByteSpace, marker_at: Ints, number_at: Ints) -> pa.Array:
     if not isinstance(kind, Atomic) or kind.name not in _RANGE_TYPES:
-        raise ValueError(f"a key ordered by a column of type {kind}")
+        raise ValueError(f"a range key with a column of unsupported type {kind}")
     marker = space.gather("u1", marker_at)
     form = _RANGE_TYPES[kind.name]
     if kind.name in ("float", "double"):

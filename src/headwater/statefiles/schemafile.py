@@ -1,7 +1,7 @@
-"""The files in which a checkpoint says what its keys and values are.
+"""The schema files of a checkpoint, which describe the keys and values of its stores.
 
-Version 1 is two Java UTF strings, version 2 strings in chunks, version 3 (custom state and newer joins) one entry for
-each column family, with how its keys are encoded.
+Version 1 consists of two Java UTF strings, version 2 of strings in chunks. Version 3 (custom state and newer joins) has
+one entry per column family, which includes the encoding of its keys.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from functools import cached_property
 from typing import Any, Literal
 
 from headwater.core.ids import DEFAULT_STORE
-from headwater.statefiles.refusals import broken_state, unknown_format
-from headwater.statefiles.sqltypes import Struct, TypeUnknown, parse_struct
+from headwater.statefiles.refusals import corrupt_state, unknown_format
+from headwater.statefiles.sqltypes import Struct, UnknownType, parse_struct
 
-KeyLayout = Literal["whole", "prefix", "range", "timestamp-first", "timestamp-last"]
+KeyLayout = Literal["row", "prefix", "range", "timestamp-first", "timestamp-last"]
 
 _LAYOUTS: dict[str, KeyLayout] = {
-    "NoPrefixKeyStateEncoderSpec": "whole",
+    "NoPrefixKeyStateEncoderSpec": "row",
     "PrefixKeyScanStateEncoderSpec": "prefix",
     "RangeKeyScanStateEncoderSpec": "range",
     "TimestampAsPrefixKeyStateEncoderSpec": "timestamp-first",
@@ -29,7 +29,7 @@ _LAYOUTS: dict[str, KeyLayout] = {
 
 @dataclass(frozen=True)
 class KeyEncoding:
-    """How a key is laid out in bytes; ``columns`` are those that come first, in their order."""
+    """The layout of a key in bytes; ``columns`` are those stored first, in their order."""
 
     layout: KeyLayout
     columns: tuple[int, ...] = ()
@@ -37,13 +37,13 @@ class KeyEncoding:
 
 @dataclass(frozen=True)
 class FamilySchema:
-    """One column family's schema, or that of a whole store, whose family is then ``default``."""
+    """The schema of a column family, or of an entire store, whose family is then ``default``."""
 
     path: str
     name: str
     key_json: str
     value_json: str
-    encoding: KeyEncoding = KeyEncoding("whole")
+    encoding: KeyEncoding = KeyEncoding("row")
     key_schema_id: int = 0
     value_schema_id: int = 0
 
@@ -58,14 +58,15 @@ class FamilySchema:
     def _parsed(self, text: str) -> Struct:
         try:
             return parse_struct(text)
-        except TypeUnknown as unknown:
-            raise unknown_format(self.path, f"has a column of {unknown}, which is not read here") from None
+        except UnknownType as unknown:
+            raise unknown_format(self.path, f"has a column of unsupported {unknown}") from None
         except (ValueError, KeyError, TypeError):
-            raise broken_state(self.path, "has a schema that cannot be read") from None
+            raise corrupt_state(self.path, "has a schema that cannot be parsed") from None
 
 
 def parse_schema_file(data: bytes, path: str) -> list[FamilySchema]:
-    source = _Source(data, path)
+    """Return the schema of each column family in a schema file."""
+    source = _DataInput(data, path)
     version = source.utf()
     match version:
         case "v1":
@@ -75,15 +76,15 @@ def parse_schema_file(data: bytes, path: str) -> list[FamilySchema]:
         case "v3":
             return [_family(source, path) for _ in range(source.number(">i"))]
         case _:
-            raise unknown_format(path, f"is a schema file of version {version[:20]!r}")
+            raise unknown_format(path, f"is a schema file of unsupported version {version[:20]!r}")
 
 
-def _family(source: _Source, path: str) -> FamilySchema:
+def _family(source: _DataInput, path: str) -> FamilySchema:
     name = source.utf()
     key_schema_id, key = source.number(">h"), source.chunks()
     value_schema_id, value = source.number(">h"), source.chunks()
     encoding = _encoding(source.chunks(), path)
-    source.chunks()  # the user's key of a map, which the key's own schema has already
+    source.chunks()  # the user key of a map, which is also part of the key's schema
     return FamilySchema(path, name, key, value, encoding, key_schema_id, value_schema_id)
 
 
@@ -92,15 +93,15 @@ def _encoding(text: str, path: str) -> KeyEncoding:
         spec: dict[str, Any] = json.loads(text)
         kind = spec["keyStateEncoderType"]
         if kind not in _LAYOUTS:
-            raise unknown_format(path, f"names the key encoder {kind!r}, which is not known")
+            raise unknown_format(path, f"names the unknown key encoder {kind!r}")
         columns = spec.get("orderingOrdinals") or range(spec.get("numColsPrefixKey", 0))
         return KeyEncoding(_LAYOUTS[kind], tuple(int(column) for column in columns))
     except (ValueError, KeyError, TypeError):
-        raise broken_state(path, "names a key encoder that cannot be read") from None
+        raise corrupt_state(path, "names a key encoder that cannot be parsed") from None
 
 
-class _Source:
-    """Java's ``DataInput`` over a file's bytes."""
+class _DataInput:
+    """Java's ``DataInput`` over the bytes of a file."""
 
     def __init__(self, data: bytes, path: str) -> None:
         self._data, self._path, self._at = data, path, 0
@@ -109,7 +110,7 @@ class _Source:
         try:
             (value,) = struct.unpack_from(form, self._data, self._at)
         except struct.error:
-            raise broken_state(self._path, "ends too early") from None
+            raise corrupt_state(self._path, "is truncated") from None
         self._at += struct.calcsize(form)
         return int(value)
 
@@ -118,12 +119,12 @@ class _Source:
         text = self._data[self._at : self._at + length]
         self._at += length
         if len(text) < length:
-            raise broken_state(self._path, "ends too early")
+            raise corrupt_state(self._path, "is truncated")
         try:
-            # Java writes characters beyond the basic plane as two surrogates of three bytes each.
+            # Java encodes characters outside the basic plane as two surrogates of three bytes each.
             return text.decode("utf-8", "surrogatepass").encode("utf-16", "surrogatepass").decode("utf-16")
         except UnicodeDecodeError:
-            raise broken_state(self._path, "holds text that is not UTF-8") from None
+            raise corrupt_state(self._path, "contains a string that is not UTF-8") from None
 
     def chunks(self) -> str:
         return "".join(self.utf() for _ in range(self.number(">i")))

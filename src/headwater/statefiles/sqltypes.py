@@ -1,4 +1,4 @@
-"""Spark SQL types as a checkpoint's schema files write them, and the Arrow types that stand for them here."""
+"""Spark SQL types as they appear in a checkpoint's schema files, and the Arrow types that represent them."""
 
 from __future__ import annotations
 
@@ -10,26 +10,28 @@ from typing import Any
 import pyarrow as pa
 
 
-class TypeUnknown(ValueError):
-    """A type whose bytes are not known here."""
+class UnknownType(ValueError):
+    """A type whose encoding is not known."""
 
 
 @dataclass(frozen=True)
 class Atomic:
-    """A type without parts, by the name that Spark's JSON has for it (``long``, ``timestamp_ntz``, ``void``)."""
+    """A type without parts, by its name in Spark's JSON (``long``, ``timestamp_ntz``, ``void``)."""
 
     name: str
 
 
 @dataclass(frozen=True)
 class Decimal:
+    """A decimal number."""
+
     precision: int
     scale: int
 
 
 @dataclass(frozen=True)
 class Interval:
-    """A year-month (months) or day-time (microseconds) interval; ``units`` such as ``day to second``, for printing."""
+    """A year-month interval (in months) or day-time interval (in microseconds); ``units`` is for printing only."""
 
     months: bool
     units: str
@@ -37,23 +39,31 @@ class Interval:
 
 @dataclass(frozen=True)
 class Array:
+    """An array of elements of one type."""
+
     element: SqlType
 
 
 @dataclass(frozen=True)
 class Map:
+    """A map from keys of one type to values of another."""
+
     key: SqlType
     value: SqlType
 
 
 @dataclass(frozen=True)
 class Field:
+    """A named field of a struct."""
+
     name: str
     type: SqlType
 
 
 @dataclass(frozen=True)
 class Struct:
+    """A struct, or the schema of a row."""
+
     fields: tuple[Field, ...]
 
     @property
@@ -61,6 +71,7 @@ class Struct:
         return [field.name for field in self.fields]
 
     def slice(self, first: int, end: int | None = None) -> Struct:
+        """Return a struct of some consecutive fields."""
         return Struct(self.fields[first:end])
 
 
@@ -92,14 +103,15 @@ ARROW_ATOMIC: dict[str, pa.DataType] = {
 
 
 def parse_struct(text: str) -> Struct:
-    """The schema in Spark's JSON form; raises ``TypeUnknown`` for a type that is not known here."""
+    """Parse a schema in Spark's JSON form. Raise ``UnknownType`` for a type that is not known."""
     found = parse_type(json.loads(text))
     if not isinstance(found, Struct):
-        raise TypeUnknown(f"a {text[:40]} where a struct belongs")
+        raise UnknownType(f"{text[:40]} where a struct was expected")
     return found
 
 
 def parse_type(value: Any) -> SqlType:
+    """Parse a type in Spark's JSON form, already loaded from text."""
     if isinstance(value, str):
         return _parse_name(value)
     match value["type"]:
@@ -112,7 +124,7 @@ def parse_type(value: Any) -> SqlType:
         case "udt":
             return parse_type(value["sqlType"])
         case other:
-            raise TypeUnknown(f"type {other!r}")
+            raise UnknownType(f"type {other!r}")
 
 
 def _parse_name(name: str) -> SqlType:
@@ -130,11 +142,11 @@ def _parse_name(name: str) -> SqlType:
         return Atomic("string")
     if _TIME.fullmatch(name):
         return Atomic("time")
-    raise TypeUnknown(f"type {name!r}")
+    raise UnknownType(f"type {name!r}")
 
 
 def arrow_type(kind: SqlType) -> pa.DataType:
-    """The Arrow type of a column. Inside a struct a name that repeats gets a suffix, so that every field can be named."""
+    """Return the Arrow type of a column. Duplicate field names in a struct get a suffix, so that each can be addressed."""
     match kind:
         case Atomic(name):
             return ARROW_ATOMIC[name]
@@ -154,7 +166,7 @@ def arrow_type(kind: SqlType) -> pa.DataType:
 
 
 def distinct(names: list[str]) -> list[str]:
-    """``sum, count, sum`` as ``sum, count, sum_2``. Case is no difference: SQL does not see it."""
+    """Return names made unique: ``sum, count, sum`` as ``sum, count, sum_2``. Case is ignored, as in SQL."""
     taken: set[str] = set()
     result = []
     for name in names:

@@ -1,10 +1,10 @@
-"""RocksDB's table files (block-based tables), whole and a column at a time.
+"""RocksDB's table files (block-based tables), decoded column by column.
 
-A table is blocks, each followed by its compression type and a checksum; an index block that says where the data blocks
-are; a properties block; a footer. A data block is entries ``shared, unshared, value length`` (varints), the part of the
-key that differs from the key before, and the value; every sixteenth key or so is whole, and the block's end says where
-those restarts are. All runs between restarts are decoded side by side, one entry of each run at a step.
-A key ends with eight bytes: its sequence number and what was done to it.
+A table consists of data blocks, an index block that locates them, a properties block and a footer. Each block is
+followed by its compression type and a checksum. An entry of a data block is ``shared, unshared, value length``
+(varints), the part of the key that differs from the previous key, and the value. About every sixteenth key is complete;
+the end of the block lists the positions of these restarts. All runs between restarts are decoded in parallel, one entry
+of each run per step. A key ends with eight bytes: its sequence number and the operation.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from headwater.checkpoint.filetree import FileTree
-from headwater.statefiles.buffers import PADDING, ByteSpace, Ints, expand
+from headwater.statefiles.buffers import LOW_BYTES, PADDING, ByteSpace, Ints, expand
 from headwater.statefiles.records import DELETE, MERGE, PUT, Records, no_records
-from headwater.statefiles.refusals import broken_state, unknown_format
+from headwater.statefiles.refusals import corrupt_state, unknown_format
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -35,7 +35,6 @@ _HASH_INDEX_BIT = 0x80000000
 _RAW, _SNAPPY, _LZ4, _LZ4HC, _ZSTD = 0, 1, 4, 5, 7
 _OPERATIONS = {0: DELETE, 1: PUT, 2: MERGE, 7: DELETE}
 _SEQUENCE_BYTES = 8
-_LOW_BYTES = np.array([(1 << (8 * count)) - 1 for count in range(9)], dtype="<u8")
 
 
 @dataclass(frozen=True)
@@ -45,30 +44,31 @@ class _Handle:
 
 
 def read_tables(files: FileTree, paths: Sequence[str], only: Sequence[bytes] | None = None) -> list[Records]:
-    """Every operation in some tables of one database, table by table, ranked over all by sequence number.
+    """Return every operation in some tables of one database, table by table, ranked by sequence number.
 
-    With ``only``, sorted keys, just the blocks in which those can be; other keys of these blocks come along.
+    With ``only`` (sorted keys), read just the blocks that can contain them; other keys of those blocks are included.
     """
-    return [_read_table(_bytes(files, path), path, only) for path in paths]
+    return [_parse_table(read_table(files, path), path, only) for path in paths]
 
 
-def _bytes(files: FileTree, path: str) -> bytes:
+def read_table(files: FileTree, path: str) -> bytes:
+    """Return the bytes of a table file."""
     try:
         return files.read(path)
     except FileNotFoundError:
-        raise broken_state(path, "is not there, and a snapshot needs it") from None
+        raise corrupt_state(path, "is missing, and a snapshot needs it") from None
 
 
-def _read_table(data: bytes, path: str, only: Sequence[bytes] | None) -> Records:
+def _parse_table(data: bytes, path: str, only: Sequence[bytes] | None) -> Records:
     checksum_kind, meta, index = _footer(data, path)
     block = _BlockReader(data, path, checksum_kind)
     properties = _properties(block, meta)
     if int.from_bytes(properties.get("block.based.table.index.type", b""), "little"):
-        raise unknown_format(path, "has an index of an unknown kind")
+        raise unknown_format(path, "has an index of an unknown type")
     if properties.get("comparator") != b"leveldb.BytewiseComparator":
-        raise unknown_format(path, "orders its keys in an unknown way")
+        raise unknown_format(path, "uses an unknown key comparator")
     if any(properties.get("num.range-deletions", b"").strip(b"\0")) or "external_sst_file.version" in properties:
-        raise unknown_format(path, "has range deletions or was ingested")
+        raise unknown_format(path, "has range deletions, or was ingested from outside")
     delta_encoded = properties.get("index.value.is.delta.encoded", b"\0") != b"\0"
     user_keys = properties.get("index.key.is.user.key", b"\0") != b"\0"
     found = _index(ByteSpace(block.read(index)), path, delta_encoded=delta_encoded)
@@ -79,13 +79,13 @@ def _read_table(data: bytes, path: str, only: Sequence[bytes] | None) -> Records
 
 def _footer(data: bytes, path: str) -> tuple[int, _Handle, _Handle]:
     if len(data) < _FOOTER_BYTES:
-        raise broken_state(path, "is shorter than a table's footer")
+        raise corrupt_state(path, "is shorter than the footer of a RocksDB table")
     footer = data[-_FOOTER_BYTES:]
     version, magic = struct.unpack_from("<IQ", footer, 41)
     if magic != _MAGIC:
-        raise broken_state(path, "does not end as a RocksDB table does")
+        raise corrupt_state(path, "does not end with the footer of a RocksDB table")
     if version not in _KNOWN_VERSIONS:
-        raise unknown_format(path, f"is a table of format version {version}")
+        raise unknown_format(path, f"is a RocksDB table of unsupported format version {version}")
     meta, at = _handle(footer, 1)
     index, _ = _handle(footer, at)
     return footer[0], meta, index
@@ -109,6 +109,8 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 class _BlockReader:
+    """Reads, verifies and decompresses the blocks of one table."""
+
     def __init__(self, data: bytes, path: str, checksum_kind: int) -> None:
         self._data, self._path, self._checksum_kind = memoryview(data), path, checksum_kind
 
@@ -117,54 +119,54 @@ class _BlockReader:
         return space.text(int(starts[0]), int(ends[0] - starts[0]))
 
     def read_all(self, offsets: Ints, sizes: Ints) -> tuple[ByteSpace, Ints, Ints]:
-        """The blocks' contents one after another, and where each begins and ends."""
+        """Return the contents of the blocks in one buffer, and where each begins and ends."""
         table = ByteSpace(np.frombuffer(self._data, np.uint8))
         if len(offsets) and int((offsets + sizes).max()) + _TRAILER_BYTES > table.size:
-            raise broken_state(self._path, "is cut short")
+            raise corrupt_state(self._path, "is truncated")
         kinds = table.gather("u1", offsets + sizes)
         unknown = set(np.unique(kinds).tolist()) - {_RAW, _SNAPPY, _LZ4, _LZ4HC, _ZSTD}
         if unknown:
-            raise unknown_format(self._path, f"has blocks of compression type {min(unknown)}")
+            raise unknown_format(self._path, f"has blocks of unknown compression type {min(unknown)}")
         lengths, headers = varints(table, offsets)
         packed_with_length = (kinds == _LZ4) | (kinds == _LZ4HC) | (kinds == _ZSTD)
         lengths = np.where(packed_with_length, lengths, np.where(kinds == _SNAPPY, lengths, sizes))
         headers = np.where(packed_with_length, headers, 0)
         ends = np.cumsum(lengths)
-        whole = np.zeros(int(ends[-1]) + PADDING if len(ends) else PADDING, np.uint8)
+        contents = np.zeros(int(ends[-1]) + PADDING if len(ends) else PADDING, np.uint8)
         checksums = table.gather("<u4", offsets + sizes + 1)
-        self._unpack(whole, np.stack([offsets, sizes, headers, lengths, kinds, checksums], axis=1))
-        return ByteSpace(whole, padded=True), ends - lengths, ends
+        self._decompress(contents, np.stack([offsets, sizes, headers, lengths, kinds, checksums], axis=1))
+        return ByteSpace(contents, padded=True), ends - lengths, ends
 
-    def _unpack(self, whole: npt.NDArray[np.uint8], blocks: Ints) -> None:
-        import cramjam  # noqa: PLC0415  seldom needed
+    def _decompress(self, into: npt.NDArray[np.uint8], blocks: Ints) -> None:
+        import cramjam  # noqa: PLC0415  rarely needed
         import xxhash  # noqa: PLC0415
         import zstandard  # noqa: PLC0415
 
-        data, target, at = self._data, memoryview(whole), 0  # type: ignore[arg-type]
+        data, target, at = self._data, memoryview(into), 0  # type: ignore[arg-type]
         lz4, digest, check = cramjam.lz4.decompress_block_into, xxhash.xxh3_64_intdigest, self._checksum_kind == _XXH3
         try:
             for offset, size, header, length, kind, checksum in blocks.tolist():
-                packed, room = data[offset : offset + size], target[at : at + length]
+                packed, output = data[offset : offset + size], target[at : at + length]
                 at += length
                 if check and (digest(packed) ^ (kind * _XXH3_PRIME)) & 0xFFFFFFFF != checksum:
-                    raise broken_state(self._path, f"has a block at byte {offset} whose checksum is wrong")
+                    raise corrupt_state(self._path, f"has a block at byte {offset} with a wrong checksum")
                 if kind in (_LZ4, _LZ4HC):
-                    lz4(packed[header:], room)
+                    lz4(packed[header:], output)
                 elif kind == _RAW:
-                    room[:] = packed
+                    output[:] = packed
                 elif kind == _SNAPPY:
-                    room[:] = bytes(cramjam.snappy.decompress_raw(packed))
+                    output[:] = bytes(cramjam.snappy.decompress_raw(packed))
                 else:
-                    room[:] = zstandard.ZstdDecompressor().decompress(packed[header:], max_output_size=length)
+                    output[:] = zstandard.ZstdDecompressor().decompress(packed[header:], max_output_size=length)
         except (cramjam.DecompressionError, zstandard.ZstdError, ValueError):
-            raise broken_state(self._path, "has a block that does not unpack") from None
+            raise corrupt_state(self._path, "has a block that cannot be decompressed") from None
 
 
 def _properties(block: _BlockReader, meta: _Handle) -> dict[str, bytes]:
     for name, value in _small_block(block.read(meta)):
         if name == b"rocksdb.properties":
             found = _small_block(block.read(_handle(value, 0)[0]))
-            return {key.decode("latin-1").removeprefix("rocksdb."): held for key, held in found}
+            return {key.decode("latin-1").removeprefix("rocksdb."): value for key, value in found}
     return {}
 
 
@@ -183,7 +185,7 @@ def _small_block(data: bytes) -> list[tuple[bytes, bytes]]:
 
 
 def varints(space: ByteSpace, at: Ints) -> tuple[Ints, Ints]:
-    """The varints at these positions and how many bytes each takes."""
+    """Return the varints at these positions, and the number of bytes that each takes."""
     byte = space.gather("u1", at)
     value = byte.astype(np.int64)
     size = np.ones(len(at), np.int64)
@@ -195,12 +197,12 @@ def varints(space: ByteSpace, at: Ints) -> tuple[Ints, Ints]:
         size[longer] += 1
         longer = longer[byte >= 0x80]
         if len(longer) and int(size[longer].max()) > 9:
-            raise ValueError("a number of more than ten bytes")
+            raise ValueError("a varint of more than ten bytes")
     return value, size
 
 
 def _restarts(space: ByteSpace, starts: Ints, ends: Ints, path: str) -> tuple[Ints, Ints]:
-    """Where each run of entries begins and ends, over all blocks."""
+    """Return where each run of entries begins and ends, across all blocks."""
     counts = space.gather("<u4", ends - 4).astype(np.int64)
     if (counts & _HASH_INDEX_BIT).any():
         raise unknown_format(path, "has blocks with a hash index")
@@ -214,7 +216,7 @@ def _restarts(space: ByteSpace, starts: Ints, ends: Ints, path: str) -> tuple[In
 
 @dataclass(frozen=True)
 class _Index:
-    """The data blocks, and a key for each that is not before any key in it and before all keys of the next one."""
+    """The data blocks, each with a separator: a key not before any in the block and before all in the next block."""
 
     space: ByteSpace
     key_start: Ints
@@ -223,15 +225,13 @@ class _Index:
     sizes: Ints
 
     def holding(self, keys: Sequence[bytes], trailer: int) -> _Index:
-        """The blocks that would hold these keys."""
+        """Return the blocks that can contain these keys."""
         pairs = zip(self.key_start.tolist(), (self.key_length - trailer).tolist(), strict=True)
         separators = [self.space.text(start, length) for start, length in pairs]
         blocks = {bisect_left(separators, key) for key in keys}
-        # A key may have several entries, and those may begin in one block and go on in the next.
-        chosen = np.array(
-            sorted(block for held in blocks for block in (held, held + 1) if block < len(separators)), int
-        )
-        chosen = np.unique(chosen).astype(np.int64)
+        # A key can have several entries, and those can continue in the next block.
+        numbers = {block for first in blocks for block in (first, first + 1) if block < len(separators)}
+        chosen = np.array(sorted(numbers), np.int64)
         return _Index(
             self.space,
             self.key_start[chosen],
@@ -242,7 +242,7 @@ class _Index:
 
 
 def _index(space: ByteSpace, path: str, *, delta_encoded: bool) -> _Index:
-    """Where the data blocks are. Every index entry is a restart, so nothing in one depends on the one before."""
+    """Return the data blocks. Every index entry is a restart, so none depends on the entry before it."""
     at, ends = _restarts(space, np.array([0]), np.array([space.size]), path)
     shared, size = varints(space, at)
     at = at + size
@@ -256,7 +256,7 @@ def _index(space: ByteSpace, path: str, *, delta_encoded: bool) -> _Index:
     at = at + size
     sizes, size = varints(space, at)
     if shared.any() or (at + size != ends).any():
-        raise unknown_format(path, "has an index whose entries depend on each other")
+        raise unknown_format(path, "has an index with delta-encoded keys")
     return _Index(space, key_start, unshared, offsets, sizes)
 
 
@@ -277,14 +277,14 @@ def _entries(space: ByteSpace, starts: Ints, ends: Ints, path: str) -> Records:
         steps.append((run, shared, unshared, key_at, value_at, length))
         at = value_at + length
         if (at > run_ends).any():
-            raise broken_state(path, "has an entry that does not fit its block")
+            raise corrupt_state(path, "has an entry that extends beyond its block")
         going = at < run_ends
         run, at, run_ends = run[going], at[going], run_ends[going]
     runs, shared, unshared, key_at, value_at, length = (np.concatenate(column) for column in zip(*steps, strict=True))
     del steps
     key_length = shared + unshared
-    keys, stride = _whole_keys(space, runs, shared, key_at, key_length, path)
-    # Steps hold one entry of every run; sorting by run brings neighbours together, in the order of the keys.
+    keys, stride = _complete_keys(space, runs, shared, key_at, key_length, path)
+    # A step has one entry of every run; sorting by run restores the order of the keys.
     order = np.argsort(runs, kind="stable")
     key_start = order * stride
     trailer = keys.gather("<u8", key_start + key_length[order] - _SEQUENCE_BYTES)
@@ -300,32 +300,32 @@ def _entries(space: ByteSpace, starts: Ints, ends: Ints, path: str) -> Records:
     )
 
 
-def _whole_keys(
+def _complete_keys(
     space: ByteSpace, runs: Ints, shared: Ints, key_at: Ints, key_length: Ints, path: str
 ) -> tuple[ByteSpace, int]:
-    """Keys put together from what they share with the key before, in rows of one width."""
+    """Return keys completed with the part that they share with the previous key, in rows of equal width."""
     words = int(key_length.max()) // 8 + 1
     if len(runs) * words * 8 > 8 * int(key_length.sum()) + (64 << 20):
-        raise unknown_format(path, "has keys of very unequal length")
-    whole = np.zeros(len(runs) * words + PADDING // 8, "<u8")
-    table = whole[: len(runs) * words].reshape(len(runs), words)
+        raise unknown_format(path, "has keys of very different lengths")
+    data = np.zeros(len(runs) * words + PADDING // 8, "<u8")
+    table = data[: len(runs) * words].reshape(len(runs), words)
     current = np.zeros((words, int(runs.max()) + 1), "<u8")
     step_ends = np.append(np.flatnonzero(np.diff(runs) <= 0) + 1, len(runs))
     begin = 0
     for end in step_ends.tolist():
         active, same, source = runs[begin:end], shared[begin:end], key_at[begin:end]
-        # As long as every run goes on, whole columns are replaced, which is much faster than chosen places in them.
+        # While every run continues, entire columns are replaced, which is much faster than chosen positions in them.
         chosen = slice(None) if end - begin == current.shape[1] else active
         for word in range(int(same.min()) // 8, int(key_length[begin:end].max() + 7) // 8):
             kept = same - 8 * word
             fresh = space.gather("<u8", np.clip(source - kept, 0, space.size))
             if (kept > 0).any():
-                mask = _LOW_BYTES[np.clip(kept, 0, 8)]
+                mask = LOW_BYTES[np.clip(kept, 0, 8)]
                 fresh = (current[word, chosen] & mask) | (fresh & ~mask)
             current[word, chosen] = fresh
         table[begin:end] = current[:, chosen].T
         begin = end
-    return ByteSpace(whole.view(np.uint8), padded=True), words * 8
+    return ByteSpace(data.view(np.uint8), padded=True), words * 8
 
 
 def _operations(trailer: npt.NDArray[np.uint64], path: str) -> npt.NDArray[np.uint8]:
@@ -335,5 +335,5 @@ def _operations(trailer: npt.NDArray[np.uint64], path: str) -> npt.NDArray[np.ui
         known[kind] = operation
     operations = known[kinds]
     if (operations == 0).any():
-        raise unknown_format(path, f"has entries of type {int(kinds[operations == 0][0])}")
+        raise unknown_format(path, f"has entries of unknown type {int(kinds[operations == 0][0])}")
     return operations

@@ -1,4 +1,4 @@
-"""What of a checkpoint's state can be asked for: every operator's stores, and the variables of custom state."""
+"""The parts of a checkpoint's state that can be read: the stores of every operator, and the variables of custom state."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from headwater.checkpoint.log_entries import OffsetEntry
 from headwater.checkpoint.logs import CheckpointLogs
 from headwater.checkpoint.logtext import read_bytes
 from headwater.checkpoint.operator_metadata import OperatorMetadata, StoreInfo
 from headwater.core.errors import UsageProblem
-from headwater.core.ids import DEFAULT_STORE, StoreKey
+from headwater.core.ids import DEFAULT_STORE, StoreKey, StoreRef
 from headwater.statefiles.schemafile import FamilySchema, KeyEncoding, parse_schema_file
 
 Kind = Literal["rows", "value", "list", "map", "timers", "side", "hidden"]
@@ -23,25 +24,26 @@ _VARIABLE_KINDS: dict[str, Kind] = {
     "MapState": "map",
     "TimerState": "timers",
 }
-# Newer joins keep lists under these names.
-_LISTS_OF_JOINS = ("left-keyWithTsToValues", "left-tsWithKey", "right-keyWithTsToValues", "right-tsWithKey")
-# The store of a join from which a side as a whole can be told: its rows, each under its key and a number.
-_SIDES = {
+# The stores of newer joins that contain lists.
+_JOIN_LISTS = ("left-keyWithTsToValues", "left-tsWithKey", "right-keyWithTsToValues", "right-tsWithKey")
+# The store of a join that contains the rows of a side, each under its key and an index.
+_JOIN_SIDES = {
     "left-keyWithIndexToValue": "left",
     "right-keyWithIndexToValue": "right",
     "left-keyWithTsToValues": "left",
     "right-keyWithTsToValues": "right",
 }
 TIMERS = "timers"
+_CONF = "spark.sql.streaming.stateStore."
 _SESSION_START = "sessionStartTime"
 
 
 @dataclass(frozen=True)
 class StateTarget:
-    """One thing to read: a store, or a variable in one.
+    """A store, or a variable in one, that can be read as a table.
 
-    ``store`` is what Spark's reader calls it; ``folder_store`` is the store on disk, which holds several of these when
-    ``family`` says which column family of it this one is.
+    ``store`` is its name in Spark's reader. ``folder_store`` is the store on disk; it contains several targets if
+    ``family`` is set, which is then the column family of this one.
     """
 
     operator_id: int
@@ -56,26 +58,65 @@ class StateTarget:
 
     @property
     def is_list(self) -> bool:
-        return self.kind == "list" or self.family in _LISTS_OF_JOINS
+        return self.kind == "list" or self.family in _JOIN_LISTS
 
     @property
     def label(self) -> str:
+        """A description for people, which is unique within a checkpoint."""
         name = self.var if self.var is not None else self.store
         return f"operator {self.operator_id} ({self.operator_name}), {name}"
 
     @property
     def arguments(self) -> str:
-        """The options that choose this one at the command line."""
-        chosen = f"--operator {self.operator_id}"
+        """The command-line options that select this target."""
+        options = [f"--operator {self.operator_id}"]
         if self.store != DEFAULT_STORE:
-            chosen += f" --store {self.store}"
-        return chosen + (
-            f" --var '{self.var}'" if self.var and self.var.startswith("$") else f" --var {self.var}"
-        ) * bool(self.var)
+            options.append(f"--store {self.store}")
+        if self.var:
+            options.append(f"--var '{self.var}'" if self.var.startswith("$") else f"--var {self.var}")
+        return " ".join(options)
+
+    def matches(self, ref: StoreRef) -> bool:
+        """Return whether a reference means this target. Hidden targets and join sides have to be named."""
+        return (
+            ref.operator in (None, self.operator_id)
+            and ref.store in (None, self.store)
+            and (self.kind != "side" or ref.store == self.store)
+            and (self.kind != "hidden" if ref.var is None else self._is_named(ref.var))
+        )
+
+    def _is_named(self, var: str) -> bool:
+        return self.var == var or (var == TIMERS and self.kind == "timers")
 
 
-def targets(logs: CheckpointLogs, batch: int) -> list[StateTarget]:
-    """Everything that can be read as of a batch, hidden column families included, in a settled order."""
+@dataclass(frozen=True)
+class StoreSettings:
+    """The settings of a batch that determine how its stores are encoded; ``list_delimiter`` is a size in bytes."""
+
+    avro: bool
+    row_checksums: bool
+    list_delimiter: int
+    partitions: int | None
+
+    @classmethod
+    def of(cls, entry: OffsetEntry | None) -> StoreSettings:
+        """Return the settings that are recorded in a batch's offsets."""
+        conf = entry.conf if entry else {}
+        return cls(
+            avro=conf.get(f"{_CONF}encodingFormat", "unsaferow") == "avro",
+            row_checksums=conf.get(f"{_CONF}rowChecksum.enabled", "false") == "true",
+            list_delimiter=0 if conf.get(f"{_CONF}rocksdb.mergeOperatorVersion", "1") == "2" else 1,
+            partitions=entry.shuffle_partitions if entry else None,
+        )
+
+    @property
+    def list_header(self) -> int:
+        """The size of the checksum and length before each element of a list."""
+        return 8 if self.row_checksums else 0
+
+
+def find_targets(logs: CheckpointLogs, batch: int) -> list[StateTarget]:
+    """Return everything that can be read as of a batch, including hidden column families, in a stable order."""
     found: list[StateTarget] = []
     for operator_id in logs.state.operators:
         metadata = logs.operator(operator_id, batch)
@@ -85,12 +126,43 @@ def targets(logs: CheckpointLogs, batch: int) -> list[StateTarget]:
             found += _plain(logs, metadata)
         else:
             found += _with_families(logs, metadata)
-    return found + [_side(target) for target in found if target.store in _SIDES]
+    return found + [_side(target) for target in found if target.store in _JOIN_SIDES]
+
+
+def select(targets: list[StateTarget], ref: StoreRef) -> list[StateTarget]:
+    """Return the targets that a reference matches. Raise ``UsageProblem`` if there are none."""
+    matching = [target for target in targets if target.matches(ref)]
+    if matching:
+        return matching
+    if not targets:
+        raise UsageProblem("no-such-state", "this checkpoint has no state")
+    raise UsageProblem(
+        "no-such-state",
+        "no state store or variable matches --operator, --store and --var",
+        evidence={"available": "; ".join(found.arguments for found in targets if found.kind not in ("hidden", "side"))},
+    )
+
+
+def select_one(targets: list[StateTarget], ref: StoreRef) -> StateTarget:
+    """Return the only target that a reference matches. Raise ``UsageProblem`` if there is none, or more than one."""
+    return only_one(select(targets, ref))
+
+
+def only_one(targets: list[StateTarget]) -> StateTarget:
+    """Return the only target. Raise ``UsageProblem`` if there are several."""
+    if len(targets) == 1:
+        return targets[0]
+    raise UsageProblem(
+        "which-state",
+        "there are several state stores or variables",
+        evidence={"choose one of": "; ".join(target.arguments for target in targets)},
+        remedy=f"add {targets[0].arguments}",
+    )
 
 
 def _side(target: StateTarget) -> StateTarget:
-    """A join's side as Spark's ``joinSide`` shows it: keys and rows, without numbers and marks."""
-    return replace(target, store=_SIDES[target.store], kind="side")
+    """Return a side of a join as Spark's ``joinSide`` shows it: keys and rows, without index and flag."""
+    return replace(target, store=_JOIN_SIDES[target.store], kind="side")
 
 
 def _plain(logs: CheckpointLogs, metadata: OperatorMetadata) -> Iterator[StateTarget]:
@@ -100,10 +172,10 @@ def _plain(logs: CheckpointLogs, metadata: OperatorMetadata) -> Iterator[StateTa
 
 
 def _without_metadata(logs: CheckpointLogs, operator_id: int) -> Iterator[StateTarget]:
-    """Spark before 4.0 wrote no operator metadata; the folders say which stores there are."""
+    """Return the targets of an operator without metadata, as written by Spark before 4.0, from its folders."""
     for name in logs.state.store_names[operator_id]:
         schema = _store_schema(logs, operator_id, name)
-        # Of its operators only session windows ordered their keys; their last column has a name of Spark's own.
+        # Only session windows used prefix keys then; the name of their last column is Spark's own.
         prefix = len(schema.key.fields) - 1 if schema.key.names[-1:] == [_SESSION_START] else 0
         yield _rows(operator_id, "unknown operator", name, _prefixed(schema, prefix))
 
@@ -117,7 +189,7 @@ def _rows(operator_id: int, operator_name: str, store: str, schema: FamilySchema
 
 
 def _store_schema(logs: CheckpointLogs, operator_id: int, store: str) -> FamilySchema:
-    # Spark writes it into partition 0 alone.
+    # Spark writes the schema to partition 0 only.
     path = f"{StoreKey(operator_id, 0, store).folder}/_metadata/schema"
     return parse_schema_file(read_bytes(logs.files, path), path)[0]
 
@@ -129,7 +201,7 @@ def _with_families(logs: CheckpointLogs, metadata: OperatorMetadata) -> Iterator
         for schema in newest:
             if schema.name == DEFAULT_STORE and len(newest) > 1:
                 continue
-            same = tuple(past for held in [*older, newest] for past in held if past.name == schema.name)
+            same = tuple(past for schemas in [*older, newest] for past in schemas if past.name == schema.name)
             yield _family_target(metadata, store, schema, same, variables)
 
 
@@ -160,7 +232,7 @@ def _variables(metadata: OperatorMetadata) -> dict[str, Kind]:
 
 
 def _schema_files(logs: CheckpointLogs, operator_id: int, store: StoreInfo) -> list[list[FamilySchema]]:
-    """Oldest first. Their recorded paths are absolute, and right only where Spark wrote them."""
+    """Return the schemas of a store, oldest first. Recorded paths are absolute, so only their last part is used."""
     folder = f"state/{operator_id}/"
     found = []
     for recorded in store.schema_paths:
@@ -168,44 +240,3 @@ def _schema_files(logs: CheckpointLogs, operator_id: int, store: StoreInfo) -> l
         path = folder + inside
         found.append(parse_schema_file(read_bytes(logs.files, path), path))
     return found
-
-
-def chosen(
-    found: list[StateTarget], *, operator: int | None = None, store: str | None = None, var: str | None = None
-) -> list[StateTarget]:
-    """The targets that a user's words mean; hidden column families only when they are named."""
-    matching = [
-        target
-        for target in found
-        if (operator is None or target.operator_id == operator)
-        and (store is None or target.store == store)
-        and (target.kind != "hidden" if var is None else _named(target, var))
-        and (target.kind != "side" or target.store == store)
-    ]
-    if matching:
-        return matching
-    raise UsageProblem(
-        "no-such-state",
-        "no state store or variable fits these words" if found else "this checkpoint has no state",
-        evidence={"there are": "; ".join(_shown(found))} if found else {},
-    )
-
-
-def _shown(found: list[StateTarget]) -> list[str]:
-    return [target.arguments for target in found if target.kind not in ("hidden", "side")]
-
-
-def _named(target: StateTarget, var: str) -> bool:
-    return target.var == var or (var == TIMERS and target.kind == "timers")
-
-
-def the_one(found: list[StateTarget]) -> StateTarget:
-    """The only target; a question that has one table as its answer needs one."""
-    if len(found) == 1:
-        return found[0]
-    raise UsageProblem(
-        "which-state",
-        "there are several state stores or variables, and this needs one of them",
-        evidence={"there are": "; ".join(target.arguments for target in found)},
-        remedy=f"add {found[0].arguments}",
-    )

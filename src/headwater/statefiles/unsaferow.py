@@ -1,7 +1,7 @@
-"""Spark's UnsafeRow, a column at a time.
+"""Spark's UnsafeRow, decoded column by column.
 
-A row is a null bitset (a bit a field, in words of eight bytes), eight bytes for each field, and then the parts of
-variable size, to which a field points with ``offset << 32 | size`` from the row's start. All little-endian.
+A row consists of a null bitset (one bit per field, in words of eight bytes), eight bytes per field, and then the parts
+of variable size, to which a field points with ``offset << 32 | size`` from the start of the row. All is little-endian.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from headwater.statefiles import buffers
 from headwater.statefiles.buffers import ByteSpace, Ints, Mask, expand
 from headwater.statefiles.sqltypes import Array, Atomic, Decimal, Interval, Map, SqlType, Struct, arrow_type
 
-# Atomic types that stand in a field as they are, and how many bytes of an array each takes.
+# Atomic types that are stored in the field itself, in the form that arrays use for their elements.
 _FIXED = {
     "boolean": "u1",
     "byte": "i1",
@@ -35,17 +35,13 @@ _NANOS = 1000
 _LARGEST_MICROS = (2**63 - 1) // _NANOS
 
 
-def decode_rows(kind: Struct, space: ByteSpace, starts: Ints) -> pa.StructArray:
-    """The rows that begin at these positions, as one struct array."""
-    return struct_of(kind, decode_fields(kind, space, starts, None), len(starts), None)
-
-
 def struct_of(kind: Struct, columns: list[pa.Array], count: int, valid: Mask | None) -> pa.StructArray:
+    """Return a struct array of a type with these columns."""
     return buffers.nested(arrow_type(kind), count, None, columns, valid)
 
 
 def decode_fields(kind: Struct, space: ByteSpace, starts: Ints, valid: Mask | None) -> list[pa.Array]:
-    """Each field of the rows; rows that are not valid give nulls all through."""
+    """Return one array per field of the rows; all fields of a row that is not valid are null."""
     bitset = bitset_bytes(len(kind.fields))
     columns = []
     nulls = np.zeros(0, np.uint64)
@@ -58,6 +54,7 @@ def decode_fields(kind: Struct, space: ByteSpace, starts: Ints, valid: Mask | No
 
 
 def bitset_bytes(fields: int) -> int:
+    """Return the size of the null bitset of a row with so many fields."""
     return (fields + 63) // 64 * 8
 
 
@@ -128,10 +125,10 @@ def _interval(kind: Interval, space: ByteSpace, at: Ints, *, months: bool, valid
 def _variants(space: ByteSpace, start: Ints, size: Ints, valid: Mask | None) -> pa.Array:
     from headwater.statefiles.variant import json_of_variant  # noqa: PLC0415  few states hold one
 
-    held = np.ones(len(start), bool) if valid is None else valid
+    present = np.ones(len(start), bool) if valid is None else valid
     texts = [
-        json_of_variant(space.text(at, length)) if present else None
-        for at, length, present in zip(start.tolist(), size.tolist(), held.tolist(), strict=True)
+        json_of_variant(space.text(at, length)) if is_present else None
+        for at, length, is_present in zip(start.tolist(), size.tolist(), present.tolist(), strict=True)
     ]
     return buffers.texts(texts)
 
@@ -141,12 +138,13 @@ def _calendar_interval(space: ByteSpace, start: Ints, valid: Mask | None) -> pa.
     if valid is not None:
         micros = np.where(valid, micros, 0)
     if len(micros) and int(np.abs(micros).max()) > _LARGEST_MICROS:
-        raise ValueError("an interval of more than 292 years of microseconds")
+        raise ValueError("an interval whose microseconds exceed 292 years")
     pairs = np.stack([space.gather("<i8", start), micros * _NANOS], axis=1)
     return buffers.words(pa.month_day_nano_interval(), len(start), pairs, valid)
 
 
 def wide_decimal(kind: Decimal, space: ByteSpace, start: Ints, size: Ints, valid: Mask | None) -> pa.Array:
+    """Return decimals that are stored as big-endian integers of variable size."""
     if len(size) and int(size.max()) > 16:
         raise ValueError("a decimal of more than sixteen bytes")
     values = np.empty((len(start), 16), np.uint8)
@@ -159,7 +157,7 @@ def wide_decimal(kind: Decimal, space: ByteSpace, start: Ints, size: Ints, valid
 
 
 def _elements(kind: SqlType, space: ByteSpace, start: Ints, valid: Mask | None) -> tuple[Ints, pa.Array]:
-    """The elements of arrays: a count, a null bitset, the elements side by side, then what they point to."""
+    """Decode the elements of arrays: a count, a null bitset, the elements, then the variable parts."""
     counts = space.gather("<i8", start)
     if valid is not None:
         counts = np.where(valid, counts, 0)
@@ -186,7 +184,7 @@ def _element_width(kind: SqlType) -> int:
 
 
 def _map(kind: Map, key: SqlType, value: SqlType, space: ByteSpace, start: Ints, valid: Mask | None) -> pa.Array:
-    """A map is the size of its key array, the key array, and the value array."""
+    """Decode maps: the size of the key array, the key array, and the value array."""
     key_bytes = space.gather("<i8", start)
     if valid is not None:
         key_bytes = np.where(valid, key_bytes, 0)
@@ -201,7 +199,7 @@ def _map(kind: Map, key: SqlType, value: SqlType, space: ByteSpace, start: Ints,
 
 
 Path = tuple[int, ...]
-# How a value that stands in its field itself is written, and as which Arrow type its number is had.
+# The form of a value that is stored in the field itself, and the Arrow type to cast it to first.
 _INLINE: dict[str, tuple[str, pa.DataType]] = {
     "boolean": ("<?7x", pa.bool_()),
     "byte": ("<b7x", pa.int8()),
@@ -215,9 +213,9 @@ _INLINE: dict[str, tuple[str, pa.DataType]] = {
 
 
 def encoded_row(kind: Struct, values: Mapping[Path, pa.Scalar | None], at: Path = ()) -> bytes | None:
-    """The row whose fields, by their places, have these values.
+    """Return the row in which the field at each path has a given value.
 
-    None where a field is not given, is null, or is of a type that can be written in more than one way.
+    Return None if a field is missing or null, or has a type with more than one valid encoding.
     """
     fixed_bytes = bitset_bytes(len(kind.fields))
     variable_at = fixed_bytes + 8 * len(kind.fields)

@@ -1,7 +1,7 @@
-"""Spark's variant, a value of any shape, as JSON text.
+"""Spark's VARIANT type as JSON text.
 
-In a row it is the length of the value (int32), the value, and the metadata, which holds the names of all fields.
-A value begins with a byte whose low two bits say what it is: a primitive, a short text, an object or an array.
+In a row, a variant is the length of the value (int32), the value, and the metadata, which contains all field names.
+The low two bits of a value's first byte give its basic type: a primitive, a short string, an object or an array.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ _EPOCH_DAY, _EPOCH = date(1970, 1, 1), datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def json_of_variant(data: bytes) -> str:
-    """``data`` is a variant as a row holds it. Raises ``ValueError`` for what is not known here."""
+    """Return a variant as JSON; ``data`` is the field of a row. Raise ``ValueError`` for an unknown encoding."""
     (length,) = struct.unpack_from("<i", data)
     try:
         return _value(data[4 : 4 + length], 0, _names(data[4 + length :]))
     except (IndexError, struct.error):
-        raise ValueError("a variant that is cut short") from None
+        raise ValueError("a truncated variant") from None
 
 
 def _names(metadata: bytes) -> list[str]:
@@ -85,7 +85,7 @@ def _array(header: int, data: bytes, at: int, names: list[str]) -> str:
 
 def _primitive(kind: int, data: bytes, at: int) -> str:
     if kind not in _PRIMITIVES:
-        raise ValueError(f"a variant of primitive type {kind}")
+        raise ValueError(f"a variant of unknown primitive type {kind}")
     return _PRIMITIVES[kind](data, at)
 
 
@@ -94,43 +94,43 @@ def _number(form: str) -> Callable[[bytes, int], str]:
 
 
 def _float(form: str) -> Callable[[bytes, int], str]:
-    def shown(data: bytes, at: int) -> str:
+    def text_of(data: bytes, at: int) -> str:
         (value,) = struct.unpack_from(form, data, at)
         text = repr(value).replace("nan", '"NaN"').replace("inf", "Infinity")
         return f'"{text}"' if text.endswith("Infinity") else text
 
-    return shown
+    return text_of
 
 
 def _decimal(width: int) -> Callable[[bytes, int], str]:
-    def shown(data: bytes, at: int) -> str:
+    def text_of(data: bytes, at: int) -> str:
         scale = data[at]
         unscaled = int.from_bytes(data[at + 1 : at + 1 + width], "little", signed=True)
         return format(Decimal(unscaled).scaleb(-scale), "f")
 
-    return shown
+    return text_of
 
 
-def _day(data: bytes, at: int) -> str:
+def _date(data: bytes, at: int) -> str:
     return f'"{_EPOCH_DAY + timedelta(days=struct.unpack_from("<i", data, at)[0])}"'
 
 
-def _moment(ending: str) -> Callable[[bytes, int], str]:
-    def shown(data: bytes, at: int) -> str:
+def _timestamp(ending: str) -> Callable[[bytes, int], str]:
+    def text_of(data: bytes, at: int) -> str:
         moment = _EPOCH + timedelta(microseconds=struct.unpack_from("<q", data, at)[0])
         fraction = f".{moment.microsecond:06d}".rstrip("0") if moment.microsecond else ""
         return f'"{moment:%Y-%m-%d %H:%M:%S}{fraction}{ending}"'
 
-    return shown
+    return text_of
 
 
-def _sized(data: bytes, at: int) -> bytes:
+def _length_prefixed(data: bytes, at: int) -> bytes:
     (length,) = struct.unpack_from("<I", data, at)
     return data[at + 4 : at + 4 + length]
 
 
 _PRIMITIVES: dict[int, Callable[[bytes, int], str]] = {
-    0: lambda data, at: "null",  # noqa: ARG005  the kind says it all
+    0: lambda data, at: "null",  # noqa: ARG005  these types have no data
     1: lambda data, at: "true",  # noqa: ARG005
     2: lambda data, at: "false",  # noqa: ARG005
     3: _number("<b"),
@@ -141,11 +141,11 @@ _PRIMITIVES: dict[int, Callable[[bytes, int], str]] = {
     8: _decimal(4),
     9: _decimal(8),
     10: _decimal(16),
-    11: _day,
-    12: _moment("+00:00"),
-    13: _moment(""),
+    11: _date,
+    12: _timestamp("+00:00"),
+    13: _timestamp(""),
     14: _float("<f"),
-    15: lambda data, at: f'"{base64.b64encode(_sized(data, at)).decode()}"',
-    16: lambda data, at: json.dumps(_sized(data, at).decode("utf-8"), ensure_ascii=False),
+    15: lambda data, at: f'"{base64.b64encode(_length_prefixed(data, at)).decode()}"',
+    16: lambda data, at: json.dumps(_length_prefixed(data, at).decode("utf-8"), ensure_ascii=False),
     20: lambda data, at: f'"{UUID(bytes=data[at : at + 16])}"',
 }

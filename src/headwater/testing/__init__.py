@@ -1,4 +1,4 @@
-"""Drive a job batch by batch from a test: ``scenario`` is the pytest fixture, ``Crash`` the faults to feed it."""
+"""Test a job batch by batch: ``scenario`` is the pytest fixture, ``Crash`` the faults that a test can inject."""
 
 from headwater.testing.records import Crash
 

@@ -1,4 +1,4 @@
-"""The machinery under a scenario: a real query on a real checkpoint, run exactly as far as a test says."""
+"""The engine of a scenario: a real query on a real checkpoint, run exactly as far as the test requires."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from headwater.testing.records import Crash, Inbox
 from headwater.testing.transcript import BatchRun
 
 RATE_SCHEMA = "timestamp TIMESTAMP, value BIGINT"
-PLANNED_CRASH = "headwater: this crash was asked for"
+INJECTED_CRASH = "headwater: injected crash"
 
 
-class UnexpectedEnd(Exception):
-    """The job broke by itself."""
+class UnexpectedFailure(Exception):
+    """The job failed, and not by an injected crash."""
 
 
 class Driver:
-    """Runs a job on a folder of lines, with its output captured batch by batch."""
+    """Runs a job on a folder of lines and captures its output batch by batch."""
 
     def __init__(self, spark: SparkSession, job: Job, folder: Path, schema: str | None = None) -> None:
         check_job(job)
@@ -52,33 +52,33 @@ class Driver:
         return [] if self.decoding.schema is None else parse_schema(self.spark, self.decoding).fieldNames()
 
     def stream(self) -> DataFrame:
-        """The inbox as the job's function sees it."""
+        """Return the inbox as the stream that the job's function receives."""
         lines = self.spark.readStream.option("maxFilesPerTrigger", 1).text(str(self.inbox.folder))
         return decode_lines(self.spark, lines, self.decoding)
 
     def start(self) -> None:
         writer = self._prepared.frame.writeStream.outputMode(self.job.mode)
         writer = writer.option("checkpointLocation", str(self.checkpoint)).foreachBatch(self._on_batch)
-        with temporary_settings(self.spark, self.job.conf):  # a query keeps the settings that it started with
+        with temporary_settings(self.spark, self.job.conf):  # the query keeps the settings that it starts with
             self._query = writer.start()
 
     def drain(self, crash: Crash | None = None) -> tuple[list[BatchRun], str | None]:
-        """Run until there is nothing left to do; says what ran, and how it ended if it ended."""
+        """Run until all input is processed. Return the batches that ran, and how the job crashed if it did."""
         self._crash = crash
         if self._query is None:
             self.start()
         assert self._query is not None
         try:
             self._query.processAllAvailable()
-            ended = self._after_planned_stop() if crash is Crash.AFTER_COMMIT else None
+            outcome = self._crash_after_commit() if crash is Crash.AFTER_COMMIT else None
         except StreamingQueryException as error:
-            if PLANNED_CRASH not in str(error):
-                raise UnexpectedEnd(root_cause(error)) from error
+            if INJECTED_CRASH not in str(error):
+                raise UnexpectedFailure(root_cause(error)) from error
             self._query = None
-            ended = f"crashed {crash.value}" if crash else None
+            outcome = f"crashed {crash.value}" if crash else None
         self._crash = None
         runs, self._runs = self._runs, []
-        return runs, ended
+        return runs, outcome
 
     def stop(self) -> None:
         if self._query is not None:
@@ -87,7 +87,7 @@ class Driver:
 
     @property
     def next_watermark_ms(self) -> int | None:
-        """The watermark that the next batch will work with."""
+        """The watermark of the next batch."""
         commits = self._ids("commits")
         if not commits:
             return None
@@ -95,28 +95,28 @@ class Driver:
         return parse_commit(LocalTree(self.checkpoint).read(path), path).next_watermark_ms
 
     def late_watermark_ms(self, batch_id: int) -> int:
-        """The watermark by which a batch drops late rows: the one that the batch before it worked with."""
+        """Return the watermark by which a batch drops late rows: that of the previous batch."""
         if batch_id == 0:
             return 0
         path = f"offsets/{batch_id - 1}"
         return parse_offsets(LocalTree(self.checkpoint).read(path), path).watermark_ms or 0
 
     def _ids(self, folder: str) -> list[int]:
-        found = (log_id(entry.name) for entry in LocalTree(self.checkpoint).entries(folder))
-        return sorted(number for number in found if number is not None)
+        ids = (log_id(entry.name) for entry in LocalTree(self.checkpoint).entries(folder))
+        return sorted(number for number in ids if number is not None)
 
     def _on_batch(self, batch: DataFrame, batch_id: int) -> None:
         if self._crash is Crash.BEFORE_BATCH:
-            raise RuntimeError(PLANNED_CRASH)
+            raise RuntimeError(INJECTED_CRASH)
         rows = captured_rows(self.job(batch) if self.job.per_batch else batch)
         self._runs.append(BatchRun(batch_id, rows))
         if self._crash is Crash.AFTER_OUTPUT:
-            raise RuntimeError(PLANNED_CRASH)
+            raise RuntimeError(INJECTED_CRASH)
         if self._crash is Crash.AFTER_COMMIT:
             assert self._query is not None
             end_after_batch(self._query)
 
-    def _after_planned_stop(self) -> str:
+    def _crash_after_commit(self) -> str:
         assert self._query is not None
         self._query.awaitTermination()
         self._query = None
@@ -124,15 +124,15 @@ class Driver:
 
 
 def _decoding_of(job: Job, schema: str | None) -> Decoding:
-    """Sources that hold rows rather than lines are fed JSON."""
+    """Return how the fed lines are decoded. Sources whose records are not lines are fed JSON."""
     source = job.reads
     if isinstance(source, Rate):
         return Decoding(schema or RATE_SCHEMA, "json")
     if isinstance(source, Table) or source.decoding.format in {"parquet", "orc"}:
-        wanted = schema or source.decoding.schema
-        if wanted is None:
+        chosen = schema or source.decoding.schema
+        if chosen is None:
             raise ValueError(
-                f"{job.name} reads a {source.kind}: tell the scenario its schema: scenario(JOB, schema=...)"
+                f"{job.name} reads a {source.kind}, so the scenario needs a schema: scenario(JOB, schema=...)"
             )
-        return Decoding(wanted, "json")
+        return Decoding(chosen, "json")
     return Decoding(schema or source.decoding.schema, source.decoding.format or "json", source.decoding.options)

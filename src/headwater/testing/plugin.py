@@ -1,4 +1,4 @@
-"""The pytest plugin: ``scenario`` drives a job, one Spark session serves the whole test run."""
+"""The pytest plugin: the fixture ``scenario``, and one Spark session for the entire test run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from headwater.jobs.job import Job
     from headwater.testing.scenario import Scenario
 
-HELP = "Spark settings for the session that headwater's fixtures share, one key=value a line"
+HELP = "Spark settings for the session that Headwater's fixtures share, one key=value per line"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -23,15 +23,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.fixture(scope="session")
 def headwater_spark(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """The session that all scenarios of a test run share, with Headwater's own defaults."""
-    from headwater.spark.session import start_session  # noqa: PLC0415  a test run without scenarios loads no Spark
+    """The session that all scenarios of a test run share, with Headwater's defaults."""
+    from headwater.spark.session import start_session  # noqa: PLC0415  a test run without scenarios does not import Spark
 
     folder = tmp_path_factory.mktemp("headwater")
     chosen = dict(line.split("=", 1) for line in request.config.getini("headwater_conf"))
     conf = {
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         "spark.sql.shuffle.partitions": "2",
-        # Snapshots come by and by in production; in a test of ten batches they should come at all.
+        # Short enough that snapshots are uploaded even in a test of ten batches.
         "spark.sql.streaming.stateStore.maintenanceInterval": "5s",
         **chosen,
     }
@@ -44,10 +44,10 @@ def headwater_spark(request: pytest.FixtureRequest, tmp_path_factory: pytest.Tem
 def scenario(
     headwater_spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Callable[..., Scenario]]:
-    """A function that puts a job to the test: ``s = scenario(JOB)``, then ``s.feed(...).emits(...)``.
+    """Create scenarios for jobs: ``s = scenario(JOB)``, then ``s.feed(...).emits(...)``.
 
-    ``mode`` and ``settings`` replace the job's own; with ``start_empty`` batch 0 has no records; ``schema`` describes
-    the rows of a source that has no decoding of its own, such as a table.
+    ``mode`` and ``settings`` replace those of the job. With ``start_empty``, batch 0 has no records. ``schema``
+    describes the rows of a source without decoding, such as a table.
     """
     from headwater.testing.scenario import Scenario  # noqa: PLC0415
 
@@ -64,16 +64,16 @@ def scenario(
         changes: dict[str, Any] = {"mode": mode} if mode else {}
         if settings:
             changes["settings"] = {**job.settings, **settings}
-        one = Scenario(
+        created = Scenario(
             headwater_spark,
             replace(job, **changes),
             tmp_path_factory.mktemp("scenario"),
             start_empty=start_empty,
             schema=schema,
         )
-        opened.append(one)
-        return one
+        opened.append(created)
+        return created
 
     yield open_scenario
-    for one in opened:
-        one.close()
+    for created in opened:
+        created.close()

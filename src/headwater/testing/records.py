@@ -1,4 +1,4 @@
-"""Faults as data: they stand among the records that a test feeds."""
+"""What a test feeds to a job: records, raw lines, files, and crashes among them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from headwater.jobs.endpoints import Decoding
 
 
 class Crash(Enum):
-    """When the job dies while it works on what is being fed."""
+    """The moment at which the job crashes while it processes the feed."""
 
     BEFORE_BATCH = "after the batch was planned, before it ran"
     AFTER_OUTPUT = "after the output was written, before the batch was committed"
@@ -27,7 +27,7 @@ Fed = Mapping[str, Any] | str | Path
 
 
 def as_lines(items: Sequence[Fed], decoding: Decoding, columns: Sequence[str]) -> list[str]:
-    """Rows become records in the source's own format; strings are raw lines; paths are files of lines."""
+    """Return the lines of a feed. Rows are encoded in the source's format; strings are raw lines; paths are files of lines."""
     lines: list[str] = []
     for item in items:
         match item:
@@ -57,18 +57,18 @@ def _plain(value: Any) -> Any:
 
 
 class Inbox:
-    """A folder that the job under test reads: every feed is one file, so that it becomes one micro-batch."""
+    """The folder that the job reads. Each feed is one file and so becomes one micro-batch."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder / "inbox"
-        self._outside = folder / "next"
+        self._draft = folder / "next"
         self.folder.mkdir(parents=True)
         self.lines: list[list[str]] = []
 
     def put(self, lines: Sequence[str]) -> None:
-        """Files appear whole, and each is a second younger than the one before: Spark reads the oldest first."""
+        """Add a file atomically. Each is a second newer than the previous one, because Spark reads the oldest first."""
         number = len(self.lines)
-        self._outside.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-        os.utime(self._outside, (1_000_000_000 + number, 1_000_000_000 + number))
-        self._outside.rename(self.folder / f"{number:06d}.txt")
+        self._draft.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+        os.utime(self._draft, (1_000_000_000 + number, 1_000_000_000 + number))
+        self._draft.rename(self.folder / f"{number:06d}.txt")
         self.lines.append(list(lines))

@@ -1,8 +1,9 @@
-"""The story of a scenario so far, as a failing test prints it."""
+"""The transcript of a scenario, which a failing test prints."""
 
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
@@ -23,14 +24,14 @@ class BatchRun:
 
 @dataclass
 class StepRecord:
-    """What a test did, and what came of it."""
+    """What a test did in one step, and the result."""
 
     action: str
     lines: list[str] = field(default_factory=list)
     runs: list[BatchRun] = field(default_factory=list)
     watermark_ms: int | None = None
-    ended: str | None = None
-    looked_at: bool = False
+    crash: str | None = None
+    checked: bool = False
 
     @property
     def emitted(self) -> list[dict[str, Any]]:
@@ -38,7 +39,7 @@ class StepRecord:
 
 
 def canonical(value: Any) -> Any:
-    """Rows as they are compared: times in one form, whether a test wrote them as text or as ``datetime``."""
+    """Return a value as it is compared: with times in one form, whether the test has them as text or ``datetime``."""
     if isinstance(value, Mapping):
         return {str(name): canonical(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
@@ -57,23 +58,24 @@ def canonical(value: Any) -> Any:
 
 
 def as_text(row: Any) -> str:
+    """Return a row as the transcript shows it and as it is compared."""
     return json.dumps(canonical(row), sort_keys=True, ensure_ascii=False, default=str)
 
 
-def difference(expected: Iterable[Row], found: Iterable[Row]) -> list[str]:
-    """Lines marked ``-`` for rows that are missing and ``+`` for rows that nobody expected; empty when all is well."""
-    wanted = sorted(as_text(row) for row in expected)
-    given = sorted(as_text(row) for row in found)
+def difference(expected: Iterable[Row], actual: Iterable[Row]) -> list[str]:
+    """Return a line with ``-`` for each missing row and with ``+`` for each unexpected one."""
+    expected_texts = Counter(map(as_text, expected))
+    actual_texts = Counter(map(as_text, actual))
+    missing, extra = expected_texts - actual_texts, actual_texts - expected_texts
     lines: list[str] = []
-    for text in sorted(set(wanted) | set(given)):
-        missing, extra = wanted.count(text) - given.count(text), given.count(text) - wanted.count(text)
-        lines += [f"  - {text}"] * missing + [f"  + {text}"] * extra
+    for text in sorted(missing | extra):
+        lines += [f"  - {text}"] * missing[text] + [f"  + {text}"] * extra[text]
     return lines
 
 
-def story(job: str, steps: Sequence[StepRecord], complaint: Sequence[str]) -> str:
-    """Every step so far, the complaint under the last one."""
-    lines = [f"the story of {job} so far:"]
+def transcript(job: str, steps: Sequence[StepRecord], message: Sequence[str]) -> str:
+    """Return every step so far, followed by the message of the failed assertion."""
+    lines = [f"transcript of {job}:"]
     for number, step in enumerate(steps, start=1):
         lines.append(f" {number}. {step.action}")
         lines += [f"      {line}" for line in step.lines[:20]]
@@ -84,6 +86,6 @@ def story(job: str, steps: Sequence[StepRecord], complaint: Sequence[str]) -> st
             lines += [f"      {as_text(row)}" for row in run.emitted[:50]]
         if step.watermark_ms:
             lines.append(f"    watermark {iso_from_ms(step.watermark_ms)}")
-        if step.ended:
-            lines.append(f"    {step.ended}")
-    return "\n".join([*lines, "", *complaint])
+        if step.crash:
+            lines.append(f"    {step.crash}")
+    return "\n".join([*lines, "", *message])

@@ -1,1 +1,1 @@
-"""Plans, and the one executor that carries them out."""
+"""Plan changes to a checkpoint, apply and undo them, and compare its state between batches. Does not import Spark."""

@@ -1,6 +1,7 @@
-"""A change to a checkpoint as a value: moves and new files, in order. Dry runs read it, the executor carries it out.
+"""A change to a checkpoint as a value: moves and new files, in order. A dry run shows it; the executor applies it.
 
-Nothing is ever deleted. A file leaves its place only for the quarantine, and every change can be turned around.
+No file is ever deleted. Files are only moved to the quarantine, and every change can be undone. ``Preview`` shows the
+tree that a change would leave.
 """
 
 from __future__ import annotations
@@ -10,42 +11,48 @@ import hashlib
 import json
 import uuid
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NoReturn, TypeAlias
 
-from headwater.checkpoint.filetree import FileTree
-from headwater.checkpoint.layout import COMMITS, OFFSETS, OURS, SINK_LOG, SOURCES, STATE
+from headwater.checkpoint.filetree import Entry, FileTree
+from headwater.checkpoint.layout import (
+    COMMITS,
+    HEADWATER_FOLDER,
+    OFFSETS,
+    SINK_LOG,
+    SOURCES,
+    STATE,
+    join,
+    parent_and_name,
+)
 
 Root: TypeAlias = Literal["checkpoint", "sink"]
-SCRATCH = f"{OURS}/scratch"
+SCRATCH = f"{HEADWATER_FOLDER}/scratch"
 
 
 @dataclass(frozen=True)
 class Move:
-    """A file changes its place within its root."""
+    """Move a file within its root."""
 
     root: Root
     source: str
     target: str
 
     @property
-    def comes_from_scratch(self) -> bool:
-        """Whether the file is new to the checkpoint: worked out beside it, not moved out of Spark's sight."""
-        return self.source.startswith(f"{SCRATCH}/")
-
-    @property
     def touches(self) -> tuple[tuple[Root, str], ...]:
+        """The paths that change."""
         return (self.root, self.source), (self.root, self.target)
 
     def as_dict(self) -> dict[str, str]:
+        """Return the step as it is stored in the journal."""
         return {"do": "move", "root": self.root, "source": self.source, "target": self.target}
 
 
 @dataclass(frozen=True)
 class Put:
-    """A file appears where there is none."""
+    """Write a file where there is none."""
 
     root: Root
     path: str
@@ -53,9 +60,11 @@ class Put:
 
     @property
     def touches(self) -> tuple[tuple[Root, str], ...]:
+        """The path that changes."""
         return ((self.root, self.path),)
 
     def as_dict(self) -> dict[str, str]:
+        """Return the step as it is stored in the journal."""
         text = base64.b64encode(self.data).decode()
         return {"do": "put", "root": self.root, "path": self.path, "data": text}
 
@@ -65,7 +74,7 @@ Step: TypeAlias = Move | Put
 
 @dataclass(frozen=True)
 class Change:
-    """What one verb does. ``undoes`` names the change that this one takes back; ``sink`` is where the sink root lies."""
+    """The steps of one command. ``undoes`` is the id of the change that this one undoes; ``sink`` is a location."""
 
     change_id: str
     verb: str
@@ -79,9 +88,24 @@ class Change:
 
     @cached_property
     def stages(self) -> list[tuple[Step, ...]]:
-        return stages(self.steps)
+        """The steps in order, split so that no path is touched twice within a stage.
+
+        Within a stage every step can be done, repeated or rolled back independently, so it does not matter which of them
+        were done before an interruption. Progress has to be recorded only between stages.
+        """
+        found: list[tuple[Step, ...]] = []
+        stage: list[Step] = []
+        touched: set[tuple[Root, str]] = set()
+        for step in self.steps:
+            if not touched.isdisjoint(step.touches):
+                found.append(tuple(stage))
+                stage, touched = [], set()
+            stage.append(step)
+            touched.update(step.touches)
+        return [*found, tuple(stage)] if stage else found
 
     def as_dict(self) -> dict[str, Any]:
+        """Return the change as it is stored in the journal."""
         return {
             "change_id": self.change_id,
             "verb": self.verb,
@@ -95,54 +119,33 @@ class Change:
         }
 
     @classmethod
-    def from_dict(cls, held: Mapping[str, Any]) -> Change:
-        return cls(**{**held, "steps": tuple(_step(step) for step in held["steps"])})
-
-
-def stages(steps: Iterable[Step]) -> list[tuple[Step, ...]]:
-    """The steps in order, parted so that no path is touched twice within a stage.
-
-    Within a stage it does not matter how many steps were done, or in which direction: each can be done, done again or
-    taken back by itself. Only between stages has one to know how far the change had come.
-    """
-    found: list[tuple[Step, ...]] = []
-    stage: list[Step] = []
-    touched: set[tuple[Root, str]] = set()
-    for step in steps:
-        if not touched.isdisjoint(step.touches):
-            found.append(tuple(stage))
-            stage, touched = [], set()
-        stage.append(step)
-        touched.update(step.touches)
-    return [*found, tuple(stage)] if stage else found
+    def from_dict(cls, value: Mapping[str, Any]) -> Change:
+        """Parse a change from the journal."""
+        return cls(**{**value, "steps": tuple(_step(step) for step in value["steps"])})
 
 
 def new_change_id(verb: str) -> str:
-    """Sorts by time, and is a name that file systems and object stores take."""
+    """Return a unique id that sorts by time and is valid as a file name."""
     return f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{verb}-{uuid.uuid4().hex[:6]}"
 
 
 def quarantine_of(change_id: str) -> str:
-    return f"{OURS}/quarantine/{change_id}"
+    """Return the folder for the files that a change sets aside."""
+    return f"{HEADWATER_FOLDER}/quarantine/{change_id}"
 
 
 def set_aside(change_id: str, root: Root, path: str) -> Move:
-    """Out of Spark's sight, within the same root: a rename on a disk, whatever the size."""
+    """Return the move of a file to the quarantine in the same root; on a disk this is a rename."""
     return Move(root, path, f"{quarantine_of(change_id)}/{path}")
 
 
-def _step(held: Mapping[str, Any]) -> Step:
-    match held["do"]:
-        case "move":
-            return Move(held["root"], held["source"], held["target"])
-        case "put":
-            return Put(held["root"], held["path"], base64.b64decode(held["data"]))
-        case other:
-            raise ValueError(f"a change cannot {other!r}")
+def shown_path(root: Root, path: str) -> str:
+    """Return a path as plans show it: those in the sink have the prefix ``sink:``."""
+    return path if root == "checkpoint" else f"sink:{path}"
 
 
 def fingerprint(checkpoint: FileTree, sink: FileTree | None) -> str:
-    """Changes with every batch, every state file and every log entry; costs a listing, no reading."""
+    """Return a hash that differs after every batch, log entry and state file. It lists files and reads none."""
     logs = {
         folder: [(entry.name, entry.size, entry.modified_ms) for entry in checkpoint.entries(folder)]
         for folder in (OFFSETS, COMMITS)
@@ -154,3 +157,115 @@ def fingerprint(checkpoint: FileTree, sink: FileTree | None) -> str:
     seen = [(entry.name, entry.size) for entry in sink.entries(SINK_LOG)] if sink else []
     text = json.dumps([logs, trees, seen], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _step(value: Mapping[str, Any]) -> Step:
+    match value["do"]:
+        case "move":
+            return Move(value["root"], value["source"], value["target"])
+        case "put":
+            return Put(value["root"], value["path"], base64.b64decode(value["data"]))
+        case other:
+            raise ValueError(f"unknown step {other!r}")
+
+
+class Preview(FileTree):
+    """A read-only view of a tree as it would be after some steps."""
+
+    def __init__(self, files: FileTree, steps: Iterable[Step], root: Root = "checkpoint") -> None:
+        self._files = files
+        self._listed: dict[str, dict[str, Entry]] = {}
+        self._now: dict[str, str | bytes | None] = {}
+        """By path: the path that has the contents now, the contents themselves, or None if the file is gone."""
+        for step in steps:
+            if step.root != root:
+                continue
+            if isinstance(step, Move):
+                self._now[step.target] = self._now.get(step.source, step.source)
+                self._now[step.source] = None
+            else:
+                self._now[step.path] = step.data
+
+    @property
+    def location(self) -> str:
+        return self._files.location
+
+    @property
+    def is_local(self) -> bool:
+        return self._files.is_local
+
+    def spark_uri(self, path: str = "", *, like: str | None = None) -> str:
+        return self._files.spark_uri(path, like=like)
+
+    def read(self, path: str) -> bytes:
+        current = self._now.get(path, path)
+        if current is None:
+            raise FileNotFoundError(path)
+        return current if isinstance(current, bytes) else self._files.read(current)
+
+    def exists(self, path: str) -> bool:
+        if path in self._now:
+            return self._now[path] is not None
+        return self._files.exists(path)
+
+    def entries(self, folder: str) -> list[Entry]:
+        found = {
+            entry.name: entry for entry in self._files.entries(folder) if join(folder, entry.name) not in self._now
+        }
+        for path, current in self._now.items():
+            place, name = parent_and_name(path)
+            if current is None:
+                continue
+            if place == folder:
+                found[name] = self._entry(name, current)
+            elif place.startswith(f"{folder}/") or not folder:
+                below = place[len(folder) + 1 if folder else 0 :].partition("/")[0]
+                found.setdefault(below, Entry(below, True, 0, None))
+        return sorted(found.values(), key=lambda entry: entry.name)
+
+    def _entry(self, name: str, current: str | bytes) -> Entry:
+        if isinstance(current, bytes):
+            return Entry(name, False, len(current), None)
+        return replace(self._entries_of(parent_and_name(current)[0])[parent_and_name(current)[1]], name=name)
+
+    def _entries_of(self, folder: str) -> dict[str, Entry]:
+        if folder not in self._listed:
+            self._listed[folder] = {entry.name: entry for entry in self._files.entries(folder)}
+        return self._listed[folder]
+
+    def tree(self, folder: str) -> dict[str, list[str]]:
+        found = {place: set(names) for place, names in self._files.tree(folder).items()}
+        for path, current in self._now.items():
+            place, name = parent_and_name(path)
+            if folder and place != folder and not place.startswith(f"{folder}/"):
+                continue
+            if current is None:
+                found.get(place, set()).discard(name)
+            else:
+                found.setdefault(place, set()).add(name)
+        return {place: sorted(names) for place, names in found.items()}
+
+    def write(self, path: str, data: bytes) -> NoReturn:
+        raise _read_only(path, data)
+
+    def move(self, source: str, target: str) -> NoReturn:
+        raise _read_only(source, target)
+
+    def copy(self, source: str, target: str) -> NoReturn:
+        raise _read_only(source, target)
+
+    def remove(self, path: str) -> NoReturn:
+        raise _read_only(path)
+
+    def remove_folder(self, folder: str) -> NoReturn:
+        raise _read_only(folder)
+
+    def sync_folders(self, folders: Iterable[str]) -> NoReturn:
+        raise _read_only(folders)
+
+    def drop_empty_folders(self, folders: Iterable[str]) -> NoReturn:
+        raise _read_only(folders)
+
+
+def _read_only(*_: object) -> ValueError:
+    return ValueError("a preview is read-only")

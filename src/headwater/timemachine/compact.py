@@ -1,4 +1,4 @@
-"""Give up what changes have set aside, to have the room back. Afterwards they cannot be undone."""
+"""Delete the files that changes have set aside, to free disk space. These changes can then no longer be undone."""
 
 from __future__ import annotations
 
@@ -6,43 +6,45 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from headwater.checkpoint.filetree import FileTree, walk
-from headwater.checkpoint.layout import OURS
-from headwater.checkpoint.lease import held_by_us
+from headwater.checkpoint.layout import HEADWATER_FOLDER
+from headwater.checkpoint.lease import hold_lease
 from headwater.checkpoint.locate import open_files
 from headwater.timemachine.change import quarantine_of
 from headwater.timemachine.executor import refuse_if_pending
-from headwater.timemachine.journal import read_entries
+from headwater.timemachine.journal import emptied_marker, is_emptied, read_entries
 
-QUARANTINE = f"{OURS}/quarantine"
+QUARANTINE = f"{HEADWATER_FOLDER}/quarantine"
 
 
 @dataclass(frozen=True)
 class Quarantine:
-    """What lies aside in one root."""
+    """The number and total size of the files that are set aside in one tree."""
 
     files: int
     bytes: int
 
 
-def measure(root: FileTree) -> Quarantine:
+def measure_quarantine(root: FileTree) -> Quarantine:
+    """Return how much is set aside in a checkpoint or a sink folder."""
     sizes = [entry.size for path, entry in walk(root, QUARANTINE) if not path.endswith(".emptied")]
     return Quarantine(len(sizes), sum(sizes))
 
 
-def sinks_of(files: FileTree) -> list[FileTree]:
-    """Every sink folder in which a change of this checkpoint has set files aside."""
+def sinks_with_quarantine(files: FileTree) -> list[FileTree]:
+    """Return every sink folder in which changes to a checkpoint have set files aside."""
     found = dict.fromkeys(entry.change.sink for entry in read_entries(files))
     return [open_files(location) for location in found if location]
 
 
 def empty_quarantine(files: FileTree, sinks: Iterable[FileTree] = ()) -> None:
-    """The marker is written first: a change whose quarantine is half gone must never be undone."""
-    with held_by_us(files, "headwater compact", "cannot compact"):
+    """Delete everything that changes to a checkpoint have set aside, in the checkpoint and in its sinks."""
+    with hold_lease(files, "headwater compact", "cannot compact"):
         refuse_if_pending(files)
-        places = [quarantine_of(entry.change.change_id) for entry in read_entries(files)]
-        for place in places:
-            if not files.exists(f"{place}.emptied"):
-                files.write(f"{place}.emptied", b"")
+        changes = [entry.change for entry in read_entries(files)]
+        # The marker comes first: a change whose quarantine is incomplete must never be undone.
+        for change in changes:
+            if not is_emptied(files, change):
+                files.write(emptied_marker(change.change_id), b"")
         for root in (files, *sinks):
-            for place in places:
-                root.remove_folder(place)
+            for change in changes:
+                root.remove_folder(quarantine_of(change.change_id))

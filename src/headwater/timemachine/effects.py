@@ -1,4 +1,4 @@
-"""What the source is going to be asked for again, and whether it still has it."""
+"""The effects of a rewind outside the checkpoint: the input that has to be read again, and what the sink receives."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from headwater.checkpoint.history import History
-from headwater.checkpoint.source_offsets import log_offset
-from headwater.core.errors import CheckpointUnreadable
+from headwater.core.errors import CheckpointUnreadable, HeadwaterError, UsageProblem
 from headwater.core.ids import BatchId
 
-EarliestOffsets = Callable[[str, list[str]], dict[str, dict[int, int]] | None]
+EarliestOffsets = Callable[[str, list[str]], dict[str, dict[int, int]]]
+"""Returns the first offset that Kafka retains, by topic and partition, given the URI of a source and its topics."""
 
 
 @dataclass(frozen=True)
 class Reread:
-    """One source's part. ``still_there`` is None where nobody could be asked."""
+    """What one source has to provide again. ``still_there`` is None if it could not be checked."""
 
     source: str
     kind: str
@@ -30,6 +30,7 @@ class Reread:
     why: str | None = None
 
     def as_dict(self) -> dict[str, Any]:
+        """Return the JSON form."""
         return {
             "source": self.source,
             "kind": self.kind,
@@ -43,9 +44,9 @@ class Reread:
 
 
 def find_rereads(
-    history: History, next_batch: int, ask_kafka: EarliestOffsets, source_uri: str | None = None
+    history: History, next_batch: int, ask_kafka: EarliestOffsets | None, source_uri: str | None = None
 ) -> tuple[Reread, ...]:
-    """From where the last kept batch ended to where the newest planned one does."""
+    """Return what each source has to provide again: from the end of the last kept batch to that of the newest one."""
     numbers = [number for number in history.batch_ids if number >= next_batch]
     if not numbers:
         return ()
@@ -58,9 +59,9 @@ def find_rereads(
         reread = Reread(first.name, first.kind, first.start, parts[-1].end, rows, None, None)
         match first.kind:
             case "kafka":
-                reread = _ask_kafka(source_uri or history.logs.job.source or "", reread, ask_kafka)
+                reread = _check_kafka(source_uri or history.logs.job.source or "", reread, ask_kafka)
             case "files" | "table":
-                reread = _look_for_files(history, reread)
+                reread = _check_files(history, reread)
             case "socket":
                 reread = replace(reread, still_there=False, why="a socket cannot be read again")
             case "rate" | "rate-micro-batch":
@@ -69,75 +70,83 @@ def find_rereads(
     return tuple(found)
 
 
-def _ask_kafka(source: str, reread: Reread, ask: EarliestOffsets) -> Reread:
-    servers = urlsplit(source).netloc if source.startswith("kafka://") else ""
-    if not servers or not isinstance(reread.start, dict):
-        return replace(reread, why="no broker is known to ask; name it with --source kafka://HOST:PORT/TOPIC")
-    earliest = ask(servers, list(reread.start))
-    if earliest is None:
-        return replace(reread, why=f"no broker answers at {servers}")
+def _check_kafka(source: str, reread: Reread, ask: EarliestOffsets | None) -> Reread:
+    if not isinstance(reread.start, dict):
+        return replace(reread, why="the checkpoint does not record where the batch started")
+    if ask is None or not source.startswith("kafka://"):
+        return replace(reread, why="the broker is unknown; name it with --source kafka://HOST:PORT/TOPIC")
+    try:
+        earliest = ask(source, list(reread.start))
+    except HeadwaterError as error:
+        return replace(reread, why=_why_not(error))
     gone = [
-        f"{topic}[{partition}] starts at {earliest[topic][int(partition)]}, wanted from {offset}"
+        f"{topic}[{partition}] starts at offset {earliest[topic][int(partition)]}, needed from {offset}"
         for topic, partitions in reread.start.items()
         for partition, offset in partitions.items()
         if earliest.get(topic, {}).get(int(partition), 0) > offset
     ]
-    gone += [f"there is no topic {topic}" for topic in reread.start if topic not in earliest]
+    gone += [f"the topic {topic} does not exist" for topic in reread.start if topic not in earliest]
     return replace(reread, still_there=not gone, why="; ".join(gone) or None)
 
 
-def _look_for_files(history: History, reread: Reread) -> Reread:
-    start = log_offset(reread.start) if reread.start is not None else -1
-    end = log_offset(reread.end)
+def _why_not(error: HeadwaterError) -> str:
+    """Return why the broker could not be queried and, for a wrong or missing option, what to do about it."""
+    reason = f" ({error.evidence['reason']})" if "reason" in error.evidence else ""
+    return f"{error.problem}{reason}" + (f"; {error.remedy}" if isinstance(error, UsageProblem) else "")
+
+
+def _check_files(history: History, reread: Reread) -> Reread:
     try:
-        entries = (
-            None
-            if end is None
-            else history.source_log(reread.source).entries_between(-1 if start is None else start, end)
-        )
+        entries = history.input_files(reread.source, reread.start, reread.end)
     except CheckpointUnreadable:
         entries = None
     if entries is None:
-        return replace(reread, why="the source's log no longer tells which files these were")
+        return replace(reread, why="the source's log no longer contains the names of these files")
     if not all(urlsplit(entry.path).scheme in {"", "file"} for entry in entries):
-        return replace(reread, files=len(entries), why="files on an object store are not looked for")
+        return replace(reread, files=len(entries), why="files on an object store are not checked")
     missing = [entry.path for entry in entries if not Path(unquote(urlsplit(entry.path).path)).exists()]
     if missing and not history.files.is_local:
-        return replace(reread, files=len(entries), why="they may be on the disk of another machine")
-    why = f"{len(missing)} of {len(entries)} files are gone, the first is {missing[0]}" if missing else None
+        return replace(reread, files=len(entries), why="they may be on another machine")
+    why = f"{len(missing)} of {len(entries)} files are missing; the first is {missing[0]}" if missing else None
     return replace(reread, files=len(entries), still_there=not missing, why=why)
 
 
 def sink_effects(sink: str | None, *, has_log: bool, undone: Sequence[int]) -> tuple[str, list[str]]:
-    """One sentence on the sink, and warnings. ``has_log``: it is a file sink, and its log goes back with the rest."""
+    """Return a sentence on the sink, and warnings. With ``has_log`` it is a file sink whose log is rewound too."""
     span = f"batch {undone[0]}" if len(undone) == 1 else f"batches {undone[0]} to {undone[-1]}"
     if has_log:
-        return f"its log and the files of {span} are set aside: every row is there once after the second run", []
+        return f"the log entries and files of {span} are set aside, so the re-run writes every row exactly once", []
     kind = (sink or "").partition(":")[0]
     match kind:
-        case "kafka":
-            again = f"the rows of {span} are sent a second time: consumers see duplicates"
-            return again, [again]
         case "console":
             return f"{span} will be printed again", []
         case "memory":
-            return "the table is filled anew: it lives in the process of the job", []
+            return "the table is filled again: it exists only while the job runs", []
         case "postgresql":
             return f"the rows of {span} are upserted again, over those of the first run", []
+        case "kafka":
+            return _warning(f"the rows of {span} are sent a second time: consumers see duplicates")
         case "files" | "table":
-            again = (
+            return _warning(
                 f"{sink} has no log of Spark's file sink: the rows of {span} stay there and are written a second time"
             )
-            return again, [again]
-        case "delta" | "hudi":
-            skipped = (
-                f"the table has seen the numbers of {span} and skips them silently when they run again; restoring the "
-                "table does not change that. Go on under a new query id instead: headwater fork"
+        case "delta":
+            return _warning(
+                f"the table has recorded {span} of this query and silently skips them when they run again, even if it "
+                "is restored. Continue under a new query id instead: headwater fork"
             )
-            return skipped, [skipped]
+        case "hudi":
+            return _warning(
+                f"the table has recorded {span} and silently skips them when they run again, in a fork too. To avoid "
+                "that, set another hoodie.datasource.write.streaming.checkpoint.identifier"
+            )
         case _:
             warning = (
-                f"the sink is not known: a file sink (and Delta) skips {span} silently when they run again, because it "
-                "has seen their numbers. If it is a file sink, name it: --sink files:DIR"
+                f"the sink is unknown: a file sink or a Delta table that has recorded {span} silently skips them when "
+                "they run again. If it is a file sink, name it: --sink files:DIR"
             )
-            return "not known to Headwater", [warning]
+            return "unknown", [warning]
+
+
+def _warning(text: str) -> tuple[str, list[str]]:
+    return text, [text]

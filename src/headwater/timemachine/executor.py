@@ -1,12 +1,13 @@
-"""The only code that moves a file of a checkpoint.
+"""Apply changes. This is the only code that moves files of a checkpoint.
 
-The invariant, at every instruction: a checkpoint is as it was, or as the change leaves it, or Spark refuses to start on
-it. While files move, ``metadata`` holds a notice that no Spark version can read as a query's identity.
+The invariant, at every instruction: the checkpoint is as it was before the change, or as the change leaves it, or Spark
+refuses to start on it. While files are being moved, ``metadata`` contains a notice that no Spark version accepts as the
+identity of a query.
 
-1. ``_headwater/pending.json`` says all that is going to be done.
-2. The notice takes the place of ``metadata``: the guard is up.
-3. The steps, stage by stage; ``pending.json`` says which stage is being worked on.
-4. The guard comes down, the journal gets its entry, ``pending.json`` goes.
+1. ``_headwater/pending.json`` records all steps.
+2. The notice replaces ``metadata``: the guard is up.
+3. The steps are done, stage by stage; ``pending.json`` records the current stage.
+4. The guard is removed, the journal gets an entry, and ``pending.json`` is deleted.
 """
 
 from __future__ import annotations
@@ -17,8 +18,15 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from headwater.checkpoint.filetree import FileTree
-from headwater.checkpoint.layout import METADATA, OURS, PENDING_FILE, SINK_LOG, hadoop_crc_of
-from headwater.checkpoint.lease import held_by_us
+from headwater.checkpoint.layout import (
+    HEADWATER_FOLDER,
+    METADATA,
+    PENDING_FILE,
+    SINK_LOG,
+    hadoop_crc_of,
+    parent_and_name,
+)
+from headwater.checkpoint.lease import hold_lease
 from headwater.checkpoint.locate import open_files
 from headwater.core.errors import ChangeRefused, CheckpointUnreadable
 from headwater.timemachine.change import Change, Move, Put, Root, Step, fingerprint
@@ -29,42 +37,105 @@ Progress = Callable[[int, int], None]
 
 
 def no_progress(done: int, of: int) -> None:
-    """The default: nobody is watching."""
+    """Ignore progress."""
+
+
+def apply_change(
+    change: Change, files: FileTree, sink: FileTree | None = None, *, progress: Progress = no_progress
+) -> Entry:
+    """Apply a change under the lease. If this raises ``CheckpointBusy`` or ``ChangeRefused``, nothing has moved."""
+    with hold_lease(files, f"headwater {change.verb}", f"cannot {change.verb}"):
+        return executor_for(files, sink, progress=progress).apply(change)
+
+
+def resume(files: FileTree, *, progress: Progress = no_progress) -> Entry:
+    """Finish the interrupted change."""
+    with hold_lease(files, "headwater rewind --resume", "cannot finish the interrupted change"):
+        return executor_for(files, _sink_of_pending(files), progress=progress).resume()
+
+
+def abort(files: FileTree) -> Change:
+    """Roll back the interrupted change. Raise ``already-done`` if all steps were done and only ``undo`` can help."""
+    with hold_lease(files, "headwater rewind --abort", "cannot roll back the interrupted change"):
+        return executor_for(files, _sink_of_pending(files)).abort()
+
+
+def finish_interrupted(files: FileTree, *, progress: Progress = no_progress) -> Change:
+    """Finish the interrupted change, or discard it if no step was done and the query has continued since."""
+    try:
+        return resume(files, progress=progress).change
+    except ChangeRefused as refusal:
+        if refusal.code != "plan-stale":
+            raise
+        return abort(files)
+
+
+def refuse_if_pending(files: FileTree) -> None:
+    """Raise ``ChangeRefused`` if a change was interrupted. Every command that changes a checkpoint checks this first."""
+    pending = read_pending(files)
+    if pending is None:
+        return
+    raise ChangeRefused(
+        "interrupted-operation",
+        f"a {pending.change.verb} of this checkpoint was interrupted",
+        evidence={"checkpoint": files.location, "change": pending.change.about},
+        remedy=f"headwater rewind {files.location} --resume   (or --abort to roll it back)",
+    )
+
+
+def executor_for(files: FileTree, sink: FileTree | None, *, progress: Progress = no_progress) -> Executor:
+    """Return an executor for a checkpoint and its sink.
+
+    A location that comes from the checkpoint alone cannot be trusted, so the sink has to be a folder that Spark's file
+    sink or Headwater has written to.
+    """
+    roots: dict[Root, FileTree] = {"checkpoint": files}
+    if sink is not None:
+        if not (sink.entries(SINK_LOG) or sink.entries(HEADWATER_FOLDER)):
+            raise ChangeRefused(
+                "not-a-sink",
+                "the folder that the checkpoint names as its sink is not one",
+                evidence={"folder": sink.location, "missing": SINK_LOG},
+                remedy="if you moved the sink, move it back; otherwise do not trust this checkpoint",
+            )
+        roots["sink"] = sink
+    return Executor(roots, progress)
 
 
 @dataclass(frozen=True)
 class Executor:
-    """Carries changes out on the trees that they name. The caller holds the lease."""
+    """Applies changes to the trees that they name. The caller holds the lease."""
 
     roots: Mapping[Root, FileTree]
     progress: Progress = no_progress
 
     @property
     def checkpoint(self) -> FileTree:
+        """The tree of the checkpoint."""
         return self.roots["checkpoint"]
 
     def apply(self, change: Change) -> Entry:
-        """Do all of it; refused, with nothing moved, when the checkpoint is not the one that it was planned for."""
+        """Apply a change. Raise ``ChangeRefused``, with nothing moved, if the checkpoint has changed since planning."""
         refuse_if_pending(self.checkpoint)
-        self._refuse_if_stale(change, "stop the query and make the plan again")
-        metadata, crc = _held(self.checkpoint, METADATA), _held(self.checkpoint, METADATA_CRC)
-        return self._carry_on(self._record(Pending(0, change, _now_ms(), metadata, crc)))
+        self._refuse_if_stale(change, "stop the query and run the command again")
+        metadata, crc = _encoded(self.checkpoint, METADATA), _encoded(self.checkpoint, METADATA_CRC)
+        return self._finish(self._record(Pending(0, change, _now_ms(), metadata, crc)))
 
     def resume(self) -> Entry:
-        """Finish the change that was cut short."""
+        """Finish the interrupted change."""
         pending = self._pending()
         if not pending.all_done and not self._guard_is_up(pending):
-            # Nothing was done yet, and nothing kept a query from going on in the meantime.
+            # No step was done yet, and nothing has kept the query from continuing.
             self._refuse_if_stale(pending.change, f"headwater rewind {self.checkpoint.location} --abort")
-        return self._carry_on(pending)
+        return self._finish(pending)
 
     def abort(self) -> Change:
-        """Take back the part that was done of the change that was cut short."""
+        """Roll back the steps of the interrupted change that were done."""
         pending = self._pending()
         if pending.all_done and not self._guard_is_up(pending):
             raise ChangeRefused(
                 "already-done",
-                f"the interrupted {pending.change.verb} had done all of its work, and a query may have run since",
+                f"all steps of the interrupted {pending.change.verb} were done, and a query may have run since",
                 remedy=f"headwater rewind {self.checkpoint.location} --resume, then headwater undo",
             )
         parts = pending.change.stages
@@ -73,14 +144,14 @@ class Executor:
                 if number != pending.stage:
                     pending = self._record(replace(pending, stage=number))
                 for step in reversed(parts[number]):
-                    self._take_back(step)
+                    self._roll_back(step)
                 self._sync(parts[number])
                 self._drop_empty_folders(parts[number])
         self._lower_guard(pending)
         self.checkpoint.remove(PENDING_FILE)
         return pending.change
 
-    def _carry_on(self, pending: Pending) -> Entry:
+    def _finish(self, pending: Pending) -> Entry:
         change = pending.change
         parts = change.stages
         if not pending.all_done:
@@ -108,7 +179,7 @@ class Executor:
         if pending is None:
             raise ChangeRefused(
                 "nothing-pending",
-                "no change of this checkpoint was cut short",
+                "no change of this checkpoint was interrupted",
                 evidence={"checkpoint": self.checkpoint.location},
             )
         return pending
@@ -125,13 +196,13 @@ class Executor:
     def _raise_guard(self, pending: Pending) -> None:
         if self.checkpoint.exists(METADATA_CRC):
             self.checkpoint.remove(METADATA_CRC)
-        self.checkpoint.write(METADATA, notice(pending.change))
+        self.checkpoint.write(METADATA, guard_notice(pending.change))
 
     def _guard_is_up(self, pending: Pending) -> bool:
-        return _held(self.checkpoint, METADATA) == _text(notice(pending.change))
+        return _encoded(self.checkpoint, METADATA) == _base64(guard_notice(pending.change))
 
     def _lower_guard(self, pending: Pending) -> None:
-        # The checksum first: as long as it does not fit, Spark still refuses.
+        # The checksum first: while it does not match, Spark still refuses to start.
         if pending.metadata_crc is not None:
             self.checkpoint.write(METADATA_CRC, base64.b64decode(pending.metadata_crc))
         if pending.metadata is not None:
@@ -147,135 +218,77 @@ class Executor:
             case Put():
                 files.write(step.path, step.data)
 
-    def _take_back(self, step: Step) -> None:
+    def _roll_back(self, step: Step) -> None:
         files = self.roots[step.root]
         match step:
             case Move():
                 if files.exists(step.target):
                     _move(files, step.target, step.source)
             case Put():
-                # Written first, so that the draft which an interrupted write may have left goes with it.
+                # Writing first replaces the temporary file that an interrupted write may have left.
                 files.write(step.path, step.data)
                 files.remove(step.path)
 
     def _sync(self, steps: Iterable[Step]) -> None:
-        """Moves must be on the disk before anybody is told that they are done."""
+        """Make the moves durable before they are recorded as done."""
         for root, folders in _folders(steps).items():
             self.roots[root].sync_folders(sorted(folders))
 
     def _drop_empty_folders(self, steps: Iterable[Step]) -> None:
-        """A stream starts from nothing only where not even empty folders of state are left."""
+        """Remove folders that have become empty: Spark starts from scratch only if no state folder is left."""
         for root, folders in _folders(steps).items():
             self.roots[root].drop_empty_folders(sorted(folders, reverse=True))
 
 
+def guard_notice(change: Change) -> bytes:
+    """Return the contents of ``metadata`` while files are moved. It is not JSON, so Spark cannot parse it.
+
+    Spark's error message shows only the first word, so that word is a long one.
+    """
+    return (
+        f"headwater_{change.verb}_was_interrupted__run_headwater_fsck\n"
+        f"A {change.verb} of this checkpoint is not finished. To finish it: headwater rewind CKPT --resume\n"
+    ).encode()
+
+
+def _sink_of_pending(files: FileTree) -> FileTree | None:
+    pending = read_pending(files)
+    return open_files(pending.change.sink) if pending and pending.change.sink else None
+
+
 def _folders(steps: Iterable[Step]) -> dict[Root, set[str]]:
-    """Where files came or went."""
+    """Return the folders that gain or lose files."""
     found: dict[Root, set[str]] = {}
     for step in steps:
         for root, path in step.touches:
-            found.setdefault(root, set()).add(path.rpartition("/")[0])
+            found.setdefault(root, set()).add(parent_and_name(path)[0])
     return found
-
-
-def refuse_if_pending(files: FileTree) -> None:
-    """Every changing verb, and ``run``, asks this first."""
-    pending = read_pending(files)
-    if pending is None:
-        return
-    raise ChangeRefused(
-        "interrupted-operation",
-        f"a {pending.change.verb} of this checkpoint was cut short",
-        evidence={"checkpoint": files.location, "it was to": pending.change.about},
-        remedy=f"headwater rewind {files.location} --resume   (or --abort to take it back)",
-    )
-
-
-def notice(change: Change) -> bytes:
-    """What stands in ``metadata`` while files move. It is no JSON, so that Spark cannot take it for an identity.
-
-    Spark's message shows the first word of it, so that word is a long one.
-    """
-    return (
-        f"headwater_{change.verb}_was_cut_short__run_headwater_fsck\n"
-        f"A {change.verb} of this checkpoint is not finished. To finish it: headwater rewind CKPT --resume\n"
-    ).encode()
 
 
 def _move(files: FileTree, source: str, target: str) -> None:
     try:
         files.move(source, target)
     except FileNotFoundError:
-        if files.exists(target):  # done before the change was cut short
+        if files.exists(target):  # moved before the interruption
             return
         raise CheckpointUnreadable(
             "file-vanished",
-            f"{source} is gone, and {target} is not there either",
+            f"cannot move {source} to {target}: neither file exists",
             evidence={"checkpoint": files.location},
             remedy=f"headwater rewind {files.location} --abort",
         ) from None
 
 
-def _held(files: FileTree, path: str) -> str | None:
+def _encoded(files: FileTree, path: str) -> str | None:
     try:
-        return _text(files.read(path))
+        return _base64(files.read(path))
     except (FileNotFoundError, NotADirectoryError):
         return None
 
 
-def _text(data: bytes) -> str:
+def _base64(data: bytes) -> str:
     return base64.b64encode(data).decode()
 
 
 def _now_ms() -> int:
     return int(time.time() * 1000)
-
-
-def carry_out(
-    change: Change, files: FileTree, sink: FileTree | None = None, *, progress: Progress = no_progress
-) -> Entry:
-    """Do a change under the lease. Nothing has moved when this raises ``CheckpointBusy`` or ``ChangeRefused``."""
-    with held_by_us(files, f"headwater {change.verb}", f"cannot {change.verb}"):
-        return executor_for(files, sink, progress=progress).apply(change)
-
-
-def resume(files: FileTree, *, progress: Progress = no_progress) -> Entry:
-    """Finish a change that was cut short."""
-    with held_by_us(files, "headwater rewind --resume", "cannot finish the interrupted change"):
-        return executor_for(files, _sink_of_pending(files), progress=progress).resume()
-
-
-def abort(files: FileTree) -> Change:
-    """Take back a change that was cut short; ``already-done`` when only ``undo`` can still do that."""
-    with held_by_us(files, "headwater rewind --abort", "cannot take back the interrupted change"):
-        return executor_for(files, _sink_of_pending(files)).abort()
-
-
-def end_interrupted(files: FileTree, *, progress: Progress = no_progress) -> Change:
-    """Finish a change that was cut short, or forget it when nothing was done and a query has gone on since."""
-    try:
-        return resume(files, progress=progress).change
-    except ChangeRefused as refusal:
-        if refusal.code != "plan-stale":
-            raise
-        return abort(files)
-
-
-def executor_for(files: FileTree, sink: FileTree | None, *, progress: Progress = no_progress) -> Executor:
-    """``sink`` may be named by the checkpoint alone: only a folder with a log of Spark's, or with what we set aside, is one."""
-    roots: dict[Root, FileTree] = {"checkpoint": files}
-    if sink is not None:
-        if not (sink.entries(SINK_LOG) or sink.entries(OURS)):
-            raise ChangeRefused(
-                "not-a-sink",
-                "the checkpoint names a folder as its sink that is none",
-                evidence={"folder": sink.location, "lacks": SINK_LOG},
-                remedy="do not trust this checkpoint, unless you moved its sink: then move it back",
-            )
-        roots["sink"] = sink
-    return Executor(roots, progress)
-
-
-def _sink_of_pending(files: FileTree) -> FileTree | None:
-    pending = read_pending(files)
-    return open_files(pending.change.sink) if pending and pending.change.sink else None

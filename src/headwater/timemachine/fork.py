@@ -1,9 +1,12 @@
-"""A second checkpoint that goes on from a batch of the first, with an identity of its own. The first is only read."""
+"""Forks: a second checkpoint that continues from a batch of the first, with a query id of its own.
+
+The original is only read. ``plan_adoption`` is the way back: it plans how a checkpoint takes over the batches that Spark
+wrote in a fork of it.
+"""
 
 from __future__ import annotations
 
 import json
-import shutil
 import time
 import uuid
 from collections.abc import Iterator
@@ -14,8 +17,8 @@ from headwater.checkpoint.file_logs import LogNames, sink_log_with
 from headwater.checkpoint.filetree import FileTree
 from headwater.checkpoint.history import History
 from headwater.checkpoint.layout import (
+    HEADWATER_FOLDER,
     METADATA,
-    OURS,
     SINK_LOG,
     SOURCES,
     STATE,
@@ -23,30 +26,63 @@ from headwater.checkpoint.layout import (
     hadoop_crc_of,
     join,
 )
-from headwater.checkpoint.local_tree import LocalTree
 from headwater.checkpoint.operator_metadata import parse_operator_metadata
 from headwater.checkpoint.record import sink_of
 from headwater.core.errors import ChangeRefused
 from headwater.core.ids import BatchId
 from headwater.timemachine.change import Change, Move, Put, Step, fingerprint, new_change_id, set_aside
-from headwater.timemachine.cuts import cut_batch_logs, cut_sources, cut_state, empty_log, entry_without_files
+from headwater.timemachine.compacted_log import empty_log
+from headwater.timemachine.cuts import cut_batch_logs, cut_sources, cut_state, entry_without_files
 
-ORIGIN_FILE = f"{OURS}/forked_from.json"
-UNFINISHED = b"headwater: this fork is not finished; remove it and fork again\n"
+ORIGIN_FILE = f"{HEADWATER_FOLDER}/forked_from.json"
+UNFINISHED = b"headwater: this fork is incomplete; remove it and fork again\n"
 
 
 @dataclass(frozen=True)
 class ForkPlan:
-    """Paths to take over as they are, and files that are written anew. ``at`` None: an empty stream."""
+    """The files that a fork shares with its origin, and those that are written. ``at`` None is an empty stream."""
 
     origin: FileTree = field(repr=False)
+    into: FileTree = field(repr=False)
+    sink: FileTree | None = field(repr=False)
     at: int | None
     shared: tuple[str, ...]
     written: dict[str, bytes] = field(repr=False)
     sink_log: dict[str, bytes] = field(repr=False)
     warnings: tuple[str, ...]
 
+    def apply(self) -> None:
+        """Write the fork. Until it is complete, ``metadata`` contains a notice that keeps Spark from starting on it."""
+        self._refuse_existing()
+        self.into.write(METADATA, UNFINISHED)
+        for path in self.shared:
+            self.origin.share(path, self.into)
+        for path, data in self.written.items():
+            if path != METADATA:
+                self.into.write(path, data)
+        if self.sink is not None:
+            for name, data in self.sink_log.items():
+                self.sink.write(f"{SINK_LOG}/{name}", data)
+        origin = {"checkpoint": self.origin.location, "at": self.at, "forked_at_ms": int(time.time() * 1000)}
+        self.into.write(ORIGIN_FILE, json.dumps(origin).encode())
+        self.into.write(METADATA, self.written[METADATA])
+
+    def _refuse_existing(self) -> None:
+        if self.into.entries(""):
+            raise ChangeRefused(
+                "not-empty",
+                f"cannot fork into {self.into.location}: the folder is not empty",
+                remedy=f"choose another folder, or remove {self.into.location} first",
+            )
+        if self.sink is not None and self.sink.entries(SINK_LOG):
+            raise ChangeRefused(
+                "not-empty",
+                f"cannot use {self.sink.location} as the sink of a fork: another stream writes to it",
+                remedy="choose another folder: --sink files:DIR",
+            )
+
     def as_dict(self) -> dict[str, Any]:
+        """Return the JSON form."""
         return {
             "at": self.at,
             "shared": len(self.shared),
@@ -57,11 +93,12 @@ class ForkPlan:
 
 
 def plan_fork(
-    files: FileTree, into: FileTree, *, at: int | None, keep_next: bool = False, new_sink: bool = False
+    files: FileTree, into: FileTree, *, at: int | None, keep_next: bool = False, sink: FileTree | None = None
 ) -> ForkPlan:
-    """``keep_next`` takes the recorded offsets of the next batch along, so that it runs with them (a replay does that).
+    """Plan a fork of a checkpoint into an empty folder, with batch ``at`` as its last one; None for no batches.
 
-    With ``new_sink`` the plan holds a log for an empty file sink: without one Spark stumbles over the batches before.
+    ``keep_next`` includes the recorded offsets of the next batch, so that it runs with them, as a replay needs it.
+    ``sink`` is a new file sink for the fork. It gets an empty log, because Spark expects entries of earlier batches.
     """
     history = History(files)
     if at is not None:
@@ -72,107 +109,105 @@ def plan_fork(
     written: dict[str, bytes] = {}
     for name, cut in cut_sources(history, next_batch, replan=replan).items():
         folder = f"{SOURCES}/{name}"
-        left_out |= {join(folder, held) for held in cut.aside} | {f"{folder}/.{held}.crc" for held in cut.aside}
-        written |= {join(folder, held): data for held, data in cut.written.items()}
-    shared = [path for path in _paths(files) if path not in left_out and path not in written]
-    moved = _operator_metadata_for(files, into, shared)
-    rewritten = {*moved, *written}
-    shared = [path for path in shared if path not in moved and covered_by_hadoop_crc(path) not in rewritten]
-    written |= moved
+        aside = {join(folder, log_file) for log_file in cut.aside}
+        left_out |= aside | {hadoop_crc_of(path) for path in aside}
+        written |= {join(folder, log_file): data for log_file, data in cut.written.items()}
+    shared = [path for path in _spark_paths(files) if path not in left_out and path not in written]
+    for path in shared:
+        metadata = _relocated(files, path, into)
+        if metadata is not None and metadata != files.read(path):
+            written[path] = metadata
+    shared = [path for path in shared if path not in written and covered_by_hadoop_crc(path) not in written]
     written[METADATA] = json.dumps({"id": str(uuid.uuid4())}).encode()
-    sink = history.logs.job.sink_folder
-    warnings = [] if new_sink or sink is None else [_sink_warning(sink)]
-    sink_log = _empty_sink_log(next_batch, sink_of(files)) if new_sink else {}
-    return ForkPlan(files, at, tuple(shared), written, sink_log, tuple(warnings))
+    original_sink = history.logs.job.sink_folder
+    warnings = [] if sink is not None or original_sink is None else [_sink_warning(original_sink)]
+    sink_log = {} if sink is None else _empty_sink_log(next_batch, sink_of(files))
+    return ForkPlan(files, into, sink, at, tuple(shared), written, sink_log, tuple(warnings))
 
 
-def carry_out_fork(plan: ForkPlan, into: FileTree, sink: FileTree | None = None) -> None:
-    """Write the fork. Until its last file is there, ``metadata`` holds a notice that Spark refuses to start on."""
-    if into.entries(""):
-        raise ChangeRefused(
-            "not-empty",
-            f"{into.location} is not empty: a fork needs a folder of its own",
-            remedy=f"name another folder, or remove {into.location} first",
-        )
-    if sink is not None and sink.entries(SINK_LOG):
-        raise ChangeRefused(
-            "not-empty",
-            f"{sink.location} is the output of another stream: a fork needs a sink of its own",
-            remedy="name another folder: --sink files:DIR",
-        )
-    into.write(METADATA, UNFINISHED)
-    for path in plan.shared:
-        _share(plan.origin, into, path)
-    for path, data in plan.written.items():
-        if path != METADATA:
-            into.write(path, data)
-    if sink is not None:
-        for name, data in plan.sink_log.items():
-            sink.write(f"{SINK_LOG}/{name}", data)
-    origin = {"checkpoint": plan.origin.location, "at": plan.at, "forked_at_ms": int(time.time() * 1000)}
-    into.write(ORIGIN_FILE, json.dumps(origin).encode())
-    into.write(METADATA, plan.written[METADATA])
+def plan_adoption(
+    files: FileTree, scratch: str, scratch_files: FileTree, sink: FileTree | None, *, verb: str, about: str
+) -> Change:
+    """Plan how a checkpoint takes over what Spark added to a fork of it, in the folder ``scratch`` of the checkpoint.
+
+    The log of a file sink gets an entry for each new batch, because Spark expects one when it compacts the log.
+    """
+    history, result = History(files), History(scratch_files)
+    last = history.last_committed
+    added = [number for number in result.batch_ids if last is None or number > last]
+    if not added:
+        raise ChangeRefused("nothing-done", f"Spark's {verb} wrote no new batch", remedy="try again with --debug")
+    change_id = new_change_id(verb)
+    logged = [entry for number in added for entry in (entry_without_files(sink, number) if sink else {}).items()]
+    return Change(
+        change_id,
+        verb,
+        about,
+        (
+            *_adoption_steps(files, scratch, scratch_files, change_id),
+            *(Put("sink", f"{SINK_LOG}/{name}", data) for name, data in logged),
+        ),
+        fingerprint(files, sink),
+        sink.location if sink else None,
+        to=last,
+        details={"added": added, "replan": True},
+    )
 
 
-def _paths(files: FileTree) -> Iterator[str]:
-    """All that Spark put into the checkpoint, but for its identity. What is ours stays with the original."""
-    for entry in files.entries(""):
-        if not entry.is_folder or entry.name == OURS:
-            continue
-        for folder, names in files.tree(entry.name).items():
-            yield from (join(folder, name) for name in names)
-
-
-def _share(origin: FileTree, into: FileTree, path: str) -> None:
-    """Spark replaces files and never writes into them, so two checkpoints may share them: a link costs nothing."""
-    if isinstance(origin, LocalTree) and isinstance(into, LocalTree):
-        target = into.path_of(path)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            target.hardlink_to(origin.path_of(path))
-        except OSError:  # another file system, or one without links
-            shutil.copy2(origin.path_of(path), target)
-        return
-    into.write(path, origin.read(path))
-
-
-def _operator_metadata_for(files: FileTree, into: FileTree, paths: list[str]) -> dict[str, bytes]:
-    """Custom state names its schema files by absolute paths, which have to lead into the fork."""
-    found: dict[str, bytes] = {}
+def _adoption_steps(files: FileTree, scratch: str, scratch_files: FileTree, change_id: str) -> Iterator[Step]:
+    old = set(_spark_paths(files))
+    paths = sorted(_spark_paths(scratch_files))
+    relocated = {path: data for path in paths if (data := _relocated(scratch_files, path, files)) is not None}
+    # A checksum beside a relocated file is that of the original.
+    stale = {hadoop_crc_of(path) for path, data in relocated.items() if data != scratch_files.read(path)}
     for path in paths:
-        parts = path.split("/")
-        if len(parts) < 4 or parts[0] != STATE or parts[2] != "_metadata" or parts[-1].startswith("."):
+        data = relocated.get(path)
+        if path in stale:
             continue
-        data = files.read(path)
-        metadata = parse_operator_metadata(data, path)
-        text = data.decode("utf-8")
-        for old in {schema for store in metadata.stores for schema in store.schema_paths}:
-            inside = old[old.index(f"/{STATE}/{metadata.operator_id}/") + 1 :]
-            text = text.replace(json.dumps(old), json.dumps(_uri(into, inside, like=old)))
-        if text.encode("utf-8") != data:
-            found[path] = text.encode("utf-8")
-    return found
+        if path in old:
+            if data is None or data == files.read(path):
+                continue
+            yield set_aside(change_id, "checkpoint", path)
+        if data is None:
+            yield Move("checkpoint", f"{scratch}/{path}", path)
+        else:
+            yield Put("checkpoint", path, data)
 
 
-def _uri(files: FileTree, path: str, *, like: str) -> str:
-    """A path as Spark names it: what is ``s3://`` to others may be ``s3a://`` to it."""
-    if isinstance(files, LocalTree):
-        return f"file:{files.path_of(path).absolute()}"
-    scheme, _, place = files.location.partition("://")
-    spoken = like.partition("://")[0] if like.partition("://")[0].startswith(scheme) else scheme
-    return f"{spoken}://{place.rstrip('/')}/{path}"
+def _spark_paths(files: FileTree) -> Iterator[str]:
+    """Yield the files that Spark wrote, except for the identity of the query. Headwater's own are not included."""
+    for entry in files.entries(""):
+        if entry.is_folder and entry.name != HEADWATER_FOLDER:
+            for folder, names in files.tree(entry.name).items():
+                yield from (join(folder, name) for name in names)
+
+
+def _relocated(files: FileTree, path: str, into: FileTree) -> bytes | None:
+    """Return operator metadata for another tree: it names schema files by absolute paths. None for other files."""
+    parts = path.split("/")
+    if len(parts) < 4 or parts[0] != STATE or parts[2] != "_metadata" or parts[-1].startswith("."):
+        return None
+    data = files.read(path)
+    metadata = parse_operator_metadata(data, path)
+    text = data.decode("utf-8")
+    folder = f"{STATE}/{metadata.operator_id}/"
+    for old in {schema for store in metadata.stores for schema in store.schema_paths}:
+        _, found, inside = old.rpartition(f"/{folder}")
+        if found:
+            text = text.replace(json.dumps(old), json.dumps(into.spark_uri(f"{folder}{inside}", like=old)))
+    return text.encode("utf-8")
 
 
 def _empty_sink_log(next_batch: int, original: FileTree | None) -> dict[str, bytes]:
-    """Empty files for the batches before, compacted where the original's log is: Spark looks for them there."""
+    """Return log files without entries for the earlier batches, compacted where those of the original are."""
     names = [entry.name for entry in original.entries(SINK_LOG)] if original else []
     return empty_log(LogNames.of(names), next_batch - 1, sink_log_with(()))
 
 
 def _sink_warning(folder: str) -> str:
     return (
-        f"the original writes files to {folder}: give the fork a sink of its own with --sink files:DIR, or its batches "
-        "collide there"
+        f"the original writes to the files in {folder}, where batches of the fork would collide with its own; give the "
+        "fork a sink of its own: --sink files:DIR"
     )
 
 
@@ -187,76 +222,3 @@ def _refuse_unreachable(history: History, at: int) -> None:
         evidence={"why": why or "", "checkpoint": history.files.location},
         remedy=f"headwater fork {history.files.location} INTO --at {reachable[-1]}" if reachable else None,
     )
-
-
-def plan_adoption(
-    files: FileTree, scratch: str, scratch_files: FileTree, sink: FileTree | None, *, verb: str, about: str
-) -> Change:
-    """``scratch`` is the fork's folder within the checkpoint. What it has and the checkpoint has not moves over.
-
-    The log of a file sink gets an entry for each batch that is new, or Spark stumbles when it compacts that log.
-    """
-    history, result = History(files), History(scratch_files)
-    last = history.last_committed
-    added = [number for number in result.batch_ids if last is None or number > last]
-    if not added:
-        raise ChangeRefused("nothing-done", f"Spark's {verb} left no new batch behind", remedy="try again with --debug")
-    change_id = new_change_id(verb)
-    logged = [entry for number in added for entry in (entry_without_files(sink, number) if sink else {}).items()]
-    return Change(
-        change_id,
-        verb,
-        about,
-        (
-            *_steps(files, scratch, scratch_files, change_id),
-            *(Put("sink", f"{SINK_LOG}/{name}", data) for name, data in logged),
-        ),
-        fingerprint(files, sink),
-        sink.location if sink else None,
-        to=last,
-        details={"added": added, "replan": True},
-    )
-
-
-def _steps(files: FileTree, scratch: str, scratch_files: FileTree, change_id: str) -> Iterator[Step]:
-    old = set(_adopted_paths(files))
-    paths = _adopted_paths(scratch_files)
-    rehomed = {path: data for path in paths if (data := _rehomed(files, scratch_files, path)) is not None}
-    # The checksums beside a rewritten file are those of the scratch's.
-    stale = {hadoop_crc_of(path) for path, data in rehomed.items() if data != scratch_files.read(path)}
-    for path in paths:
-        data = rehomed.get(path)
-        if path in stale:
-            continue
-        if path in old:
-            if data is None or data == files.read(path):
-                continue
-            yield set_aside(change_id, "checkpoint", path)
-        if data is None:
-            yield Move("checkpoint", f"{scratch}/{path}", path)
-        else:
-            yield Put("checkpoint", path, data)
-
-
-def _rehomed(files: FileTree, scratch_files: FileTree, path: str) -> bytes | None:
-    """Operator metadata names schema files by absolute paths; None for a file that is taken as it is."""
-    parts = path.split("/")
-    if len(parts) < 4 or parts[0] != STATE or parts[2] != "_metadata" or parts[-1].startswith("."):
-        return None
-    text = scratch_files.read(path).decode("utf-8")
-    return text.replace(_place(scratch_files), _place(files)).encode("utf-8")
-
-
-def _place(files: FileTree) -> str:
-    """Without the scheme: Spark's need not be ours."""
-    return (
-        str(files.root.absolute()) if isinstance(files, LocalTree) else files.location.partition("://")[2].rstrip("/")
-    )
-
-
-def _adopted_paths(files: FileTree) -> list[str]:
-    found = []
-    for entry in files.entries(""):
-        if entry.is_folder and entry.name != OURS:
-            found += [join(folder, name) for folder, names in files.tree(entry.name).items() for name in names]
-    return sorted(path for path in found if path != METADATA)

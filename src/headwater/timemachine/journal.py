@@ -1,4 +1,4 @@
-"""What was done to a checkpoint, and what was begun and not ended."""
+"""The journal of a checkpoint: the changes that were applied, and the one that is under way."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from headwater.checkpoint.filetree import FileTree
-from headwater.checkpoint.layout import OURS, PENDING_FILE
+from headwater.checkpoint.layout import HEADWATER_FOLDER, PENDING_FILE
 from headwater.checkpoint.logtext import json_object, read_bytes
 from headwater.core.errors import CheckpointUnreadable
 from headwater.timemachine.change import Change, quarantine_of
 
-FOLDER = f"{OURS}/journal"
+FOLDER = f"{HEADWATER_FOLDER}/journal"
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One change that was carried out to its end."""
+    """A change that was applied completely."""
 
     number: int
     done_at_ms: int
@@ -26,10 +26,10 @@ class Entry:
 
 @dataclass(frozen=True)
 class Pending:
-    """A change that is under way.
+    """A change that is under way, or was interrupted.
 
-    All stages before ``stage`` are done, none after it is begun, and of that stage itself anything may be done. A stage
-    behind the last means that all is done. ``metadata`` and ``metadata_crc`` are the bytes that the guard stands in for.
+    All stages before ``stage`` are done and none after it has begun; any step of that stage may be done. ``stage`` is
+    beyond the last one if all are done. ``metadata`` and ``metadata_crc`` are the contents that the guard replaced.
     """
 
     stage: int
@@ -40,51 +40,73 @@ class Pending:
 
     @property
     def all_done(self) -> bool:
+        """Whether all steps are done and only the guard may be left."""
         return self.stage >= len(self.change.stages)
 
     def to_bytes(self) -> bytes:
-        held = {
+        """Return the contents of ``pending.json``."""
+        value = {
             "stage": self.stage,
             "begun_at_ms": self.begun_at_ms,
             "metadata": self.metadata,
             "metadata_crc": self.metadata_crc,
             "change": self.change.as_dict(),
         }
-        return json.dumps(held).encode()
+        return json.dumps(value).encode()
 
 
 def read_pending(files: FileTree) -> Pending | None:
-    """The change that was cut short, or None."""
+    """Return the change that is under way or was interrupted; None if there is none."""
     try:
         data = files.read(PENDING_FILE)
     except (FileNotFoundError, NotADirectoryError):
         return None
-    held = _object(data, PENDING_FILE)
+    value = _object(data, PENDING_FILE)
     return Pending(
-        held["stage"],
-        Change.from_dict(held["change"]),
-        held["begun_at_ms"],
-        held["metadata"],
-        held["metadata_crc"],
+        value["stage"],
+        Change.from_dict(value["change"]),
+        value["begun_at_ms"],
+        value["metadata"],
+        value["metadata_crc"],
     )
 
 
 def write_entry(files: FileTree, change: Change, done_at_ms: int) -> Entry:
+    """Add a change to the journal."""
     entry = Entry(max(_numbers(files), default=0) + 1, done_at_ms, change)
-    files.write(_path(entry.number), _entry_bytes(entry))
+    value = {"number": entry.number, "done_at_ms": entry.done_at_ms, "change": entry.change.as_dict()}
+    files.write(_path(entry.number), json.dumps(value).encode())
     return entry
 
 
 def entry_of(files: FileTree, change: Change) -> Entry | None:
-    """The entry of a change that is still pending, if it got that far: it is the newest one then."""
+    """Return the entry of a pending change if it has one already, which is then the newest; otherwise None."""
     newest = max(_numbers(files), default=None)
     entry = _read_entry(files, newest) if newest is not None else None
     return entry if entry and entry.change.change_id == change.change_id else None
 
 
 def read_entries(files: FileTree) -> list[Entry]:
-    """All changes, oldest first."""
+    """Return all changes that were applied, oldest first."""
     return [_read_entry(files, number) for number in _numbers(files)]
+
+
+def last_to_undo(files: FileTree) -> Entry | None:
+    """Return the newest change that has not been undone; None if there is none."""
+    entries = read_entries(files)
+    undone = {entry.change.undoes for entry in entries if entry.change.undoes}
+    candidates = [entry for entry in entries if entry.change.undoes is None and entry.change.change_id not in undone]
+    return candidates[-1] if candidates else None
+
+
+def is_emptied(files: FileTree, change: Change) -> bool:
+    """Return whether ``compact`` has removed the files that a change set aside."""
+    return files.exists(emptied_marker(change.change_id))
+
+
+def emptied_marker(change_id: str) -> str:
+    """Return the path of the file that marks a change's quarantine as emptied."""
+    return f"{quarantine_of(change_id)}.emptied"
 
 
 def _numbers(files: FileTree) -> list[int]:
@@ -97,26 +119,8 @@ def _path(number: int) -> str:
 
 
 def _read_entry(files: FileTree, number: int) -> Entry:
-    held = _object(read_bytes(files, _path(number)), _path(number))
-    return Entry(held["number"], held["done_at_ms"], Change.from_dict(held["change"]))
-
-
-def last_to_undo(files: FileTree) -> Entry | None:
-    """The newest change that has not been taken back; None when there is none, or its quarantine was emptied."""
-    entries = read_entries(files)
-    undone = {entry.change.undoes for entry in entries if entry.change.undoes}
-    candidates = [entry for entry in entries if entry.change.undoes is None and entry.change.change_id not in undone]
-    return candidates[-1] if candidates else None
-
-
-def is_emptied(files: FileTree, change: Change) -> bool:
-    """Whether ``compact`` has removed what the change had set aside."""
-    return files.exists(f"{quarantine_of(change.change_id)}.emptied")
-
-
-def _entry_bytes(entry: Entry) -> bytes:
-    held = {"number": entry.number, "done_at_ms": entry.done_at_ms, "change": entry.change.as_dict()}
-    return json.dumps(held).encode()
+    value = _object(read_bytes(files, _path(number)), _path(number))
+    return Entry(value["number"], value["done_at_ms"], Change.from_dict(value["change"]))
 
 
 def _object(data: bytes, path: str) -> dict[str, Any]:
@@ -125,7 +129,7 @@ def _object(data: bytes, path: str) -> dict[str, Any]:
     except (UnicodeDecodeError, CheckpointUnreadable):
         raise CheckpointUnreadable(
             "journal-unreadable",
-            f"{path} cannot be read",
+            f"{path} is corrupt",
             evidence={"size": f"{len(data)} bytes"},
-            remedy="restore it from a backup of the checkpoint; do not start the query before",
+            remedy="restore the file from a backup of the checkpoint before you start the query",
         ) from None

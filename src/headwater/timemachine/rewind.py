@@ -1,27 +1,26 @@
-"""Plan a rewind: which files leave, which are written, what is read again and what the sink will see. Moves nothing."""
+"""Plan a rewind: which files are set aside, which are written, what is read again, and what the sink receives."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 from headwater.checkpoint.filetree import FileTree
 from headwater.checkpoint.history import History
-from headwater.checkpoint.layout import SINK_LOG, SOURCES, join
+from headwater.checkpoint.lease import signs_of_life
+from headwater.checkpoint.record import sink_of
 from headwater.core.errors import ChangeRefused
 from headwater.core.ids import BatchId
-from headwater.timemachine.change import Change, Move, Put, Root, Step, fingerprint, new_change_id, set_aside
-from headwater.timemachine.cuts import LogCut, cut_batch_logs, cut_sink, cut_sources, cut_state, has_sink_log, with_crc
+from headwater.timemachine.change import Change, Move, Put, fingerprint, new_change_id, shown_path
+from headwater.timemachine.cuts import cut_steps, has_sink_log
 from headwater.timemachine.effects import EarliestOffsets, Reread, find_rereads, sink_effects
-from headwater.timemachine.executor import Progress, carry_out, no_progress, refuse_if_pending
+from headwater.timemachine.executor import Progress, apply_change, no_progress, refuse_if_pending
 from headwater.timemachine.journal import Entry
-from headwater.timemachine.signs_of_life import signs_of_life
 
 
 @dataclass(frozen=True)
 class RewindPlan:
-    """What a person reads before anything moves; ``change`` is what would be done."""
+    """A rewind that was planned: ``change`` is what ``apply`` does, the rest is for people to judge it by."""
 
     files: FileTree = field(repr=False, compare=False)
     sink_files: FileTree | None = field(repr=False, compare=False)
@@ -37,21 +36,42 @@ class RewindPlan:
 
     @property
     def location(self) -> str:
+        """The path or URL of the checkpoint."""
         return self.files.location
 
-    def apply(self, progress: Progress = no_progress) -> Entry:
-        """Carry it out. The query has to be stopped; a live lease or a checkpoint that moved on is refused."""
-        return carry_out(self.change, self.files, self.sink_files, progress=progress)
+    def apply(self, progress: Progress = no_progress, *, allow_missing_input: bool = False) -> Entry:
+        """Rewind the checkpoint. The query has to be stopped.
+
+        Raise ``CheckpointBusy`` if another process holds the lease, and ``ChangeRefused`` if the checkpoint has changed
+        since the plan was made or, unless ``allow_missing_input``, if the source has lost the input of undone batches.
+        """
+        if not allow_missing_input:
+            self.refuse_missing_input()
+        return apply_change(self.change, self.files, self.sink_files, progress=progress)
+
+    def refuse_missing_input(self) -> None:
+        """Raise ``ChangeRefused`` if a source has lost input: the re-run would silently give other results."""
+        missing = [reread for reread in self.rereads if reread.still_there is False]
+        if missing:
+            raise ChangeRefused(
+                "source-gone",
+                f"the source no longer has all the input that batch {self.next_batch} and later batches read",
+                evidence={f"source {reread.source}": reread.why or "missing" for reread in missing},
+                remedy="rewind to a later batch, or add --allow-missing-input to accept wrong results",
+            )
 
     @property
     def set_aside(self) -> list[str]:
-        return [_shown(step.root, step.source) for step in self.change.steps if isinstance(step, Move)]
+        """The paths of the files to set aside; those in the sink have the prefix ``sink:``."""
+        return [shown_path(step.root, step.source) for step in self.change.steps if isinstance(step, Move)]
 
     @property
     def rewritten(self) -> list[str]:
-        return [_shown(step.root, step.path) for step in self.change.steps if isinstance(step, Put)]
+        """The paths of the files to write; those in the sink have the prefix ``sink:``."""
+        return [shown_path(step.root, step.path) for step in self.change.steps if isinstance(step, Put)]
 
     def as_dict(self) -> dict[str, Any]:
+        """Return the JSON form."""
         return {
             "to": self.to,
             "next_batch": self.next_batch,
@@ -66,6 +86,31 @@ class RewindPlan:
         }
 
 
+def plan_query_rewind(
+    files: FileTree,
+    *,
+    to: int | None,
+    replan: bool = False,
+    sink: str | None = None,
+    source: str | None = None,
+    ask_kafka: EarliestOffsets | None = None,
+) -> RewindPlan:
+    """Plan a rewind of a query together with its file sink, if it has one.
+
+    ``sink`` and ``source`` are URIs such as ``files:DIR`` and ``kafka://HOST:PORT/TOPIC``, by default those that
+    ``headwater run`` recorded. For the rest see ``plan_rewind``.
+    """
+    return plan_rewind(
+        files,
+        to=to,
+        replan=replan,
+        sink=sink_of(files, sink),
+        sink_uri=sink,
+        source_uri=source,
+        ask_kafka=ask_kafka,
+    )
+
+
 def plan_rewind(
     files: FileTree,
     *,
@@ -74,12 +119,12 @@ def plan_rewind(
     sink: FileTree | None = None,
     sink_uri: str | None = None,
     source_uri: str | None = None,
-    ask_kafka: EarliestOffsets = lambda servers, topics: None,  # noqa: ARG005
+    ask_kafka: EarliestOffsets | None = None,
 ) -> RewindPlan:
-    """Keep everything up to batch ``to`` (None: nothing), so that the one after it runs next.
+    """Plan a rewind after which batch ``to`` is the last one; None undoes all batches.
 
-    ``sink`` is the folder of a file sink, whose log goes back too; ``sink_uri`` and ``source_uri`` say more of both
-    than the job's record does. ``ChangeRefused`` where the state of that batch cannot be had, with the nearest that can.
+    The next batch runs with its recorded offsets unless ``replan``. ``sink`` is the folder of a file sink, whose log is
+    rewound too. Raise ``ChangeRefused`` if the state of the batch cannot be rebuilt, with the nearest one that can.
     """
     refuse_if_pending(files)
     history = History(files)
@@ -90,25 +135,25 @@ def plan_rewind(
     if not undone:
         raise ChangeRefused(
             "nothing-to-undo",
-            f"batch {to} is the last one: there is nothing to rewind",
+            f"nothing to rewind: batch {to} is the last one",
             evidence={"checkpoint": files.location, "batches": _range(history)},
         )
-    # Without its offsets on disk the next batch can only be planned anew.
+    # If its offsets are not on disk, the next batch can only be planned again.
     replan = replan or next_batch not in history.logs.offsets.entries
     change_id = new_change_id("rewind")
     steps = tuple(cut_steps(history, sink, next_batch, change_id, replan=replan))
     if not steps:
         raise ChangeRefused(
             "nothing-to-undo",
-            f"batch {next_batch} is planned with these offsets already and has left nothing behind",
+            f"nothing to rewind: batch {next_batch} is already planned with these offsets and has written nothing",
             evidence={"checkpoint": files.location},
-            remedy=f"headwater rewind {files.location} --redo {next_batch} --replan   (to plan it anew)",
+            remedy=f"headwater rewind {files.location} --redo {next_batch} --replan   (to plan it again)",
         )
     effects, warnings = sink_effects(sink_uri or history.logs.job.sink, has_log=sink is not None, undone=undone)
     change = Change(
         change_id,
         "rewind",
-        f"make batch {next_batch} the next to run",
+        "rewind to the start of the stream" if to is None else f"rewind to batch {to}",
         steps,
         fingerprint(files, sink),
         sink.location if sink else None,
@@ -130,53 +175,13 @@ def plan_rewind(
     )
 
 
-def cut_steps(
-    history: History, sink: FileTree | None, next_batch: int, change_id: str, *, replan: bool
-) -> Iterator[Step]:
-    """Newest things first, so that an interrupted change reads like a shorter one."""
-    files = history.files
-    if sink is not None:
-        cut = cut_sink(history, sink, next_batch)
-        yield from _log_steps(sink, "sink", SINK_LOG, cut.log, change_id)
-        for path in cut.data:
-            folder, _, name = path.rpartition("/")
-            present = [entry.name for entry in sink.entries(folder)]
-            yield from (set_aside(change_id, "sink", join(folder, held)) for held in with_crc([name], present))
-    for path in (*cut_batch_logs(files, next_batch, replan=replan), *cut_state(history, next_batch)):
-        yield set_aside(change_id, "checkpoint", path)
-    for name, log_cut in cut_sources(history, next_batch, replan=replan).items():
-        yield from _log_steps(files, "checkpoint", f"{SOURCES}/{name}", log_cut, change_id)
-
-
-def _log_steps(files: FileTree, root: Root, folder: str, cut: LogCut, change_id: str) -> Iterator[Step]:
-    present = {entry.name for entry in files.entries(folder)}
-    # A checksum that was left behind would not fit the file that is written.
-    stale = [crc for name in cut.written if (crc := f".{name}.crc") in present and name not in cut.aside]
-    for name in (*with_crc(cut.aside, present), *stale):
-        yield set_aside(change_id, root, f"{folder}/{name}")
-    for name, data in cut.written.items():
-        yield Put(root, f"{folder}/{name}", data)
-
-
-def refuse_if_input_gone(plan: RewindPlan) -> None:
-    """What the source has lost cannot be read again: the second run would give other totals without a word."""
-    gone = [reread for reread in plan.rereads if reread.still_there is False]
-    if gone:
-        raise ChangeRefused(
-            "source-gone",
-            f"the source no longer has what batch {plan.next_batch} would read again",
-            evidence={f"source {reread.source}": reread.why or "gone" for reread in gone},
-            remedy="rewind to a later batch, or add --allow-missing-input if the totals may be wrong",
-        )
-
-
 def _refuse_unreachable(history: History, to: int | None) -> None:
     if to is None:
         return
     if to not in history.batch_ids:
         raise ChangeRefused(
             "no-batch",
-            f"there is no batch {to} to rewind to",
+            f"cannot rewind to batch {to}: it is not in the logs",
             evidence={"checkpoint": history.files.location, "batches": _range(history)},
             remedy=_nearest(history, to),
         )
@@ -191,8 +196,8 @@ def _refuse_unreachable(history: History, to: int | None) -> None:
 
 
 def _nearest(history: History, to: int) -> str | None:
-    """A command with the nearest batch that can be reached, later ones first: they undo less."""
-    for number in sorted(history.batch_ids, key=lambda held: (held < to, abs(held - to))):
+    """Return a command with the nearest batch that can be rewound to. Later batches come first: they undo less."""
+    for number in sorted(history.batch_ids, key=lambda batch: (batch < to, abs(batch - to))):
         if number != to and history.batch(number).can_rewind_to:
             return f"headwater rewind {history.files.location} --to {number}"
     return None
@@ -201,7 +206,3 @@ def _nearest(history: History, to: int) -> str | None:
 def _range(history: History) -> str:
     ids = history.batch_ids
     return f"{ids[0]} to {ids[-1]}" if ids else "none"
-
-
-def _shown(root: str, path: str) -> str:
-    return path if root == "checkpoint" else f"sink:{path}"

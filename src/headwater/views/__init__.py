@@ -1,1 +1,1 @@
-"""Results as plain values, shared by the terminal, JSON and the page."""
+"""Results as plain values and texts, shared by the terminal, ``--json`` and the page."""

@@ -1,4 +1,4 @@
-"""Two lists of rows, compared. Pure."""
+"""Comparison of the rows that two runs of a batch emit."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class RowsCompared:
-    """Rows that only one side has. ``differ`` pairs those that agree in their key columns."""
+    """The rows that differ between two runs of a batch. ``differ`` pairs rows with equal key columns."""
 
     batch_id: int
     only_before: tuple[Row, ...]
@@ -35,24 +35,24 @@ class RowsCompared:
 
 
 def compare_rows(batch_id: int, before: Sequence[Row], after: Sequence[Row]) -> RowsCompared:
-    """Order does not matter, number does. Rows with the same text fields, times and structs are taken to be the same thing."""
+    """Compare two lists of rows as multisets. Pair the rows that differ but have the same identity (see ``_identity``)."""
     left = Counter(_text(row) for row in before)
     right = Counter(_text(row) for row in after)
-    gone = [json.loads(text) for text in (left - right).elements()]
-    new = [json.loads(text) for text in (right - left).elements()]
-    twins: dict[str, deque[int]] = {}
-    for place, row in enumerate(new):
-        twins.setdefault(_identity(row), deque()).append(place)
+    removed = [json.loads(text) for text in (left - right).elements()]
+    added = [json.loads(text) for text in (right - left).elements()]
+    unpaired: dict[str, deque[int]] = {}
+    for index, row in enumerate(added):
+        unpaired.setdefault(_identity(row), deque()).append(index)
     pairs: list[tuple[Row, Row]] = []
     only_before: list[Row] = []
-    for row in gone:
-        same_thing = twins.get(_identity(row)) if _identity(row) else None
-        if same_thing:
-            pairs.append((row, new[same_thing.popleft()]))
+    for row in removed:
+        candidates = unpaired.get(_identity(row)) if _identity(row) else None
+        if candidates:
+            pairs.append((row, added[candidates.popleft()]))
         else:
             only_before.append(row)
-    left_over = sorted(place for places in twins.values() for place in places)
-    return RowsCompared(batch_id, tuple(only_before), tuple(new[place] for place in left_over), tuple(pairs))
+    remaining = sorted(index for indexes in unpaired.values() for index in indexes)
+    return RowsCompared(batch_id, tuple(only_before), tuple(added[index] for index in remaining), tuple(pairs))
 
 
 def _text(row: Row) -> str:
@@ -60,7 +60,7 @@ def _text(row: Row) -> str:
 
 
 def _identity(row: Row) -> str:
-    """Numbers are what changes; names, windows and keys are what a row is about."""
+    """Return the texts and structs of a row, which name what it is about; numbers and times are what changes."""
     names = {name: value for name, value in row.items() if isinstance(value, str | dict) and not _is_time(value)}
     return _text(names) if names else ""
 

@@ -1,27 +1,34 @@
-"""Batches as points to draw: what the logs tell and what Spark reported, in as few points as a screen can show."""
+"""Batches as points of a chart, built from the logs and Spark's progress reports, at most as many as a screen shows."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Literal
 
 from headwater.checkpoint.history import Batch
 from headwater.checkpoint.record import ProgressRecord
 from headwater.timemachine.journal import Entry
 
-MOST_POINTS = 240
+MAX_POINTS = 240
+NOTHING_REWOUND: Mapping[int, int] = MappingProxyType({})
 Kind = Literal["kept", "reachable", "again", "planned", "rewound"]
-# In a bucket of several batches the one that a person wants to see stands for all.
-_LOUDEST: tuple[Kind, ...] = ("rewound", "planned", "again", "reachable", "kept")
+# A point for several batches takes the first of these kinds that occurs among them.
+_PRECEDENCE: tuple[Kind, ...] = ("rewound", "planned", "again", "reachable", "kept")
 
 
 @dataclass(frozen=True)
 class Point:
-    """One batch, or several neighbours: rows are then their sum, times and sizes the last one's, durations the longest.
+    """One batch, or several consecutive ones: with the sum of their rows, the last times and sizes, the longest duration.
 
-    ``kind``: ``kept`` is committed but can no longer be rewound to, ``reachable`` can, ``again`` ran again after a rewind,
-    ``planned`` is not committed yet, ``rewound`` was set aside and has not run again.
+    ``kind`` is one of:
+
+    - ``kept``: committed, but can no longer be rewound to
+    - ``reachable``: committed, and can be rewound to
+    - ``again``: run again after a rewind
+    - ``planned``: not committed yet
+    - ``rewound``: set aside by a rewind, and not run again yet
     """
 
     first: int
@@ -43,47 +50,35 @@ class Point:
         return str(self.first) if self.first == self.last else f"{self.first}\u2013{self.last}"
 
 
-@dataclass(frozen=True)
-class Rewound:
-    """What the journal says about batches that a rewind set aside."""
-
-    gone: frozenset[int] = field(default_factory=frozenset)
-    """Set aside by a rewind that nobody has undone."""
-    at_ms: Mapping[int, int] = field(default_factory=dict)
-    """When each of them was last set aside."""
-
-
-NOTHING_REWOUND = Rewound()
-
-
-def rewound(entries: Sequence[Entry]) -> Rewound:
-    taken_back = {entry.change.undoes for entry in entries if entry.change.undoes}
+def rewind_times_ms(entries: Sequence[Entry]) -> dict[int, int]:
+    """Return the batches that were set aside by rewinds that are not undone, each with the time of the last one."""
+    undone = {entry.change.undoes for entry in entries if entry.change.undoes}
     at_ms: dict[int, int] = {}
     for entry in entries:
-        if entry.change.verb == "rewind" and entry.change.change_id not in taken_back:
+        if entry.change.verb == "rewind" and entry.change.change_id not in undone:
             at_ms |= dict.fromkeys(map(int, entry.change.details.get("undone", ())), entry.done_at_ms)
-    return Rewound(frozenset(at_ms), at_ms)
+    return at_ms
 
 
 def points(
-    batches: Sequence[Batch], progress: Mapping[int, ProgressRecord], journal: Rewound = NOTHING_REWOUND
+    batches: Sequence[Batch], progress: Mapping[int, ProgressRecord], rewound_at_ms: Mapping[int, int] = NOTHING_REWOUND
 ) -> list[Point]:
-    """A point for each batch in the logs, then one for each that was rewound and has not run again."""
-    found = [_point(batch, progress.get(batch.batch_id), journal) for batch in batches]
+    """Return a point for each batch in the logs, then one for each batch that was rewound and has not run again."""
+    found = [_point(batch, progress.get(batch.batch_id), rewound_at_ms.get(batch.batch_id)) for batch in batches]
     newest = batches[-1].batch_id if batches else -1
-    found += [Point(number, number, "rewound") for number in sorted(journal.gone) if number > newest]
+    found += [Point(number, number, "rewound") for number in sorted(rewound_at_ms) if number > newest]
     return found
 
 
-def _point(batch: Batch, record: ProgressRecord | None, journal: Rewound) -> Point:
-    # A record may be of the batch that stood under this number before a rewind; it is too old then.
+def _point(batch: Batch, record: ProgressRecord | None, rewound_at_ms: int | None) -> Point:
+    # An older record is that of the batch that had this number before a rewind.
     if record and batch.planned_at_ms is not None and record.at_ms < batch.planned_at_ms - 60_000:
         record = None
     rows = batch.rows if record is None else record.input_rows
     return Point(
         first=batch.batch_id,
         last=batch.batch_id,
-        kind=_kind(batch, journal),
+        kind=_kind(batch, rewound_at_ms),
         at_ms=batch.planned_at_ms,
         rows=rows,
         dropped=record.dropped if record else None,
@@ -97,29 +92,28 @@ def _point(batch: Batch, record: ProgressRecord | None, journal: Rewound) -> Poi
     )
 
 
-def _kind(batch: Batch, journal: Rewound) -> Kind:
+def _kind(batch: Batch, rewound_at_ms: int | None) -> Kind:
     if batch.status == "planned":
         return "planned"
-    since = journal.at_ms.get(batch.batch_id)
-    if since is not None and batch.committed_at_ms is not None and batch.committed_at_ms >= since:
+    if rewound_at_ms is not None and batch.committed_at_ms is not None and batch.committed_at_ms >= rewound_at_ms:
         return "again"
     return "reachable" if batch.can_rewind_to else "kept"
 
 
-def bucketed(found: Sequence[Point], most: int = MOST_POINTS) -> list[Point]:
-    """At most so many points, neighbours put together; unchanged where there are few."""
-    if len(found) <= most:
+def merge_points(found: Sequence[Point], limit: int = MAX_POINTS) -> list[Point]:
+    """Return at most ``limit`` points: merge consecutive ones if there are more."""
+    if len(found) <= limit:
         return list(found)
-    size = -(-len(found) // most)
-    return [_together(found[start : start + size]) for start in range(0, len(found), size)]
+    size = -(-len(found) // limit)
+    return [_merge(found[start : start + size]) for start in range(0, len(found), size)]
 
 
-def _together(group: Sequence[Point]) -> Point:
+def _merge(group: Sequence[Point]) -> Point:
     last = group[-1]
     return Point(
         first=group[0].first,
         last=last.last,
-        kind=next(kind for kind in _LOUDEST if any(point.kind == kind for point in group)),
+        kind=next(kind for kind in _PRECEDENCE if any(point.kind == kind for point in group)),
         at_ms=last.at_ms,
         rows=_sum(point.rows for point in group),
         dropped=_sum(point.dropped for point in group),

@@ -1,4 +1,4 @@
-"""A state as of a batch, with what changed since the batch before, given out a page at a time."""
+"""The state as of a batch, one page of rows at a time, with the changes since the previous batch; and the history of a key."""
 
 from __future__ import annotations
 
@@ -14,21 +14,20 @@ import pyarrow.compute as pc
 
 from headwater.core.ids import BatchId
 from headwater.statefiles.reader import StateAnswer, StateReader
-from headwater.statefiles.sqltypes import SqlType, Struct
 from headwater.statefiles.stores import StateTarget
-from headwater.timemachine.diff import ADDED, CHANGED, REMOVED, StateDiff, diff
+from headwater.timemachine.diff import CHANGED, REMOVED, StateDiff, diff
 from headwater.timemachine.key_history import key_history
 from headwater.views.state_json import json_texts
-from headwater.views.state_table import cells, fields_of, in_order, readable, settled
+from headwater.views.state_table import FlatColumns, cells, in_standard_units, sort_order
 
-_ZERO_MILLIS = re.compile(r"(\d{4}-\d\d-\d\d)T(\d\d:\d\d:\d\d)(?:\.000|(\.\d+))?Z")
-
-_SHOWN_TIME = re.compile(r"(\d{4}-\d\d-\d\d) ")
+MAX_BATCHES = 300
+_ISO_TIME = re.compile(r"(\d{4}-\d\d-\d\d)T(\d\d:\d\d:\d\d)(?:\.000|(\.\d+))?Z")
+_SHOWN_DATE = re.compile(r"(\d{4}-\d\d-\d\d) ")
 
 
 @dataclass(frozen=True)
-class Column:
-    """A column of the table: ``name`` for people, ``field`` for the row's dictionary."""
+class StateColumn:
+    """A column of the table: ``name`` is its heading, ``field`` its key in the dictionary of a row."""
 
     field: str
     name: str
@@ -38,40 +37,75 @@ class Column:
 
 @dataclass(frozen=True)
 class StatePage:
-    """Some rows. Each has ``id``, ``change``, ``key`` (its fields as texts) and a ``{"now", "was"}`` for each column."""
+    """Some rows, and the number of rows that match.
+
+    Each row has ``id``, ``change``, ``key`` (its fields as texts) and ``{"now", "was"}`` for each column.
+    """
 
     rows: list[dict[str, Any]]
     matching: int
 
 
 @dataclass(frozen=True)
-class _Side:
-    """Rows as columns of their own, keys first."""
+class _Rows:
+    """Keys and values as columns of texts, keys first."""
 
-    names: list[str]
-    types: list[SqlType]
-    columns: list[pa.Array]
+    columns: FlatColumns
     keys: int
 
-    def __len__(self) -> int:
-        return len(self.columns[0]) if self.columns else 0
+    @classmethod
+    def of(cls, answer: StateAnswer, keys: pa.Array, values: pa.Array) -> _Rows:
+        key_columns = FlatColumns.of_fields(answer.key_type, keys)
+        columns = key_columns + FlatColumns.of_fields(answer.value_type, values)
+        return cls(columns.with_times(), len(key_columns.names))
 
-    def texts(self, place: int) -> pa.Array:
-        return cells(self.types[place], self.columns[place])
+    def order(self, order_by: str | None, *, descending: bool) -> pa.Array:
+        """Return the order of the rows by a column, or by key if there is no such column."""
+        arrays = self.columns.arrays
+        if order_by and order_by[1:].isdigit() and int(order_by[1:]) < len(arrays):
+            array = arrays[int(order_by[1:])]
+            if not pa.types.is_nested(array.type):
+                return pc.sort_indices(array, sort_keys=[("", "descending" if descending else "ascending")])
+        order = sort_order(arrays[: self.keys])
+        return pa.array(np.arange(len(self.columns))) if order is None else order
+
+    def matches(self, search: str) -> pa.Array:
+        """Return for each row whether a column contains a text."""
+        found = None
+        as_iso_time = _SHOWN_DATE.sub(r"\1T", search)
+        for kind, array in zip(self.columns.types, self.columns.arrays, strict=True):
+            wanted = as_iso_time if pa.types.is_timestamp(array.type) else search
+            hit = pc.fill_null(pc.match_substring(cells(kind, array), wanted, ignore_case=True), fill_value=False)
+            found = hit if found is None else pc.or_(found, hit)
+        return found
+
+    def dicts(self, indexes: pa.Array) -> list[dict[str, Any]]:
+        """Return rows as dictionaries, without marks of change."""
+        texts = [
+            cells(kind, array.take(indexes)).to_pylist()
+            for kind, array in zip(self.columns.types, self.columns.arrays, strict=True)
+        ]
+        rows = []
+        for place, index in enumerate(indexes.to_pylist()):
+            row: dict[str, Any] = {"id": index, "change": ""}
+            row["key"] = {self.columns.names[column]: texts[column][place] for column in range(self.keys)}
+            row |= {f"c{number}": {"now": shorten_times(text[place]), "was": None} for number, text in enumerate(texts)}
+            rows.append(row)
+        return rows
 
 
 class StateView:
-    """One target's state as of a batch. It is read when this is made, and compared with the batch before when asked to."""
+    """The state of one store or variable as of a batch. Reads it on creation, and the previous batch in ``compare``."""
 
     def __init__(self, reader: StateReader, target: StateTarget, batch: int, before: int | None) -> None:
         self.target = target
         self.batch = batch
         self.answer = reader.answer(target, batch)
         self.diff: StateDiff | None = None
-        self._compare = None if before is None else lambda: diff(reader, target, before, batch)
+        self._find_diff = None if before is None else lambda: diff(reader, target, before, batch)
         keyed = self.answer.keyed()
-        self._keys = settled(keyed["key"])
-        self._side = _side(self.answer, self._keys, settled(keyed["value"]))
+        self._keys = in_standard_units(keyed["key"])
+        self._all = _Rows.of(self.answer, self._keys, in_standard_units(keyed["value"]))
 
     @property
     def total(self) -> int:
@@ -79,26 +113,25 @@ class StateView:
 
     @property
     def is_compared(self) -> bool:
-        """Whether pages tell what changed, as far as that can be known."""
-        return self._compare is None
+        """Whether pages show the changes, as far as they can be known."""
+        return self._find_diff is None
 
     def compare(self) -> None:
-        """Find out what changed; where everything did, that takes longer than reading the state."""
-        if self._compare is not None:
-            self.diff = self._compare()
-            self._compare = None
+        """Find the changes since the previous batch. If everything changed, this takes longer than reading the state."""
+        if self._find_diff is not None:
+            self.diff = self._find_diff()
+            self._find_diff = None
 
     @property
-    def columns(self) -> list[Column]:
-        side = self._side
+    def columns(self) -> list[StateColumn]:
         return [
-            Column(f"c{place}", name, place < side.keys, _is_number(side.columns[place].type))
-            for place, name in enumerate(side.names)
+            StateColumn(f"c{number}", name, number < self._all.keys, _is_number(array.type))
+            for number, (name, array) in enumerate(zip(self._all.columns.names, self._all.columns.arrays, strict=True))
         ]
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many keys were added, removed and changed; empty before ``compare``."""
+        """The number of keys that were added, removed and changed; empty before ``compare``."""
         if self.diff is None:
             return {}
         found = pc.value_counts(self.diff.change).to_pylist()
@@ -114,48 +147,49 @@ class StateView:
         descending: bool = False,
         only_changes: bool = False,
     ) -> StatePage:
-        """Rows ``start`` and on, of those in which any column has ``search`` in it."""
+        """Return the rows from ``start`` on, among those with ``search`` in any column."""
         if only_changes and self.diff is None:
             return StatePage([], 0)
-        side = self._changed_side if only_changes else self._side
-        chosen = _order(side, order_by, descending=descending)
+        rows = self._changed if only_changes else self._all
+        chosen = rows.order(order_by, descending=descending)
         if search:
-            hits = pc.take(_matches(side, search), chosen)
-            chosen = chosen.filter(hits)
-        part = chosen.slice(start, size)
-        rows = self._changed_rows(part) if only_changes else self._rows(part)
-        return StatePage(rows, len(chosen))
+            chosen = chosen.filter(pc.take(rows.matches(search), chosen))
+        indexes = chosen.slice(start, size)
+        shown = rows.dicts(indexes)
+        if only_changes:
+            self._mark_changes(shown, indexes.to_pylist())
+        elif self.diff is not None:
+            self._mark_changes(shown, self._changes_of(indexes))
+        return StatePage(shown, len(chosen))
 
-    def _rows(self, part: pa.Array) -> list[dict[str, Any]]:
-        rows = _dicts(self._side, part)
-        if self.diff is None:
-            return rows
-        keys = json_texts(self.answer.types.fields[0].type, self._keys.take(part))
-        # A page has few keys and the changes may be a million, so it is the changes that are looked through.
+    def _changes_of(self, indexes: pa.Array) -> list[int | None]:
+        """Return the place in the diff of each of these rows, or None if it is unchanged."""
+        keys = json_texts(self.answer.types.fields[0].type, self._keys.take(indexes))
+        # A page has few keys, but there may be a million changes: the changes are the ones to filter.
         changed = pc.indices_nonzero(pc.is_in(self._changed_keys, value_set=keys))
-        found = dict(zip(self._changed_keys.take(changed).to_pylist(), changed.to_pylist(), strict=True))
-        self._mark(rows, [found.get(key) for key in keys.to_pylist()])
-        return rows
+        places = dict(zip(self._changed_keys.take(changed).to_pylist(), changed.to_pylist(), strict=True))
+        return [places.get(key) for key in keys.to_pylist()]
 
-    def _changed_rows(self, part: pa.Array) -> list[dict[str, Any]]:
-        rows = _dicts(self._changed_side, part)
-        self._mark(rows, part.to_pylist())
-        return rows
-
-    def _mark(self, rows: list[dict[str, Any]], found: list[int | None]) -> None:
-        """Write down what happened to each row, and what its values were."""
+    def _mark_changes(self, rows: list[dict[str, Any]], places: Sequence[int | None]) -> None:
+        """Set what happened to each row, and its previous values."""
         assert self.diff is not None
-        kinds = self.diff.change
-        for row, number in zip(rows, found, strict=True):
-            if number is None:
+        for row, place in zip(rows, places, strict=True):
+            if place is None:
                 continue
-            row["change"] = kinds[number].as_py()
+            row["change"] = self.diff.change[place].as_py()
             if row["change"] == CHANGED:
-                before = self._before.take_one(number)
-                for place in range(self._side.keys, len(self._side.names)):
-                    cell = row[f"c{place}"]
-                    was = before[place - self._side.keys]
+                for number, was in enumerate(self._values_before(place), self._all.keys):
+                    cell = row[f"c{number}"]
                     cell["was"] = was if was != cell["now"] else None
+
+    def _values_before(self, place: int) -> list[str | None]:
+        """Return the previous values of one change. Called for the rows on the screen only."""
+        assert self.diff is not None
+        columns = FlatColumns.of_fields(self.answer.value_type, self.diff.before.slice(place, 1)).with_times()
+        return [
+            shorten_times(cells(kind, array)[0].as_py())
+            for kind, array in zip(columns.types, columns.arrays, strict=True)
+        ]
 
     @cached_property
     def _changed_keys(self) -> pa.Array:
@@ -163,125 +197,65 @@ class StateView:
         return json_texts(self.answer.types.fields[0].type, self.diff.key)
 
     @cached_property
-    def _changed_side(self) -> _Side:
-        """The keys that differ, with their values now, or their last ones where they are gone."""
+    def _changed(self) -> _Rows:
+        """The keys that changed, with their current values, or their last ones if they were removed."""
         assert self.diff is not None
-        gone = pc.equal(self.diff.change, REMOVED)
-        numbers = pa.array(np.arange(len(gone)))
+        removed = pc.equal(self.diff.change, REMOVED)
+        numbers = pa.array(np.arange(len(removed)))
         both = pa.concat_arrays([self.diff.after, self.diff.before])
-        values = both.take(pc.if_else(gone, pc.add(numbers, len(gone)), numbers))
-        return _side(self.answer, self.diff.key, values)
-
-    @cached_property
-    def _before(self) -> _Before:
-        assert self.diff is not None
-        return _Before(self.diff, self.answer.value_type)
-
-
-class _Before:
-    """Older values, decoded one at a time: only those on the screen are wanted."""
-
-    def __init__(self, found: StateDiff, kind: Struct) -> None:
-        self._values = found.before
-        self._kind = kind
-
-    def take_one(self, number: int) -> list[str | None]:
-        names, types, columns = fields_of(self._kind, self._values.slice(number, 1))
-        types, columns = readable(names, types, columns)
-        return [plain(cells(kind, column)[0].as_py()) for kind, column in zip(types, columns, strict=True)]
-
-
-def _side(answer: StateAnswer, keys: pa.Array, values: pa.Array) -> _Side:
-    key_parts = fields_of(answer.key_type, keys)
-    value_parts = fields_of(answer.value_type, values)
-    names = key_parts[0] + value_parts[0]
-    types, columns = readable(names, key_parts[1] + value_parts[1], key_parts[2] + value_parts[2])
-    return _Side(names, types, columns, len(key_parts[0]))
-
-
-def _order(side: _Side, order_by: str | None, *, descending: bool) -> pa.Array:
-    if order_by and order_by[1:].isdigit() and int(order_by[1:]) < len(side.columns):
-        column = side.columns[int(order_by[1:])]
-        if not pa.types.is_nested(column.type):
-            return pc.sort_indices(column, sort_keys=[("", "descending" if descending else "ascending")])
-    order = in_order(side.columns[: side.keys])
-    return pa.array(np.arange(len(side))) if order is None else order
-
-
-def _matches(side: _Side, search: str) -> pa.Array:
-    found = None
-    as_time = _SHOWN_TIME.sub(r"\1T", search)
-    for place, column in enumerate(side.columns):
-        wanted = as_time if pa.types.is_timestamp(column.type) else search
-        hit = pc.fill_null(pc.match_substring(side.texts(place), wanted, ignore_case=True), fill_value=False)
-        found = hit if found is None else pc.or_(found, hit)
-    return found
-
-
-def _dicts(side: _Side, part: pa.Array) -> list[dict[str, Any]]:
-    texts = [cells(kind, column.take(part)).to_pylist() for kind, column in zip(side.types, side.columns, strict=True)]
-    rows = []
-    for place, number in enumerate(part.to_pylist()):
-        row: dict[str, Any] = {"id": number, "change": ""}
-        row["key"] = {side.names[column]: texts[column][place] for column in range(side.keys)}
-        row |= {f"c{column}": {"now": plain(texts[column][place]), "was": None} for column in range(len(texts))}
-        rows.append(row)
-    return rows
-
-
-def plain(text: str | None) -> str | None:
-    """Times as people read them in a table."""
-    return text if text is None else _ZERO_MILLIS.sub(lambda found: f"{found[1]} {found[2]}{found[3] or ''}", text)
-
-
-def _is_number(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
-
-
-__all__ = ["ADDED", "CHANGED", "REMOVED", "Column", "StatePage", "StateView", "plain"]
-
-
-MOST_BATCHES = 300
+        values = both.take(pc.if_else(removed, pc.add(numbers, len(removed)), numbers))
+        return _Rows.of(self.answer, self.diff.key, values)
 
 
 @dataclass(frozen=True)
-class KeyLines:
-    """``numbers`` by field, a value for each of ``batches`` (None: the key was not there); ``steps`` are the changes."""
+class KeyTimeline:
+    """The values of a key over several batches.
+
+    ``numbers`` has a value per batch for each numeric field (None if the key was absent). ``steps`` are the changes.
+    """
 
     batches: list[int]
     numbers: dict[str, list[float | None]]
     steps: list[tuple[int, str]]
 
 
-def key_lines(reader: StateReader, target: StateTarget, key: Mapping[str, str | None], upto: int) -> KeyLines:
-    """The last few hundred batches whose state can be rebuilt, up to one."""
-    held = [batch for batch in reader.readable(target.operator_id) if batch <= upto][-MOST_BATCHES:]
-    asked = {name: "null" if text is None else text for name, text in key.items()}
-    found = key_history(reader, target, asked, held)
-    # A null in a text field cannot be asked for, so that several keys may fit; the first is as good as any.
-    count = min(len(held), len(found))
-    names, types, columns = fields_of(found.answer.value_type, found.value.slice(0, count))
-    types, columns = readable(names, types, columns)
-    texts = [
-        [plain(text) for text in cells(kind, column).to_pylist()] for kind, column in zip(types, columns, strict=True)
-    ]
-    there = found.value.slice(0, count).is_valid().to_pylist()
+def key_timeline(reader: StateReader, target: StateTarget, key: Mapping[str, str | None], upto: int) -> KeyTimeline:
+    """Return the values of a key in the last few hundred batches whose state can be rebuilt, up to a batch."""
+    batches = [batch for batch in reader.readable(target.operator_id) if batch <= upto][-MAX_BATCHES:]
+    fields = {name: "null" if text is None else text for name, text in key.items()}
+    found = key_history(reader, target, fields, batches)
+    # A null in a text field is indistinguishable from the text "null": several keys may match, and the first is shown.
+    length = min(len(batches), len(found))
+    values = found.value.slice(0, length)
+    columns = FlatColumns.of_fields(found.answer.value_type, values).with_times()
     numbers = {
-        name: [None if value is None else float(value) for value in column.to_pylist()]
-        for name, column in zip(names, columns, strict=True)
-        if pa.types.is_integer(column.type) or pa.types.is_floating(column.type) or pa.types.is_decimal(column.type)
+        name: [None if value is None else float(value) for value in array.to_pylist()]
+        for name, array in zip(columns.names, columns.arrays, strict=True)
+        if _is_number(array.type)
     }
-    return KeyLines([int(batch) for batch in held[:count]], numbers, _steps(held[:count], names, texts, there))
+    steps = _steps(batches[:length], columns, values.is_valid().to_pylist())
+    return KeyTimeline([int(batch) for batch in batches[:length]], numbers, steps)
 
 
-def _steps(
-    batches: Sequence[BatchId], names: list[str], texts: list[list[str | None]], there: list[bool]
-) -> list[tuple[int, str]]:
-    """Only batches at which something changed."""
+def _steps(batches: Sequence[BatchId], columns: FlatColumns, present: list[bool]) -> list[tuple[int, str]]:
+    """Return the batches at which the key changed, each with its new values."""
+    texts = [
+        [shorten_times(text) for text in cells(kind, array).to_pylist()]
+        for kind, array in zip(columns.types, columns.arrays, strict=True)
+    ]
     found: list[tuple[int, str]] = []
     for place, batch in enumerate(batches):
-        told = ", ".join(f"{name} {texts[field][place] or 'null'}" for field, name in enumerate(names))
-        told = told if there[place] else "not there"
-        if not found or found[-1][1] != told:
-            found.append((int(batch), told))
+        values = ", ".join(f"{name} {text[place] or 'null'}" for name, text in zip(columns.names, texts, strict=True))
+        shown = values if present[place] else "absent"
+        if not found or found[-1][1] != shown:
+            found.append((int(batch), shown))
     return found
+
+
+def shorten_times(text: str | None) -> str | None:
+    """Return a text with its ISO 8601 times in the form ``2026-07-01 10:30:05``."""
+    return text if text is None else _ISO_TIME.sub(lambda found: f"{found[1]} {found[2]}{found[3] or ''}", text)
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))

@@ -1,4 +1,4 @@
-"""Plans of changes, told to a person."""
+"""Plans of rewinds, undos and forks as text, for the terminal and the page."""
 
 from __future__ import annotations
 
@@ -6,65 +6,87 @@ from collections import Counter
 from collections.abc import Iterable
 
 from headwater.checkpoint.layout import SINK_LOG
+from headwater.core.text import count
 from headwater.timemachine.effects import Reread
+from headwater.timemachine.fork import ForkPlan
 from headwater.timemachine.rewind import RewindPlan
 from headwater.timemachine.undo import UndoPlan
-from headwater.views.words import count
 
 
 def rewind_lines(plan: RewindPlan) -> list[str]:
-    """The plan in the order in which one wants to know it: what is lost, what moves, what is read, what is seen."""
-    kept = "nothing is kept: the stream starts over" if plan.to is None else f"batch {plan.to} is the last one kept"
-    how = "planned anew from what the source has then" if plan.replan else "with its recorded offsets"
+    """Return the lines that describe a rewind: what is undone, moved and read again, and the effect on the sink."""
+    target = "to the start, with empty state" if plan.to is None else f"to batch {plan.to}"
+    offsets = "planned again from the data available then" if plan.replan else "with its recorded offsets"
     lines = [
-        f"rewind {plan.location}",
-        f"  {kept}; batch {plan.next_batch} runs next, {how}",
-        f"  undone     {_span(plan.undone)}",
-        f"  set aside  {_grouped(plan.set_aside)}",
+        f"Rewind {plan.location} {target}",
+        _line("next batch", f"{plan.next_batch}, {offsets}"),
+        _line("undone", _batch_span(plan.undone)),
+        _line("set aside", _file_counts(plan.set_aside)),
     ]
     if plan.rewritten:
-        lines.append(f"  written    {', '.join(plan.rewritten)}")
-    lines += [f"  read again {_reread(reread)}" for reread in plan.rereads]
-    lines.append(f"  sink       {plan.sink}")
+        lines.append(_line("rewritten", ", ".join(plan.rewritten)))
+    lines += [_line("read again", _reread_text(reread)) for reread in plan.rereads]
+    lines.append(_line("sink", plan.sink))
     lines += [f"warning: {warning}" for warning in plan.warnings if warning != plan.sink]
-    lines += [f"warning: is a query still running? {sign}" for sign in plan.signs_of_life]
+    lines += [f"warning: a query may still be running: {sign}" for sign in plan.signs_of_life]
     return lines
 
 
 def undo_lines(plan: UndoPlan) -> list[str]:
-    done = plan.undoes.change
-    lines = [f"undo the {done.verb} {done.change_id} of {plan.files.location}"]
-    lines.append(f"  restored   {_grouped(plan.restored)}")
+    """Return the lines that describe an undo: what is moved back, and which batches are discarded for it."""
+    undone = plan.undoes.change
+    lines = [
+        f"Undo the {undone.verb} {undone.change_id} of {plan.files.location}",
+        _line("restored", _file_counts(plan.restored)),
+    ]
     if plan.dropped:
-        lines.append(f"  given up   {_span(plan.dropped)}")
+        lines.append(_line("discarded", _batch_span(plan.dropped)))
     if plan.set_aside:
-        lines.append(f"  set aside  {_grouped(plan.set_aside)}")
+        lines.append(_line("set aside", _file_counts(plan.set_aside)))
     return lines
 
 
-def _span(batches: tuple[int, ...]) -> str:
-    shown = f"batch {batches[0]}" if len(batches) == 1 else f"batches {batches[0]} to {batches[-1]}"
-    return f"{shown} ({len(batches)})" if len(batches) > 1 else shown
+def fork_lines(plan: ForkPlan) -> list[str]:
+    """Return the lines that describe a fork: the files that it shares with its origin, and those that are written."""
+    at = "before the first batch" if plan.at is None else f"at batch {plan.at}"
+    return [
+        f"Fork {plan.origin.location} {at} into {plan.into.location}",
+        _line("shared", count(len(plan.shared), "file")),
+        _line("written", count(len(plan.written), "file")),
+        *(f"warning: {warning}" for warning in plan.warnings),
+    ]
 
 
-def _grouped(paths: Iterable[str]) -> str:
-    """Counts by top folder: the list itself is in ``--json``."""
-    groups = Counter(_place(path) for path in paths if not path.endswith(".crc"))
+def _line(label: str, text: str) -> str:
+    return f"  {label:<10}  {text}"
+
+
+def _batch_span(batches: tuple[int, ...]) -> str:
+    if len(batches) == 1:
+        return f"batch {batches[0]}"
+    return f"batches {batches[0]} to {batches[-1]} ({count(len(batches), 'batch')})"
+
+
+def _file_counts(paths: Iterable[str]) -> str:
+    """Return the number of files in each folder; ``--json`` lists the paths."""
+    groups = Counter(_group(path) for path in paths if not path.endswith(".crc"))
+    if not groups:
+        return "nothing"
     total = count(sum(groups.values()), "file")
-    return f"{total}: " + ", ".join(f"{number} {place}" for place, number in groups.items()) if groups else "nothing"
+    return f"{total}: " + ", ".join(f"{number} {group}" for group, number in groups.items())
 
 
-def _place(path: str) -> str:
+def _group(path: str) -> str:
     if path.startswith("sink:"):
         return "in the sink's log" if path.startswith(f"sink:{SINK_LOG}/") else "of the sink's data"
     return f"in {path.partition('/')[0]}/" if "/" in path else path
 
 
-def _reread(reread: Reread) -> str:
-    what = f"source {reread.source} ({reread.kind})"
+def _reread_text(reread: Reread) -> str:
+    text = f"source {reread.source} ({reread.kind})"
     if reread.rows is not None:
-        what += f", {count(reread.rows, 'row')}"
+        text += f", {count(reread.rows, 'row')}"
     if reread.files is not None:
-        what += f", {count(reread.files, 'file')}"
-    answer = {True: "still there", False: "GONE", None: "not checked"}[reread.still_there]
-    return f"{what}: {answer}" + (f" ({reread.why})" if reread.why else "")
+        text += f", {count(reread.files, 'file')}"
+    availability = {True: "available", False: "MISSING", None: "not checked"}[reread.still_there]
+    return f"{text}: {availability}" + (f" ({reread.why})" if reread.why else "")

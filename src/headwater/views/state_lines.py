@@ -1,4 +1,4 @@
-"""State, differences and histories as JSON Lines."""
+"""State, differences and key histories as JSON Lines."""
 
 from __future__ import annotations
 
@@ -8,79 +8,83 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from headwater.statefiles.reader import PARTITION, StateAnswer
+from headwater.statefiles.buffers import one_array
+from headwater.statefiles.columns import PARTITION
+from headwater.statefiles.reader import StateAnswer
 from headwater.statefiles.sqltypes import SqlType
 from headwater.views.state_json import json_object, json_texts
-from headwater.views.state_table import settled, sql_type_of
+from headwater.views.state_table import in_standard_units, sql_type_of
 
 if TYPE_CHECKING:
     from headwater.timemachine.diff import StateDiff
     from headwater.timemachine.key_history import KeyHistory
 
 _ROWS_AT_ONCE = 100_000
+_INT, _LONG, _STRING = (sql_type_of(kind) for kind in (pa.int32(), pa.int64(), pa.string()))
+
+Columns = list[tuple[str, SqlType, pa.Array | pa.ChunkedArray]]
 
 
 def state_lines(answer: StateAnswer) -> Iterator[str]:
-    """``{"operator_id":0,"store":"default","var":null,"partition_id":0,"key":{…},"value":{…}}``, many lines at once."""
-    columns: list[tuple[str, SqlType, pa.ChunkedArray]] = []
+    """Yield ``{"operator_id":0,"store":"default","var":null,"partition_id":0,"key":{…},"value":{…}}``, many lines at once."""
     keyed = answer.keyed()
-    columns.append((PARTITION, sql_type_of(pa.int32()), keyed[PARTITION]))
-    columns.append(("key", answer.types.fields[0].type, keyed["key"]))
-    columns.append(("value", answer.value_type, keyed["value"]))
-    yield from _lines(_about(answer) + f',"var":{json.dumps(answer.var)},', columns)
+    columns: Columns = [
+        (PARTITION, _INT, keyed[PARTITION]),
+        ("key", answer.types.fields[0].type, keyed["key"]),
+        ("value", answer.value_type, keyed["value"]),
+    ]
+    yield from _lines(f'{{{_store_fields(answer)},"var":{json.dumps(answer.var)},', columns)
 
 
 def diff_lines(diff: StateDiff) -> Iterator[str]:
-    """``{"operator_id":0,"store":"default","change":"added","key":{…},"before":null,"after":{…}}``."""
-    answer = diff.answer
-    var = "" if answer.var is None else f',"var":{json.dumps(answer.var)}'
-    columns = [
-        ("change", sql_type_of(pa.string()), diff.change),
-        ("key", answer.types.fields[0].type, diff.key),
-        ("before", answer.value_type, diff.before),
-        ("after", answer.value_type, diff.after),
-    ]
-    yield from _lines(_about(answer) + var + ",", columns)
+    """Yield ``{"operator_id":0,"store":"default","change":"added","key":{…},"before":null,"after":{…}}``."""
+    value_type = diff.answer.value_type
+    values: Columns = [("before", value_type, diff.before), ("after", value_type, diff.after)]
+    columns: Columns = [("change", _STRING, diff.change), _key_column(diff), *values]
+    yield from _lines(f"{{{_store_and_var_fields(diff.answer)},", columns)
 
 
 def history_lines(history: KeyHistory, *, alone: bool) -> Iterator[str]:
-    """``{"batch_id":3,"key":{…},"value":{…}|null}``; with what it is of, unless there is only one."""
-    answer = history.answer
-    var = "" if answer.var is None else f',"var":{json.dumps(answer.var)}'
-    columns = [
-        ("batch_id", sql_type_of(pa.int64()), history.batch_id),
-        ("key", answer.types.fields[0].type, history.key),
-        ("value", answer.value_type, history.value),
-    ]
-    yield from _lines("{" if alone else _about(answer) + var + ",", columns)
+    """Yield ``{"batch_id":3,"key":{…},"value":{…}|null}``, with operator and store unless the history is the only one."""
+    value: Columns = [("value", history.answer.value_type, history.value)]
+    columns: Columns = [("batch_id", _LONG, history.batch_id), _key_column(history), *value]
+    yield from _lines("{" if alone else f"{{{_store_and_var_fields(history.answer)},", columns)
 
 
 def table_lines(table: pa.Table) -> Iterator[str]:
-    """A table that SQL made, an object a row."""
-    columns = [
-        (name, sql_type_of(column.type), settled(column))
+    """Yield the rows of a table that comes from SQL, one object each."""
+    columns: Columns = [
+        (name, sql_type_of(column.type), in_standard_units(column))
         for name, column in zip(table.column_names, table.columns, strict=True)
     ]
     yield from _lines("{", columns)
 
 
-def _about(answer: StateAnswer) -> str:
-    return f'{{"operator_id":{answer.operator_id},"store":{json.dumps(answer.store)}'
+def _key_column(found: StateDiff | KeyHistory) -> tuple[str, SqlType, pa.Array]:
+    return "key", found.answer.types.fields[0].type, found.key
 
 
-def _lines(beginning: str, columns: list[tuple[str, SqlType, pa.Array]]) -> Iterator[str]:
-    count = len(columns[0][2])
-    for start in range(0, count, _ROWS_AT_ONCE):
-        texts = [json_texts(kind, _part(values, start)) for _, kind, values in columns]
+def _store_fields(answer: StateAnswer) -> str:
+    return f'"operator_id":{answer.operator_id},"store":{json.dumps(answer.store)}'
+
+
+def _store_and_var_fields(answer: StateAnswer) -> str:
+    var = "" if answer.var is None else f',"var":{json.dumps(answer.var)}'
+    return _store_fields(answer) + var
+
+
+def _lines(start: str, columns: Columns) -> Iterator[str]:
+    """Yield an object for each row, whose first fields are in ``start``."""
+    rows = len(columns[0][2])
+    prefix = start.encode("utf-8")
+    for first in range(0, rows, _ROWS_AT_ONCE):
+        texts = [json_texts(kind, _part(values, first)) for _, kind, values in columns]
         objects = json_object([name for name, _, _ in columns], texts)
-        # A text in a state need not be valid UTF-8: Spark casts any bytes to a string.
-        first = beginning.encode("utf-8")
-        lines = b"\n".join([first + line[1:] for line in objects.cast(pa.binary()).to_pylist()])
+        # Strings in a state need not be valid UTF-8: Spark casts any bytes to a string.
+        lines = b"\n".join([prefix + line[1:] for line in objects.cast(pa.binary()).to_pylist()])
         yield lines.decode("utf-8", "replace")
 
 
-def _part(values: pa.Array | pa.ChunkedArray, start: int) -> pa.Array:
-    part = values.slice(start, _ROWS_AT_ONCE)
-    if isinstance(part, pa.ChunkedArray):
-        return part.combine_chunks() if part.num_chunks != 1 else part.chunk(0)
-    return part
+def _part(values: pa.Array | pa.ChunkedArray, first: int) -> pa.Array:
+    part = values.slice(first, _ROWS_AT_ONCE)
+    return one_array(part) if isinstance(part, pa.ChunkedArray) else part

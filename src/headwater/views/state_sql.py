@@ -1,7 +1,7 @@
-"""Questions in SQL about state that was read, answered by DuckDB over Arrow.
+"""SQL on state, run by DuckDB over Arrow.
 
-The table is ``state``: the fields of key and value are its columns, a name that repeats has a suffix. ``key.x`` and
-``value.x`` mean the field x of the one or the other.
+The table is ``state``. Its columns are the fields of key and value; a repeated name has a suffix. ``key.x`` and
+``value.x`` name the field x of the key or of the value.
 """
 
 from __future__ import annotations
@@ -19,54 +19,54 @@ from headwater.statefiles.buffers import numbers
 from headwater.statefiles.reader import StateAnswer
 
 _ROW = "__headwater_row"
-# Either a quoted text, which stays as it is, or a name with what it is a part of.
+# A quoted text, which is left as it is; a field of window, key or value; or the word window.
 _TOKENS = re.compile(
     r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|(?<![\w."])(window|key|value)\s*\.\s*(\w+)|(?<![\w."])window(?![\w"(])""", re.I
 )
 
 
 def where(answer: StateAnswer, condition: str) -> StateAnswer:
-    """The rows for which a condition holds."""
+    """Return the rows that meet a condition."""
     flat = answer.flat()
     numbered = flat.append_column(_ROW, numbers(np.arange(flat.num_rows)))
-    question = f"select {_ROW} from state where ({_plain(answer, condition)}) order by {_ROW}"  # noqa: S608  it is the user's own
-    chosen = _ask(numbered, question, condition)[_ROW]
+    query = f"select {_ROW} from state where ({_resolve_names(answer, condition)}) order by {_ROW}"  # noqa: S608  the user's own SQL
+    chosen = _run(numbered, query, condition)[_ROW]
     return answer.with_table(answer.table.take(chosen.combine_chunks()))
 
 
 def holds(answer: StateAnswer, condition: str) -> bool:
-    """Whether a condition holds for any row."""
-    question = f"select 1 from state where ({_plain(answer, condition)}) limit 1"  # noqa: S608  it is the user's own
-    return bool(_ask(answer.flat(), question, condition).num_rows)
+    """Return whether any row meets a condition."""
+    query = f"select 1 from state where ({_resolve_names(answer, condition)}) limit 1"  # noqa: S608  the user's own SQL
+    return bool(_run(answer.flat(), query, condition).num_rows)
 
 
-def asks_about_all(condition: str) -> bool:
-    """Whether a condition looks at more than the row that it is asked of."""
+def needs_all_rows(condition: str) -> bool:
+    """Return whether a condition on a row also depends on other rows."""
     return re.search(r"\b(select|over)\b", _TOKENS.sub(" ", condition), re.IGNORECASE) is not None
 
 
-def sql(answer: StateAnswer, question: str) -> pa.Table:
-    """The answer to a whole question, such as ``select browser, sum(count) from state group by 1``."""
-    return _ask(answer.flat(), _plain(answer, question), question)
+def sql(answer: StateAnswer, query: str) -> pa.Table:
+    """Return the result of a query such as ``select browser, sum(count) from state group by 1``."""
+    return _run(answer.flat(), _resolve_names(answer, query), query)
 
 
-def _plain(answer: StateAnswer, text: str) -> str:
-    """``key.x`` as the column that it is; ``window``, which SQL keeps for itself, in quotes."""
+def _resolve_names(answer: StateAnswer, text: str) -> str:
+    """Replace ``key.x`` by the name of its column, and quote ``window``, which is a reserved word in SQL."""
     columns = _columns(answer)
 
-    def known(found: re.Match[str]) -> str:
+    def resolve(found: re.Match[str]) -> str:
         if found[1] is None:
             return '"window"' if found[0].lower() == "window" and "window" in columns["flat"] else found[0]
         if found[1].lower() == "window":
             return f'"window".{found[2]}' if "window" in columns["flat"] else found[0]
-        meant = columns[found[1].lower()].get(found[2].lower())
-        return found[0] if meant is None or found[1].lower() in columns["flat"] else f'"{meant}"'
+        column = columns[found[1].lower()].get(found[2].lower())
+        return found[0] if column is None or found[1].lower() in columns["flat"] else f'"{column}"'
 
-    return _TOKENS.sub(known, text)
+    return _TOKENS.sub(resolve, text)
 
 
 def _columns(answer: StateAnswer) -> dict[str, dict[str, str]]:
-    """What each field of key and value is called in the table; of a name that repeats inside one, the first."""
+    """Return the column names of the fields of key and value; of a name that repeats within one of them, the first."""
     flat = answer.flat().column_names
     of_key = {
         field.name.lower(): name for field, name in reversed(list(zip(answer.key_type.fields, flat, strict=False)))
@@ -78,39 +78,40 @@ def _columns(answer: StateAnswer) -> dict[str, dict[str, str]]:
     return {"key": of_key, "value": of_value, "flat": {name.lower(): name for name in flat}}
 
 
-def _ask(table: pa.Table, question: str, shown: str) -> pa.Table:
-    import duckdb  # noqa: PLC0415  most questions need none
+def _run(table: pa.Table, query: str, shown: str) -> pa.Table:
+    """Run a query on the table ``state``. ``shown`` is the part of it that the user wrote."""
+    import duckdb  # noqa: PLC0415  slow to import, and rarely needed
 
     connection = duckdb.connect()
     try:
         with _without_pandas():
             connection.register("state", _for_duckdb(table))
-            found = connection.sql(question).to_arrow_table()
-        return _in_utc(found) if any(_has_moments(field.type) for field in table.schema) else found
+            found = connection.sql(query).to_arrow_table()
+        return _in_utc(found) if any(_has_zoned_times(field.type) for field in table.schema) else found
     except AttributeError:
-        raise UsageProblem("bad-sql", "this SQL gives no rows", evidence={"asked": shown}) from None
+        raise UsageProblem("bad-sql", "this SQL statement returns no rows", evidence={"SQL": shown}) from None
     except duckdb.Error as error:
         columns = [name for name in table.column_names if name != _ROW]
         raise UsageProblem(
             "bad-sql",
-            "this is no SQL that DuckDB can answer",
-            evidence={"asked": shown, "DuckDB": str(error).splitlines()[0], "columns of state": ", ".join(columns)},
+            "DuckDB cannot run this SQL",
+            evidence={"SQL": shown, "DuckDB": str(error).splitlines()[0], "columns of state": ", ".join(columns)},
         ) from None
     finally:
         connection.close()
 
 
 def _for_duckdb(table: pa.Table) -> pa.Table:
-    """Moments as plain timestamps in UTC, and columns without a type as text.
+    """Return a table with timestamps in UTC without a zone, and columns without a type as text.
 
-    DuckDB works on moments with a zone through an extension that it would have to fetch.
+    For timestamps with a zone, DuckDB needs an extension that it would have to download.
     """
     kinds = [pa.string() if pa.types.is_null(field.type) else _without_zone(field.type) for field in table.schema]
     return table.cast(pa.schema([field.with_type(kind) for field, kind in zip(table.schema, kinds, strict=True)]))
 
 
 def _in_utc(table: pa.Table) -> pa.Table:
-    """Plain timestamps as moments again: the state that was asked about has them."""
+    """Return a result with its timestamps in the zone UTC again, as in the state."""
     kinds = [
         pa.timestamp("us", "UTC") if pa.types.is_timestamp(field.type) and field.type.tz is None else field.type
         for field in table.schema
@@ -119,10 +120,10 @@ def _in_utc(table: pa.Table) -> pa.Table:
     return table.cast(pa.schema(fields), safe=False)
 
 
-def _has_moments(kind: pa.DataType) -> bool:
+def _has_zoned_times(kind: pa.DataType) -> bool:
     if pa.types.is_timestamp(kind):
         return kind.tz is not None
-    return any(_has_moments(kind.field(number).type) for number in range(kind.num_fields))
+    return any(_has_zoned_times(kind.field(number).type) for number in range(kind.num_fields))
 
 
 def _without_zone(kind: pa.DataType) -> pa.DataType:
@@ -139,7 +140,7 @@ def _without_zone(kind: pa.DataType) -> pa.DataType:
 
 @contextmanager
 def _without_pandas() -> Iterator[None]:
-    """DuckDB imports pandas to see whether it was given a data frame; that takes longer than most questions do."""
+    """Hide pandas from DuckDB, which imports it to detect data frames; that takes longer than most queries."""
     if "pandas" in sys.modules:
         yield
         return

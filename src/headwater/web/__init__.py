@@ -1,1 +1,1 @@
-"""The live page."""
+"""The live page: batches, watermark and state of a checkpoint in a browser."""

@@ -1,4 +1,4 @@
-"""The only part of the page that can change a checkpoint. A read-only page never makes one of these."""
+"""Rewind and undo from the page: the only part of it that changes a checkpoint. A read-only page does not load it."""
 
 from __future__ import annotations
 
@@ -9,28 +9,23 @@ from nicegui import ui
 
 from headwater.checkpoint.filetree import FileTree
 from headwater.checkpoint.lease import refuse_if_held
-from headwater.checkpoint.locate import open_files
-from headwater.checkpoint.record import sink_of
-from headwater.core.errors import HeadwaterError, Surprise
 from headwater.kafka.offsets import earliest_offsets
-from headwater.timemachine.executor import refuse_if_pending
-from headwater.timemachine.rewind import RewindPlan, plan_rewind, refuse_if_input_gone
-from headwater.timemachine.undo import UndoPlan, find_undo, plan_undo
+from headwater.timemachine.rewind import RewindPlan, plan_query_rewind
+from headwater.timemachine.undo import UndoPlan, plan_undo
 from headwater.views.plans import rewind_lines, undo_lines
-from headwater.web.pieces import show_error
+from headwater.web.widgets import replace_with_error
 
 Progress = Callable[[int, int], None]
 
 
-class Rewinding:
-    """A rewind that somebody has been shown and may confirm by typing ``words``."""
+class RewindChange:
+    """A planned rewind. The reader confirms it by typing ``confirmation``."""
 
     def __init__(self, files: FileTree, to: int) -> None:
         refuse_if_held(files, f"cannot rewind to batch {to}")
-        refuse_if_pending(files)
-        self.plan: RewindPlan = plan_rewind(files, to=to, sink=sink_of(files), ask_kafka=earliest_offsets)
-        refuse_if_input_gone(self.plan)
-        self.words = f"rewind to {to}"
+        self.plan: RewindPlan = plan_query_rewind(files, to=to, ask_kafka=earliest_offsets)
+        self.plan.refuse_missing_input()
+        self.confirmation = f"rewind to {to}"
         self.title = f"Rewind to batch {to}"
         self.lines = rewind_lines(self.plan)
 
@@ -39,28 +34,26 @@ class Rewinding:
         return f"Done: batch {self.plan.next_batch} runs next."
 
 
-class Undoing:
-    """The same for taking back the last change."""
+class UndoChange:
+    """A planned undo of the last change."""
 
     def __init__(self, files: FileTree) -> None:
         refuse_if_held(files, "cannot undo")
-        refuse_if_pending(files)
-        recorded = find_undo(files).change.sink
-        self.plan: UndoPlan = plan_undo(files, sink=open_files(recorded) if recorded else sink_of(files))
-        self.words = "undo"
+        self.plan: UndoPlan = plan_undo(files)
+        self.confirmation = "undo"
         self.title = f"Undo the last {self.plan.undoes.change.verb}"
         self.lines = undo_lines(self.plan)
 
     def apply(self, progress: Progress) -> str:
         self.plan.apply(progress=progress)
-        return "Done: the checkpoint is as it was before."
+        return f"Done: the {self.plan.undoes.change.verb} was undone."
 
 
-Change = Rewinding | Undoing
+Change = RewindChange | UndoChange
 
 
 class ChangeButtons:
-    """Rewind and undo. ``selected`` is asked when a button is pressed."""
+    """The buttons for rewind and undo. ``files`` and ``selected`` are called when a button is pressed."""
 
     def __init__(self, files: Callable[[], FileTree | None], selected: Callable[[], int | None]) -> None:
         self._files = files
@@ -77,15 +70,17 @@ class ChangeButtons:
     async def _rewind(self) -> None:
         files, batch = self._files(), self._selected()
         if files is not None and batch is not None:
-            await _ChangeDialog(lambda: Rewinding(files, batch)).open()
+            await _ChangeDialog(lambda: RewindChange(files, batch)).open()
 
     async def _undo(self) -> None:
         files = self._files()
         if files is not None:
-            await _ChangeDialog(lambda: Undoing(files)).open()
+            await _ChangeDialog(lambda: UndoChange(files)).open()
 
 
 class _ChangeDialog:
+    """A dialog that shows a plan, asks for confirmation, applies the plan and shows its progress."""
+
     def __init__(self, plan: Callable[[], Change]) -> None:
         self._plan = plan
         self._done = (0, 0)
@@ -98,7 +93,7 @@ class _ChangeDialog:
             ui.spinner()
         try:
             change = await asyncio.to_thread(self._plan)
-        except HeadwaterError as error:
+        except Exception as error:
             self._refuse(error)
             return
         self._preview(change)
@@ -111,31 +106,31 @@ class _ChangeDialog:
                 for line in change.lines:
                     warning = line.startswith("warning:")
                     ui.label(line).classes("hw-plan-line" + (" hw-plan-warning" if warning else ""))
-            ui.label("Files are set aside, never deleted; undo puts them back.").classes("hw-about")
+            ui.label("Files are set aside, never deleted. Undo moves them back.").classes("hw-about")
             with ui.element("div").classes("hw-confirm"):
-                typed = ui.input(f"type: {change.words}").props("dense outlined autofocus data-confirm")
+                typed = ui.input(f"type {change.confirmation} to confirm").props(
+                    "dense outlined autofocus data-confirm"
+                )
                 go = ui.button(change.title, on_click=lambda: self._apply(change)).props(
                     "unelevated no-caps color=warning text-color=dark data-action=confirm"
                 )
-                go.bind_enabled_from(typed, "value", backward=lambda text: (text or "").strip() == change.words)
+                go.bind_enabled_from(typed, "value", backward=lambda text: (text or "").strip() == change.confirmation)
                 ui.button("Cancel", on_click=self._close).props("flat no-caps data-action=cancel")
             self._typed = typed
 
     async def _apply(self, change: Change) -> None:
-        if (self._typed.value or "").strip() != change.words:
+        if (self._typed.value or "").strip() != change.confirmation:
             return
         self._body.clear()
         with self._body:
             ui.label(change.title).classes("hw-title")
             bar = ui.linear_progress(0, show_value=False).props("rounded color=warning")
-            told = ui.label("...").classes("hw-about")
-            ui.timer(0.1, lambda: self._show_progress(bar, told))
+            steps = ui.label("...").classes("hw-about")
+            ui.timer(0.1, lambda: self._show_progress(bar, steps))
         try:
             done = await asyncio.to_thread(change.apply, self._note_progress)
-        except HeadwaterError as error:
-            self._refuse(error)
         except Exception as error:
-            self._refuse(Surprise(error))
+            self._refuse(error)
         else:
             self._body.clear()
             with self._body:
@@ -146,15 +141,14 @@ class _ChangeDialog:
     def _note_progress(self, done: int, of: int) -> None:
         self._done = (done, of)
 
-    def _show_progress(self, bar: ui.linear_progress, told: ui.label) -> None:
+    def _show_progress(self, bar: ui.linear_progress, steps: ui.label) -> None:
         done, of = self._done
         bar.set_value(done / of if of else 0)
-        told.set_text(f"{done:,} of {of:,} steps")
+        steps.set_text(f"{done:,} of {of:,} steps")
 
-    def _refuse(self, error: HeadwaterError) -> None:
-        self._body.clear()
+    def _refuse(self, error: Exception) -> None:
+        replace_with_error(self._body, error)
         with self._body:
-            show_error(error)
             ui.button("Close", on_click=self._close).props("flat no-caps data-action=close")
 
     def _close(self) -> None:

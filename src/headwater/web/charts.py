@@ -1,6 +1,6 @@
-"""What the charts show, as options of ECharts. Pure: points in, dictionaries out.
+"""The charts of the page as ECharts options, computed from points.
 
-Colours are of a middle tone, so that one palette reads well on light and on dark ground.
+The colors are mid-tones, so that one palette works on a light and on a dark background.
 """
 
 from __future__ import annotations
@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from headwater.views.formatting import format_time
 from headwater.views.page_points import Kind, Point
-from headwater.views.page_state import KeyLines
-from headwater.views.words import moment
+from headwater.views.page_state import KeyTimeline
 
 BLUE, GREEN, AMBER, RED, VIOLET, GREY, TEAL = (
     "#4c8dff",
@@ -21,17 +21,17 @@ BLUE, GREEN, AMBER, RED, VIOLET, GREY, TEAL = (
     "#94a3b8",
     "#19b5c9",
 )
-KIND_COLOURS: dict[Kind, str] = {
+KIND_COLORS: dict[Kind, str] = {
     "kept": GREY,
     "reachable": GREEN,
     "again": TEAL,
     "planned": AMBER,
     "rewound": VIOLET,
 }
-KIND_WORDS: dict[Kind, str] = {
+KIND_LABELS: dict[Kind, str] = {
     "kept": "committed",
     "reachable": "committed, can be rewound to",
-    "again": "ran again after a rewind",
+    "again": "run again after a rewind",
     "planned": "planned",
     "rewound": "rewound",
 }
@@ -41,12 +41,12 @@ Options = dict[str, Any]
 
 
 def timeline(found: Sequence[Point], selected: int | None, forks: dict[int, str]) -> Options:
-    """A cell for each batch; where a fork left, a pin."""
+    """Return a cell for each batch, with a pin where a fork was made."""
     cells = []
     for point in found:
         chosen = selected is not None and point.first <= selected <= point.last
         style = {
-            "color": KIND_COLOURS[point.kind],
+            "color": KIND_COLORS[point.kind],
             "opacity": 1 if chosen else (0.35 if point.kind == "rewound" else 0.62),
             "borderRadius": 2,
         }
@@ -82,16 +82,16 @@ def timeline(found: Sequence[Point], selected: int | None, forks: dict[int, str]
 
 
 def _timeline_tip(point: Point) -> str:
-    lines = [f"<b>batch {point.label}</b>", KIND_WORDS[point.kind]]
+    lines = [f"<b>batch {point.label}</b>", KIND_LABELS[point.kind]]
     if point.at_ms is not None:
-        lines.append(f"{moment(point.at_ms)} UTC")
+        lines.append(f"{format_time(point.at_ms)} UTC")
     if point.rows is not None:
         lines.append(f"{point.rows:,} rows")
     return "<br>".join(lines)
 
 
 def input_rows(found: Sequence[Point]) -> Options:
-    """Rows read, with what was dropped as late and what was malformed, and how long each batch took."""
+    """Return the rows of each batch, its late and malformed records, and its duration."""
     return _chart(
         found,
         [
@@ -105,7 +105,7 @@ def input_rows(found: Sequence[Point]) -> Options:
 
 
 def event_time(found: Sequence[Point]) -> Options:
-    """The newest event of each batch, the watermark, and the clock when the batch was planned."""
+    """Return the newest event time of each batch, the watermark, and the system clock when the batch was planned."""
     options = _chart(
         found,
         [
@@ -125,13 +125,14 @@ def event_time(found: Sequence[Point]) -> Options:
 
 
 def _clock(point: Point) -> int | None:
-    """Left out for data of long ago: on one axis with the clock everything else would be a flat line."""
+    """Return the time at which a batch was planned; None for old data, which would be a flat line next to it."""
     event = point.event_time_ms if point.event_time_ms is not None else point.watermark_ms
     near = event is not None and point.at_ms is not None and abs(point.at_ms - event) < DAY_MS
     return point.at_ms if near else None
 
 
 def state_size(found: Sequence[Point]) -> Options:
+    """Return the rows of the state and its size in memory."""
     options = _chart(
         found,
         [
@@ -145,20 +146,22 @@ def state_size(found: Sequence[Point]) -> Options:
 
 
 def kafka_lag(found: Sequence[Point]) -> Options:
+    """Return the unread records when each batch was planned."""
     return _chart(
-        found, [_line("records behind", TEAL, [point.lag_rows for point in found], area=True)], axes=[_axis()]
+        found, [_line("unread records", TEAL, [point.lag_rows for point in found], area=True)], axes=[_axis()]
     )
 
 
-def key_history(lines: KeyLines) -> Options:
-    colours = [BLUE, AMBER, GREEN, VIOLET, TEAL]
+def key_history(timeline: KeyTimeline) -> Options:
+    """Return the numeric fields of a key over the batches."""
+    colors = [BLUE, AMBER, GREEN, VIOLET, TEAL]
     series = [
-        {**_line(name, colours[number % len(colours)], values), "step": "end", "connectNulls": False}
-        for number, (name, values) in enumerate(lines.numbers.items())
+        {**_line(name, colors[number % len(colors)], values), "step": "end", "connectNulls": False}
+        for number, (name, values) in enumerate(timeline.numbers.items())
     ]
     return {
         **_frame(),
-        "xAxis": {**_category(), "data": [str(batch) for batch in lines.batches]},
+        "xAxis": {**_category(), "data": [str(batch) for batch in timeline.batches]},
         "yAxis": [_axis()],
         "series": series,
     }
@@ -227,12 +230,12 @@ def _axis(*, unit: str = "", right: bool = False) -> Options:
     }
 
 
-def _bars(name: str, colour: str, values: Sequence[float | None], *, stack: str | None) -> Options:
+def _bars(name: str, color: str, values: Sequence[float | None], *, stack: str | None) -> Options:
     shown: Options = {
         "name": name,
         "type": "bar",
         "data": list(values),
-        "itemStyle": {"color": colour, "borderRadius": [2, 2, 0, 0]},
+        "itemStyle": {"color": color, "borderRadius": [2, 2, 0, 0]},
         "barMaxWidth": 22,
         "barGap": "-100%",
     }
@@ -241,7 +244,7 @@ def _bars(name: str, colour: str, values: Sequence[float | None], *, stack: str 
 
 def _line(
     name: str,
-    colour: str,
+    color: str,
     values: Sequence[float | None],
     *,
     axis: int = 0,
@@ -256,7 +259,7 @@ def _line(
         "data": list(values),
         "showSymbol": sum(value is not None for value in values) < 3,
         "symbolSize": 5,
-        "itemStyle": {"color": colour},
-        "lineStyle": {"color": colour, "width": width, "type": "dashed" if dashed else "solid"},
+        "itemStyle": {"color": color},
+        "lineStyle": {"color": color, "width": width, "type": "dashed" if dashed else "solid"},
     }
-    return shown | ({"areaStyle": {"color": colour, "opacity": 0.14}} if area else {})
+    return shown | ({"areaStyle": {"color": color, "opacity": 0.14}} if area else {})

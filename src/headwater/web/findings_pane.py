@@ -1,4 +1,4 @@
-"""fsck's findings, and the journal of changes."""
+"""The findings of fsck, and the journal of changes."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ import time
 from nicegui import ui
 
 from headwater.checkpoint.checks import run_checks
-from headwater.checkpoint.checks.scene import Scene
+from headwater.checkpoint.checks.context import CheckContext
 from headwater.checkpoint.filetree import FileTree
-from headwater.core.errors import HeadwaterError, Surprise
 from headwater.core.finding import Finding
+from headwater.core.text import count
 from headwater.timemachine.journal import Entry
-from headwater.views.words import count, moment
-from headwater.web.pieces import chip, nothing, show_error
+from headwater.views.formatting import format_time
 from headwater.web.watch import Snapshot
+from headwater.web.widgets import chip, placeholder, replace_with_error
 
-MOST_FINDINGS = 200
+MAX_FINDINGS = 200
 CHIPS = {"error": "bad", "warning": "warn", "info": "dull"}
 
 
 class FindingsPane:
-    """Checks when somebody looks, not before: on a large checkpoint it takes a while."""
+    """The findings pane of one reader. It runs the checks when it is opened, because they take a while."""
 
     def __init__(self) -> None:
         self._files: FileTree | None = None
-        self._looked = False
+        self._is_checked = False
 
     def build(self) -> None:
         with ui.element("div").classes("hw-controls"):
@@ -37,34 +37,32 @@ class FindingsPane:
     def update(self, files: FileTree | None) -> None:
         self._files = files
 
-    async def look(self) -> None:
-        if not self._looked:
+    async def check_once(self) -> None:
+        """Run the checks unless they have been run."""
+        if not self._is_checked:
             await self.check()
 
     async def check(self) -> None:
+        """Run the checks and show their findings."""
         if self._files is None:
             return
-        self._looked = True
+        self._is_checked = True
         self._when.set_text("checking ...")
         try:
             found = await asyncio.to_thread(_findings, self._files)
-        except HeadwaterError as error:
-            self._show([], error)
-            return
         except Exception as error:
-            self._show([], Surprise(error))
+            self._when.set_text("")
+            replace_with_error(self._found, error)
             return
-        self._show(found, None)
+        self._show(found)
 
-    def _show(self, found: list[Finding], error: HeadwaterError | None) -> None:
-        self._when.set_text(f"checked {moment(int(time.time() * 1000))} UTC: {count(len(found), 'finding')}")
+    def _show(self, found: list[Finding]) -> None:
+        self._when.set_text(f"checked {format_time(int(time.time() * 1000))} UTC: {count(len(found), 'finding')}")
         self._found.clear()
         with self._found:
-            if error:
-                show_error(error)
-            elif not found:
-                nothing("Every check is content.", "task_alt")
-            for finding in found[:MOST_FINDINGS]:
+            if not found:
+                placeholder("All checks passed.", "task_alt")
+            for finding in found[:MAX_FINDINGS]:
                 with ui.element("div").classes("hw-finding"):
                     chip(finding.severity, CHIPS[finding.severity])
                     ui.label(finding.code).classes("hw-finding-code")
@@ -74,10 +72,12 @@ class FindingsPane:
 
 def _findings(files: FileTree) -> list[Finding]:
     order = {"error": 0, "warning": 1, "info": 2}
-    return sorted(run_checks(Scene(files, int(time.time() * 1000))), key=lambda finding: order[finding.severity])
+    return sorted(run_checks(CheckContext(files, int(time.time() * 1000))), key=lambda finding: order[finding.severity])
 
 
 class JournalPane:
+    """The journal of one reader: the changes that Headwater made to the checkpoint, newest first."""
+
     def __init__(self) -> None:
         self._shown: tuple[Entry, ...] | None = None
 
@@ -95,9 +95,9 @@ class JournalPane:
                     chip("fork", "dull")
                     ui.label(f"of {snapshot.origin.get('checkpoint')} at batch {snapshot.origin.get('at')}")
             if not snapshot.journal:
-                nothing("Nobody has changed this checkpoint.", "history")
+                placeholder("Headwater has made no changes to this checkpoint.", "history")
             for entry in reversed(snapshot.journal):
                 with ui.element("div").classes("hw-finding"):
                     chip(entry.change.verb, "good" if entry.change.undoes else "warn")
                     ui.label(entry.change.about).classes("hw-finding-message")
-                    ui.label(f"{moment(entry.done_at_ms)} UTC").classes("hw-about")
+                    ui.label(f"{format_time(entry.done_at_ms)} UTC").classes("hw-about")

@@ -1,8 +1,8 @@
-"""Who may talk to the page: whoever has the token, from a page of ours, under a name of ours.
+"""Access control of the page: requests need the token, a known Host and a known Origin.
 
-Browsers let any web site send requests to 127.0.0.1. The Host check stops names that were pointed here (DNS rebinding),
-the Origin check stops foreign pages, and the token stops everybody else on this machine. All three hold for websockets
-too: they carry everything that happens on the page.
+A browser lets any web site send requests to 127.0.0.1. The Host check stops DNS rebinding, the Origin check stops
+requests from other sites, and the token stops other users of the machine. All three apply to WebSockets as well, which
+carry every event of the page.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ POLICY_VIOLATION = 1008
 
 
 @dataclass(frozen=True)
-class Admission:
-    """The secret, and the names under which this server may be called."""
+class AccessPolicy:
+    """The token, and the host and port at which clients may address the server."""
 
     token: str
     host: str
@@ -44,14 +44,14 @@ class Admission:
 
     @property
     def cookie_name(self) -> str:
-        # Browsers send a host's cookies to all of its ports.
+        # A browser sends the cookies of a host to all of its ports.
         return f"headwater-{self.port}"
 
     @property
     def cookie_value(self) -> str:
         return hashlib.sha256(f"page {self.port} {self.token}".encode()).hexdigest()
 
-    def knows_host(self, authority: str) -> bool:
+    def accepts_host(self, authority: str) -> bool:
         try:
             parts = urlsplit(f"//{authority}")
             name, port = parts.hostname or "", parts.port or 80
@@ -61,22 +61,22 @@ class Admission:
             return False
         if name in {"127.0.0.1", "localhost", "::1", self.host}:
             return True
-        # A number cannot be pointed elsewhere, a name can.
+        # DNS rebinding works with names only, not with addresses.
         return self.host in WILDCARDS and _is_address(name)
 
-    def knows_origin(self, origin: str) -> bool:
+    def accepts_origin(self, origin: str) -> bool:
         parts = urlsplit(origin)
-        return parts.scheme in {"http", "https"} and self.knows_host(parts.netloc)
+        return parts.scheme in {"http", "https"} and self.accepts_host(parts.netloc)
 
     def accepts_token(self, token: str) -> bool:
         return hmac.compare_digest(token.encode(), self.token.encode())
 
     def accepts_cookie(self, cookies: str) -> bool:
         try:
-            held = SimpleCookie(cookies).get(self.cookie_name)
+            cookie = SimpleCookie(cookies).get(self.cookie_name)
         except CookieError:
             return False
-        return held is not None and hmac.compare_digest(held.value.encode(), self.cookie_value.encode())
+        return cookie is not None and hmac.compare_digest(cookie.value.encode(), self.cookie_value.encode())
 
 
 def _is_address(name: str) -> bool:
@@ -88,50 +88,49 @@ def _is_address(name: str) -> bool:
 
 
 class Gate:
-    """Stands before the whole application, as ASGI middleware."""
+    """ASGI middleware that applies the policy to every request."""
 
-    def __init__(self, app: App, admission: Admission) -> None:
+    def __init__(self, app: App, policy: AccessPolicy) -> None:
         self._app = app
-        self._admission = admission
+        self._policy = policy
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] not in {"http", "websocket"}:
             await self._app(scope, receive, send)
             return
-        reason, by_token = self._judge(scope)
+        reason, by_token = self._check(scope)
         if reason is not None:
             await _refuse(scope, receive, send, reason)
             return
         await self._app(scope, receive, self._with_headers(send, set_cookie=by_token))
 
-    def _judge(self, scope: Scope) -> tuple[str | None, bool]:
-        """Why a request is refused, if it is, and whether it brought the token itself."""
+    def _check(self, scope: Scope) -> tuple[str | None, bool]:
+        """Return why a request is refused (None if it is not), and whether it contains the token itself."""
         headers: list[tuple[bytes, bytes]] = scope["headers"]
         hosts = [value.decode("latin-1") for name, value in headers if name == b"host"]
-        if len(hosts) != 1 or not self._admission.knows_host(hosts[0]):
-            return "this server is not known under that name", False
+        if len(hosts) != 1 or not self._policy.accepts_host(hosts[0]):
+            return "the Host header does not match this server", False
         origins = [value.decode("latin-1") for name, value in headers if name == b"origin"]
-        if not all(self._admission.knows_origin(origin) for origin in origins):
-            return "requests from other pages are not taken", False
+        if not all(self._policy.accepts_origin(origin) for origin in origins):
+            return "the Origin header does not match this page", False
         tokens = parse_qs(scope.get("query_string", b"").decode("latin-1")).get("token", [])
-        if any(self._admission.accepts_token(token) for token in tokens):
+        if any(self._policy.accepts_token(token) for token in tokens):
             return None, True
         cookies = "; ".join(value.decode("latin-1") for name, value in headers if name == b"cookie")
-        if self._admission.accepts_cookie(cookies):
+        if self._policy.accepts_cookie(cookies):
             return None, False
-        return "open the page with the URL that headwater printed: it has a token in it", False
+        return "the token is missing or wrong; open the URL that headwater printed", False
 
     def _with_headers(self, send: Send, *, set_cookie: bool) -> Send:
-        admission = self._admission
-        cookie = f"{admission.cookie_name}={admission.cookie_value}; Path=/; HttpOnly; SameSite=Strict"
+        cookie = f"{self._policy.cookie_name}={self._policy.cookie_value}; Path=/; HttpOnly; SameSite=Strict"
 
-        async def sending(message: Message) -> None:
+        async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 added = [*HEADERS, (b"set-cookie", cookie.encode())] if set_cookie else list(HEADERS)
                 message = {**message, "headers": [*message.get("headers", []), *added]}
             await send(message)
 
-        return sending
+        return send_with_headers
 
 
 async def _refuse(scope: Scope, receive: Receive, send: Send, reason: str) -> None:

@@ -1,77 +1,64 @@
-"""How many records a topic has that no batch has read, as the broker tells it."""
+"""The number of records that a job has not read yet, refreshed in the background while the page is open."""
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
-from typing import Any
-from urllib.parse import urlsplit
 
 from headwater.checkpoint.history import Batch
 from headwater.checkpoint.record import JobRecord
+from headwater.checkpoint.source_offsets import kafka_partitions
+from headwater.core.errors import HeadwaterError, UsageProblem
+from headwater.kafka.clients import Cluster
+from headwater.kafka.offsets import Partition, end_offsets, lag
+from headwater.kafka.options import Connection
 
-PATIENCE_SECONDS = 3.0
-EVERY_SECONDS = 2.0
-SILENT = logging.getLogger("headwater.kafka")
+REFRESH_SECONDS = 2.0
 
 
 class KafkaLag:
-    """Asked often, answers at once with what a thread of its own last heard. Only for jobs whose broker is on record."""
+    """The lag of a job behind its topics, according to the last reply of the broker.
 
-    def __init__(self) -> None:
-        self._ends: dict[tuple[str, int], int] = {}
-        self._servers: str | None = None
-        self._asked_at = 0.0
-        self._asking = threading.Lock()
+    The connection is that of the recorded source. A caller that knows more, such as a password that the record does
+    not contain, passes ``connection``.
+    """
+
+    def __init__(self, connection: Connection | None = None) -> None:
+        self.problem: str | None = None
+        """Why the lag is unknown; None as long as the broker replies."""
+        self._given = connection
+        self._cluster: Cluster | None = None
+        self._ends: dict[Partition, int] = {}
+        self._refreshed_at = 0.0
+        self._refreshing = threading.Lock()
 
     def rows(self, job: JobRecord, batches: tuple[Batch, ...]) -> int | None:
-        """Records behind the newest batch; None where that is not known."""
-        servers = urlsplit(job.source or "").netloc if job.source_kind == "kafka" else ""
-        read = _read_so_far(batches)
-        if not servers or not read:
+        """Return the lag behind the newest batch at once; None while it is unknown."""
+        positions = _positions(batches)
+        if job.source_kind != "kafka" or not positions:
             return None
-        if time.monotonic() - self._asked_at >= EVERY_SECONDS:
-            self._asked_at = time.monotonic()
-            threading.Thread(target=self._ask, args=(servers, sorted(read)), daemon=True).start()
-        if not self._ends:
-            return None
-        return sum(max(0, self._ends[place] - offset) for place, offset in read.items() if place in self._ends)
+        if time.monotonic() - self._refreshed_at >= REFRESH_SECONDS:
+            self._refreshed_at = time.monotonic()
+            threading.Thread(target=self._refresh, args=(job.source, list(positions)), daemon=True).start()
+        return lag(self._ends, positions) if self._ends else None
 
-    def _ask(self, servers: str, places: list[tuple[str, int]]) -> None:
-        if not self._asking.acquire(blocking=False):
+    def _refresh(self, source: str, places: list[Partition]) -> None:
+        if not self._refreshing.acquire(blocking=False):
             return
         try:
-            self._ends = _end_offsets(servers, places)
+            if self._cluster is None:
+                self._cluster = Cluster(self._given or Connection.from_uri(source))
+                self._cluster.metadata()  # names the cause of a failed connection, which other requests do not
+            self._ends = end_offsets(self._cluster, places)
+            self.problem = None
+        except HeadwaterError as error:
+            self._cluster, self._ends = None, {}
+            self.problem = f"{error.problem}; {error.remedy}" if isinstance(error, UsageProblem) else error.problem
         finally:
-            self._asking.release()
+            self._refreshing.release()
 
 
-def _read_so_far(batches: tuple[Batch, ...]) -> dict[tuple[str, int], int]:
-    if not batches:
-        return {}
-    found: dict[tuple[str, int], int] = {}
-    for source in batches[-1].sources:
-        if source.kind == "kafka" and isinstance(source.end, dict):
-            for topic, partitions in source.end.items():
-                found |= {(topic, int(partition)): int(offset) for partition, offset in partitions.items()}
-    return found
-
-
-def _end_offsets(servers: str, places: list[tuple[str, int]]) -> dict[tuple[str, int], int]:
-    """Empty when no broker answers."""
-    from confluent_kafka import Consumer, KafkaException, TopicPartition  # noqa: PLC0415  only Kafka streams pay for it
-
-    settings: dict[str, Any] = {"bootstrap.servers": servers, "group.id": "headwater", "enable.auto.commit": False}
-    consumer = Consumer(settings, logger=SILENT)
-    try:
-        return {
-            (topic, partition): consumer.get_watermark_offsets(
-                TopicPartition(topic, partition), timeout=PATIENCE_SECONDS
-            )[1]
-            for topic, partition in places
-        }
-    except KafkaException:
-        return {}
-    finally:
-        consumer.close()
+def _positions(batches: tuple[Batch, ...]) -> dict[Partition, int]:
+    """Return the next offset to read of each partition."""
+    ends = [kafka_partitions(source.end) for source in batches[-1].sources if source.kind == "kafka"] if batches else []
+    return {Partition(*place): offset for end in ends if end for place, offset in end.items()}

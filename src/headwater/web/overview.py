@@ -1,4 +1,4 @@
-"""The upper half of the page: the figures, the batches, and the charts over them."""
+"""The upper half of the page: figures, batches and charts."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from typing import Any
 
 from nicegui import events, ui
 
-from headwater.views.page_points import Point, bucketed, points, rewound
-from headwater.views.page_summary import figures, watermark_story
+from headwater.views.page_points import Point, merge_points, points, rewind_times_ms
+from headwater.views.page_summary import Figure, explain_watermark, summary_figures
 from headwater.web import charts
 from headwater.web.kafka_lag import KafkaLag
-from headwater.web.pieces import panel
 from headwater.web.watch import Snapshot
+from headwater.web.widgets import panel
 
 RANGES = {"60": 60, "300": 300, "all": 10**9}
-FOR_THE_STORY = 400
-UNKNOWN = "Known for batches that ran under headwater run."
+EXPLAINED_BATCHES = 400
+UNKNOWN = "Known only for batches that were run by headwater run."
 
 
 class Overview:
-    """Built once for each reader; ``update`` brings it up to a snapshot."""
+    """The figures, batches and charts of one reader. Call ``update`` with each new snapshot."""
 
     def __init__(self, on_pick: Callable[[int], None], lag: KafkaLag) -> None:
         self._on_pick = on_pick
@@ -35,13 +35,13 @@ class Overview:
 
     def build(self) -> None:
         with ui.element("div").classes("hw-figures"):
-            self._figures = [_Figure() for _ in figures((), {}, now_ms=0, lag_rows=None)]
+            self._figures = [_FigureCard() for _ in summary_figures((), {}, now_ms=0, lag_rows=None)]
         with panel("Batches", classes="hw-wide"):
             with ui.element("div").classes("hw-legend"):
-                for kind, words in charts.KIND_WORDS.items():
+                for kind, label in charts.KIND_LABELS.items():
                     with ui.element("span").classes("hw-legend-item"):
-                        ui.element("i").style(f"background:{charts.KIND_COLOURS[kind]}")
-                        ui.label(words)
+                        ui.element("i").style(f"background:{charts.KIND_COLORS[kind]}")
+                        ui.label(label)
                 ui.space()
                 ui.toggle(list(RANGES), value=self._range, on_change=self._choose_range).props(
                     'dense no-caps flat size=sm toggle-color=primary aria-label="how many batches"'
@@ -50,10 +50,10 @@ class Overview:
                 charts.timeline([], None, {}), on_point_click=self._clicked, renderer="svg"
             ).classes("hw-timeline")
         with ui.element("div").classes("hw-charts"):
-            self._rows = _ChartPanel("Input", "rows a batch, late and malformed ones, and how long it took")
-            self._event_time = _ChartPanel("Event time", "against the watermark (UTC)")
-            self._state = _ChartPanel("State", "rows, and bytes in memory")
-            self._lag_chart = _ChartPanel("Kafka lag", "records that were there and not read when a batch was planned")
+            self._rows = _ChartPanel("Input", "rows per batch, late and malformed ones, and duration")
+            self._event_time = _ChartPanel("Event time", "and watermark (UTC)")
+            self._state = _ChartPanel("State", "rows and bytes in memory")
+            self._lag_chart = _ChartPanel("Kafka lag", "unread records when a batch was planned")
 
     def update(self, snapshot: Snapshot, selected: int | None, forks: dict[int, str]) -> None:
         self._snapshot, self._selected, self._forks = snapshot, selected, forks
@@ -65,15 +65,17 @@ class Overview:
         self._draw_timeline()
 
     def tick(self) -> None:
-        """What moves with the clock alone."""
+        """Update what changes with time, even without a new snapshot."""
         snapshot, now_ms = self._snapshot, int(time.time() * 1000)
         lag = self._lag.rows(snapshot.job, snapshot.batches)
-        for shown, figure in zip(
-            self._figures, figures(snapshot.batches, snapshot.progress, now_ms=now_ms, lag_rows=lag), strict=True
-        ):
-            shown.show(figure.name, figure.value, figure.about, alarming=figure.alarming)
-        story = watermark_story(self._points[-FOR_THE_STORY:], now_ms, running=snapshot.lease is not None)
-        self._event_time.say(story)
+        figures = summary_figures(snapshot.batches, snapshot.progress, now_ms=now_ms, lag_rows=lag)
+        for card, figure in zip(self._figures, figures, strict=True):
+            card.show(figure)
+        if self._lag.problem:
+            self._lag_chart.explain(f"The current lag is unknown: {self._lag.problem}.")
+        recent = self._points[-EXPLAINED_BATCHES:]
+        self._event_time.explain(explain_watermark(recent, now_ms, running=snapshot.lease is not None))
+        self._lag_chart.explain(self._explain_lag())
 
     def _choose_range(self, event: events.ValueChangeEventArguments[Any]) -> None:
         self._range = event.value
@@ -84,53 +86,59 @@ class Overview:
             self._on_pick(self._shown[event.data_index].last)
 
     def _draw(self) -> None:
-        snapshot, wished = self._snapshot, RANGES[self._range]
-        recent = snapshot.batches[-max(wished, FOR_THE_STORY) :]
-        self._points = points(recent, snapshot.progress, rewound(snapshot.journal))
-        self._shown = bucketed(self._points[-wished:])
+        snapshot, number = self._snapshot, RANGES[self._range]
+        recent = snapshot.batches[-max(number, EXPLAINED_BATCHES) :]
+        self._points = points(recent, snapshot.progress, rewind_times_ms(snapshot.journal))
+        self._shown = merge_points(self._points[-number:])
         shown = [point for point in self._shown if point.kind != "rewound"]
         self._draw_timeline()
         self._rows.draw(charts.input_rows(shown))
         self._event_time.draw(charts.event_time(shown))
         known = any(point.state_rows is not None for point in shown)
         self._state.draw(charts.state_size(shown))
-        self._state.say("" if known or not shown else UNKNOWN)
-        behind = any(point.lag_rows is not None for point in shown)
+        self._state.explain("" if known or not shown else UNKNOWN)
         self._lag_chart.draw(charts.kafka_lag(shown))
-        self._lag_chart.say("" if behind or not shown else f"{UNKNOWN} Only Kafka sources have a lag.")
+
+    def _explain_lag(self) -> str:
+        if self._lag.problem:
+            return f"The current lag is unknown: {self._lag.problem}."
+        if not self._shown or any(point.lag_rows is not None for point in self._shown):
+            return ""
+        return f"{UNKNOWN} Only Kafka sources have a lag."
 
     def _draw_timeline(self) -> None:
         _replace(self._timeline, charts.timeline(self._shown, self._selected, self._forks))
 
 
-class _Figure:
+class _FigureCard:
     def __init__(self) -> None:
         with ui.element("div").classes("hw-figure") as self._card:
             self._name = ui.label().classes("hw-figure-name")
             self._value = ui.label().classes("hw-figure-value")
             self._about = ui.label().classes("hw-figure-about")
 
-    def show(self, name: str, value: str, about: str, *, alarming: bool) -> None:
-        self._name.set_text(name)
-        self._value.set_text(value)
-        self._about.set_text(about)
-        self._card.classes(add="hw-alarming" if alarming else None, remove=None if alarming else "hw-alarming")
-        self._card.props(f'data-figure="{name}"')
+    def show(self, figure: Figure) -> None:
+        self._name.set_text(figure.name)
+        self._value.set_text(figure.value)
+        self._about.set_text(figure.about)
+        alarm = "hw-alarming"
+        self._card.classes(add=alarm if figure.alarming else None, remove=None if figure.alarming else alarm)
+        self._card.props(f'data-figure="{figure.name}"')
 
 
 class _ChartPanel:
     def __init__(self, title: str, about: str) -> None:
         with panel(title, about=about):
             self._chart = ui.echart({"series": []}, renderer="svg").classes("hw-chart")
-            self._story = ui.label().classes("hw-story")
-            self._story.set_visibility(False)
+            self._explanation = ui.label().classes("hw-explanation")
+            self._explanation.set_visibility(False)
 
     def draw(self, options: charts.Options) -> None:
         _replace(self._chart, options)
 
-    def say(self, text: str) -> None:
-        self._story.set_text(text)
-        self._story.set_visibility(bool(text))
+    def explain(self, text: str) -> None:
+        self._explanation.set_text(text)
+        self._explanation.set_visibility(bool(text))
 
 
 def _replace(chart: ui.echart, options: charts.Options) -> None:

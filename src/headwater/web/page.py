@@ -1,4 +1,4 @@
-"""The page: one for each reader, on one of several checkpoints."""
+"""The page as one reader sees it, on one of several checkpoints."""
 
 from __future__ import annotations
 
@@ -9,37 +9,40 @@ from typing import Any
 from nicegui import events, ui
 
 from headwater.checkpoint.filetree import FileTree
+from headwater.kafka.options import Connection
 from headwater.web.findings_pane import FindingsPane, JournalPane
 from headwater.web.kafka_lag import KafkaLag
 from headwater.web.overview import Overview
-from headwater.web.pieces import nothing, panel, show_error
 from headwater.web.records_pane import FindRecords, RecordsPane
 from headwater.web.state_cache import StateCache
 from headwater.web.time_machine import TimeMachine
-from headwater.web.watch import Snapshot, Watched
+from headwater.web.watch import Snapshot, WatchedCheckpoint
+from headwater.web.widgets import panel, placeholder, show_error
 
 STYLE = Path(__file__).with_name("page.css")
 LOGO = Path(__file__).with_name("logo.svg")
 TICK_SECONDS = 0.3
 Actions = Callable[[Callable[[], FileTree | None], Callable[[], int | None]], None]
-"""Builds the buttons that change a checkpoint."""
+"""Builds the buttons that change a checkpoint, given functions for its files and the selected batch."""
 
 
-class Shown:
-    """A checkpoint with what is kept of it for all readers."""
+class SharedCheckpoint:
+    """A checkpoint with the data that all readers of the page share."""
 
-    def __init__(self, watched: Watched) -> None:
+    def __init__(self, watched: WatchedCheckpoint, connection: Connection | None = None) -> None:
         self.watched = watched
         self.cache = StateCache(watched)
-        self.lag = KafkaLag()
+        self.lag = KafkaLag(connection)
 
 
 class Page:
-    """Everything that one reader sees. Without ``actions`` nothing on it can change anything."""
+    """The page of one reader. Without ``actions`` it is read-only."""
 
-    def __init__(self, shown: Sequence[Shown], actions: Actions | None, find_records: FindRecords | None) -> None:
-        self._all = shown
-        self._shown = shown[0]
+    def __init__(
+        self, checkpoints: Sequence[SharedCheckpoint], actions: Actions | None, find_records: FindRecords | None
+    ) -> None:
+        self._all = checkpoints
+        self._shown = checkpoints[0]
         self._actions = actions
         self._find_records = find_records
         self._version = -1
@@ -53,7 +56,7 @@ class Page:
         self._build_header()
         self._main = ui.element("div").classes("hw-main")
         with self._main:
-            self._build_board()
+            self._build_panels()
         ui.keyboard(on_key=self._key)
         ui.timer(TICK_SECONDS, self._tick)
 
@@ -61,7 +64,7 @@ class Page:
         with ui.element("header").classes("hw-header"):
             ui.html(LOGO.read_text(), sanitize=False).classes("hw-logo")
             ui.label("Headwater").classes("hw-brand")
-            names = {place: held.watched.name for place, held in enumerate(self._all)}
+            names = {number: checkpoint.watched.name for number, checkpoint in enumerate(self._all)}
             if len(names) > 1:
                 ui.select(names, value=0, on_change=self._choose).props(
                     'dense borderless aria-label="checkpoint"'
@@ -75,9 +78,9 @@ class Page:
             )
             ui.button(icon="contrast", on_click=self._toggle_dark).props('flat round dense aria-label="light or dark"')
 
-    def _build_board(self) -> None:
+    def _build_panels(self) -> None:
         shown = self._shown
-        self._trouble = ui.element("div")
+        self._problem = ui.element("div")
         self._overview = Overview(on_pick=self._go_to, lag=shown.lag)
         self._machine = TimeMachine(shown.cache, on_select=self._overview.select)
         self._records = RecordsPane(self._find_records)
@@ -85,9 +88,9 @@ class Page:
         self._overview.build()
         self._machine.build(self._build_actions)
         with ui.element("div").classes("hw-charts"):
-            with panel("Late and malformed", about="records that did not count"):
+            with panel("Late and malformed", about="records that were not counted"):
                 self._records.build()
-            with panel("Checks and journal", about="fsck's findings, and what was changed"):
+            with panel("Checks and journal", about="findings of fsck, and changes made by Headwater"):
                 with ui.tabs().props("dense no-caps align=left inline-label") as tabs:
                     journal, findings = ui.tab("Journal"), ui.tab("Checks")
                 with ui.tab_panels(tabs, value=journal, on_change=self._tab_changed).classes("hw-tab-panels"):
@@ -109,11 +112,11 @@ class Page:
         self._version = -1
         self._main.clear()
         with self._main:
-            self._build_board()
+            self._build_panels()
 
     async def _tab_changed(self, event: events.ValueChangeEventArguments[Any]) -> None:
         if event.value == "Checks":
-            await self._findings.look()
+            await self._findings.check_once()
 
     async def _toggle_dark(self) -> None:
         dark = await ui.run_javascript("document.body.classList.contains('body--dark')")
@@ -142,7 +145,7 @@ class Page:
 
     async def _update(self, snapshot: Snapshot) -> None:
         self._show_status(snapshot)
-        self._show_trouble(snapshot)
+        self._show_problem(snapshot)
         self._overview.update(snapshot, self._machine.selected, self._forks())
         self._records.update(snapshot, self._shown.watched.files.location if self._shown.watched.files else "")
         self._findings.update(self._shown.watched.files)
@@ -151,26 +154,26 @@ class Page:
 
     def _show_status(self, snapshot: Snapshot) -> None:
         lease = snapshot.lease
-        text, kind = (f"running, pid {lease.pid}", "good") if lease else ("no query running", "dull")
+        text, kind = (f"running, pid {lease.pid or 'unknown'}", "good") if lease else ("no query running", "dull")
         if snapshot.problem:
-            text, kind = "cannot be read", "bad"
+            text, kind = "unreadable", "bad"
         elif snapshot.loading:
             text, kind = "reading ...", "dull"
         self._status.set_text(text)
         self._status.classes(replace=f"hw-chip hw-chip-{kind}")
 
-    def _show_trouble(self, snapshot: Snapshot) -> None:
-        self._trouble.clear()
-        with self._trouble:
+    def _show_problem(self, snapshot: Snapshot) -> None:
+        self._problem.clear()
+        with self._problem:
             if snapshot.problem is not None and snapshot.batches:
                 show_error(snapshot.problem)
             elif snapshot.problem is not None:
-                nothing(f"Waiting for a checkpoint: {snapshot.problem.problem}.")
+                placeholder(f"Waiting for a checkpoint: {snapshot.problem.problem}.")
             elif not snapshot.batches and not snapshot.loading:
-                nothing("Waiting for the first batch.")
+                placeholder("Waiting for the first batch.")
 
     def _forks(self) -> dict[int, str]:
-        """Where other checkpoints on this page left this one."""
+        """Return the batches from which other checkpoints on this page were forked."""
         own = self._shown.watched.files.location if self._shown.watched.files else None
         found: dict[int, str] = {}
         for other in self._all:

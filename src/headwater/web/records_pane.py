@@ -1,4 +1,4 @@
-"""Late and malformed records: how many of each batch, and the records themselves when asked for."""
+"""Late and malformed records: their number in each batch, and the records themselves on request."""
 
 from __future__ import annotations
 
@@ -8,17 +8,18 @@ from typing import Any
 
 from nicegui import ui
 
-from headwater.core.errors import HeadwaterError, Surprise
-from headwater.web.pieces import nothing, show_error
 from headwater.web.watch import Snapshot
+from headwater.web.widgets import placeholder, replace_with_error
 
-MOST_BATCHES = 30
-MOST_RECORDS = 200
+MAX_BATCHES = 30
+MAX_RECORDS = 200
 FindRecords = Callable[[str, int], list[dict[str, Any]]]
-"""Takes a checkpoint's location and a batch; takes seconds, because it reads the source again through Spark."""
+"""Returns the dropped records of a batch, given the location of a checkpoint. Takes seconds, because it starts Spark."""
 
 
 class RecordsPane:
+    """The pane of late and malformed records of one reader."""
+
     def __init__(self, find: FindRecords | None) -> None:
         self._find = find
         self._counts: list[tuple[int, int, int]] = []
@@ -33,26 +34,27 @@ class RecordsPane:
             (number, record.dropped, record.malformed)
             for number, record in sorted(snapshot.progress.items(), reverse=True)
             if record.dropped or record.malformed
-        ][:MOST_BATCHES]
+        ][:MAX_BATCHES]
         if counts == self._counts and self._location == location:
             return
         self._counts, self._location = counts, location
         self._list.clear()
         with self._list:
             if not counts:
-                self._say_none(known=bool(snapshot.progress))
+                self._show_none(known=bool(snapshot.progress))
             for number, dropped, malformed in counts:
                 self._line(number, dropped, malformed)
 
-    def _say_none(self, *, known: bool) -> None:
-        told = "No record was late or malformed." if known else "Counted for batches that ran under headwater run."
-        nothing(told, "task_alt" if known else "help_outline")
+    def _show_none(self, *, known: bool) -> None:
+        text = "No late or malformed records." if known else "Counted only for batches that were run by headwater run."
+        placeholder(text, "task_alt" if known else "help_outline")
 
     def _line(self, number: int, dropped: int, malformed: int) -> None:
-        told = ", ".join(f"{count:,} {what}" for count, what in ((dropped, "late"), (malformed, "malformed")) if count)
+        kinds = ((dropped, "late"), (malformed, "malformed"))
+        counts = ", ".join(f"{amount:,} {kind}" for amount, kind in kinds if amount)
         with ui.element("div").classes("hw-record-line"):
             ui.label(f"batch {number}").classes("hw-step-batch")
-            ui.label(told)
+            ui.label(counts)
             ui.space()
             if self._find is not None:
                 ui.button("show them", on_click=lambda: self._show(number)).props("flat dense no-caps size=sm")
@@ -60,15 +62,13 @@ class RecordsPane:
     async def _show(self, number: int) -> None:
         assert self._find is not None
         self._found.clear()
-        with self._found, ui.element("div").classes("hw-nothing"):
+        with self._found, ui.element("div").classes("hw-placeholder"):
             ui.spinner()
-            ui.label(f"Reading batch {number} again from its source ...")
+            ui.label(f"Reading the records of batch {number} from the source ...")
         try:
             records = await asyncio.to_thread(self._find, self._location, number)
         except Exception as error:
-            self._found.clear()
-            with self._found:
-                show_error(error if isinstance(error, HeadwaterError) else Surprise(error))
+            replace_with_error(self._found, error)
             return
         self._found.clear()
         with self._found:
@@ -76,7 +76,7 @@ class RecordsPane:
 
     def _table(self, records: list[dict[str, Any]]) -> None:
         if not records:
-            nothing("This batch dropped nothing that its source still has.", "task_alt")
+            placeholder("No dropped records of this batch are left in the source.", "task_alt")
             return
         columns = [
             {"name": name, "label": name, "field": name, "align": "left"}
@@ -84,18 +84,18 @@ class RecordsPane:
         ]
         rows = [
             {
-                "id": place,
+                "id": number,
                 "reason": record.get("reason"),
-                "where": _where(record),
+                "where": _position(record),
                 "event": record.get("event_time") or "-",
                 "value": record.get("value"),
             }
-            for place, record in enumerate(records[:MOST_RECORDS])
+            for number, record in enumerate(records[:MAX_RECORDS])
         ]
         ui.table(rows=rows, columns=columns, row_key="id", pagination=10).props("flat dense").classes("hw-table")
 
 
-def _where(record: dict[str, Any]) -> str:
+def _position(record: dict[str, Any]) -> str:
     if record.get("kind") == "kafka":
         return f"{record.get('topic')} {record.get('partition')}:{record.get('offset')}"
     return f"{record.get('path', '-')}:{record.get('line', '')}"

@@ -1,80 +1,101 @@
-"""States that were read, kept for a while: several readers look at the same batch, and one looks at it again."""
+"""A cache of the states that were read recently, shared by all readers of the page."""
 
 from __future__ import annotations
 
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
+from weakref import WeakValueDictionary
 
 from headwater.checkpoint.filetree import FileTree
 from headwater.core.errors import CheckpointUnreadable
 from headwater.statefiles.reader import StateReader
 from headwater.statefiles.stores import StateTarget
-from headwater.views.page_state import KeyLines, StateView, key_lines
-from headwater.web.watch import Watched
+from headwater.views.page_state import KeyTimeline, StateView, key_timeline
+from headwater.web.watch import WatchedCheckpoint
 
-MOST_ROWS = 1_500_000
-MOST_VIEWS = 12
+MAX_ROWS = 1_500_000
+MAX_VIEWS = 12
+
+ViewKey = tuple[str, int, int | None]
+"""A store or variable, a batch, and the time at which the batch was committed: it changes when the batch runs again."""
 
 
 class StateCache:
-    """All of its answers take time: call it from a thread, never from the event loop."""
+    """Reads state and keeps what it has read.
 
-    def __init__(self, watched: Watched) -> None:
+    All methods may take seconds: call them from a thread, never from the event loop. Calls for the same batch and store
+    share one read. Calls for different ones run at the same time.
+    """
+
+    def __init__(self, watched: WatchedCheckpoint) -> None:
         self._watched = watched
         self._reader: tuple[int, StateReader] | None = None
-        self._views: OrderedDict[tuple[str, int, int | None], StateView] = OrderedDict()
-        self._lock = threading.Lock()
-        # A lock of its own: a long comparison must not keep others from looking at other batches.
+        self._views: OrderedDict[ViewKey, StateView] = OrderedDict()
+        # A lock exists as long as a thread holds it or waits for it.
+        self._reading: WeakValueDictionary[ViewKey, threading.Lock] = WeakValueDictionary()
         self._comparing = threading.Lock()
+        # Guards the fields above. It is never held while files are read.
+        self._lock = threading.Lock()
 
     def targets(self, batch: int) -> list[StateTarget]:
-        """What can be asked for, without what Spark keeps for itself."""
-        with self._lock:
-            return [target for target in self._current().targets(batch) if target.kind != "hidden"]
+        """Return the stores and variables of a batch, without the hidden ones of Spark."""
+        return [target for target in self._current_reader().targets(batch) if target.kind != "hidden"]
 
     def view(self, target: StateTarget, batch: int) -> StateView:
+        """Return the state of a store or variable as of a batch."""
+        reader = self._current_reader()
+        key = (target.label, batch, reader.logs.commits.modified_ms(batch))
         with self._lock:
-            reader = self._current()
-            committed_at = reader.logs.commits.modified_ms(batch)
-            name = (target.label, batch, committed_at)
-            if name not in self._views:
-                self._views[name] = StateView(reader, target, batch, _batch_before(reader, target, batch))
-                self._make_room()
-            self._views.move_to_end(name)
-            return self._views[name]
+            reading = self._reading.setdefault(key, threading.Lock())
+        with reading:
+            view = self._cached(key)
+            if view is None:
+                view = StateView(reader, target, batch, _previous_batch(reader, target, batch))
+                self._store(key, view)
+            return view
 
     def compare(self, view: StateView, is_wanted: Callable[[], bool]) -> None:
-        """Have the view know what changed, one view at a time, unless nobody wants to know it any more."""
+        """Let a view find its changes, one view at a time, unless the result is no longer wanted by then."""
         with self._comparing:
             if is_wanted():
                 view.compare()
 
-    def key(self, target: StateTarget, key: dict[str, str | None], upto: int) -> KeyLines:
+    def key_timeline(self, target: StateTarget, key: dict[str, str | None], upto: int) -> KeyTimeline:
+        """Return the values of a key in the batches up to one."""
+        return key_timeline(self._current_reader(), target, key, upto)
+
+    def _current_reader(self) -> StateReader:
+        """Return a reader that sees the newest batches."""
         with self._lock:
-            return key_lines(self._current(), target, key, upto)
+            version = self._watched.snapshot.version
+            if self._reader is None or self._reader[0] != version:
+                self._reader = (version, StateReader(_files(self._watched)))
+            return self._reader[1]
 
-    def _current(self) -> StateReader:
-        version = self._watched.snapshot.version
-        if self._reader is None or self._reader[0] != version:
-            self._reader = (version, StateReader(_files(self._watched)))
-        return self._reader[1]
+    def _cached(self, key: ViewKey) -> StateView | None:
+        with self._lock:
+            view = self._views.get(key)
+            if view is not None:
+                self._views.move_to_end(key)
+            return view
 
-    def _make_room(self) -> None:
-        while len(self._views) > 1 and (
-            len(self._views) > MOST_VIEWS or sum(view.total for view in self._views.values()) > MOST_ROWS
-        ):
-            self._views.popitem(last=False)
+    def _store(self, key: ViewKey, view: StateView) -> None:
+        with self._lock:
+            self._views[key] = view
+            while len(self._views) > 1 and (
+                len(self._views) > MAX_VIEWS or sum(one.total for one in self._views.values()) > MAX_ROWS
+            ):
+                self._views.popitem(last=False)
 
 
-def _files(watched: Watched) -> FileTree:
+def _files(watched: WatchedCheckpoint) -> FileTree:
     if watched.files is None:
-        raise CheckpointUnreadable("no-checkpoint", f"{watched.name} is not there yet")
+        raise CheckpointUnreadable("no-checkpoint", f"{watched.name} does not exist yet")
     return watched.files
 
 
-def _batch_before(reader: StateReader, target: StateTarget, batch: int) -> int | None:
-    """The batch to compare with; none where its state is gone."""
-    readable = reader.readable(target.operator_id)
-    earlier = [number for number in readable if number < batch]
+def _previous_batch(reader: StateReader, target: StateTarget, batch: int) -> int | None:
+    """Return the batch to compare with; None if no earlier state can be rebuilt."""
+    earlier = [number for number in reader.readable(target.operator_id) if number < batch]
     return earlier[-1] if earlier else None

@@ -1,4 +1,4 @@
-"""The state as it was after a batch, a page of rows at a time, with what changed; and one key through all batches."""
+"""The state as of a batch, one page of rows at a time, with the changes; and the history of a selected key."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from typing import Any
 
 from nicegui import events, ui
 
-from headwater.core.errors import HeadwaterError, Surprise
+from headwater.core.text import count
 from headwater.statefiles.stores import StateTarget
-from headwater.views.page_state import StatePage, StateView, plain
-from headwater.views.words import count
+from headwater.views.page_state import StatePage, StateView, shorten_times
 from headwater.web import charts
-from headwater.web.pieces import nothing, show_error
 from headwater.web.state_cache import StateCache
+from headwater.web.widgets import placeholder, replace_with_error
 
-PAGE_ROWS, MOST_PAGE_ROWS = 25, 100
-MOST_STEPS = 60
-SHOWN_BEFORE_COMPARED = 50_000
+PAGE_ROWS, MAX_PAGE_ROWS = 25, 100
+MAX_STEPS = 60
+# A larger state is shown first and compared with the previous batch afterwards.
+MAX_ROWS_COMPARED_FIRST = 50_000
 BODY = """
 <q-tr :props="props" :class="'hw-row hw-row-' + (props.row.change || 'same')" tabindex="0"
       @click="$parent.$emit('pick', props.row.id)" @keydown.enter="$parent.$emit('pick', props.row.id)">
@@ -36,7 +36,7 @@ BODY = """
 
 
 class StatePane:
-    """Reads in other threads; an answer that comes after a newer question is dropped."""
+    """The state pane of one reader. It reads in other threads, and drops a result if another batch was selected since."""
 
     def __init__(self, cache: StateCache) -> None:
         self._cache = cache
@@ -49,8 +49,8 @@ class StatePane:
         self._paging: dict[str, Any] = {"page": 1, "rowsPerPage": PAGE_ROWS, "sortBy": None, "descending": False}
         self._search = ""
         self._only_changes = False
-        self._asked = 0
-        self._rest_until = 0.0
+        self._request = 0
+        self._throttled_until = 0.0
 
     def build(self) -> None:
         with ui.element("div").classes("hw-state"):
@@ -60,7 +60,7 @@ class StatePane:
                 self._table = self._build_table()
             self._key = ui.element("div").classes("hw-key")
             with self._key:
-                nothing("Pick a row to see its key's history.", "show_chart")
+                placeholder("Select a row to see the history of its key.", "show_chart")
 
     def _build_controls(self) -> None:
         with ui.element("div").classes("hw-controls"):
@@ -79,40 +79,40 @@ class StatePane:
         table = ui.table(rows=[], columns=[], row_key="id", pagination={**self._paging, "rowsNumber": 0})
         table.props('flat dense binary-state-sort :rows-per-page-options="[10,25,50,100]"').classes("hw-table")
         table.add_slot("body", BODY)
-        table.add_slot("no-data", '<div class="hw-nothing">no rows</div>')
+        table.add_slot("no-data", '<div class="hw-placeholder">no rows</div>')
         table.on("request", self._requested)
         table.on("pick", self._picked)
         table.set_visibility(False)
         return table
 
     @property
-    def is_resting(self) -> bool:
-        """Whether the last read took so long that nobody should ask for the next one yet just to follow."""
-        return time.monotonic() < self._rest_until
+    def is_throttled(self) -> bool:
+        """Whether the last read took so long that the newest batch should not be read yet just to follow it."""
+        return time.monotonic() < self._throttled_until
 
     async def show(self, batch: int, newest: int) -> None:
-        """Show the state of a batch; ``newest`` is how far a key's history goes."""
+        """Show the state as of a batch. ``newest`` is the last batch of key histories."""
         self._batch, self._newest = batch, newest
-        self._asked += 1
-        asked = self._asked
+        self._request += 1
+        request = self._request
         self._spinner.set_visibility(True)
-        began = time.monotonic()
+        started = time.monotonic()
         try:
             view = await asyncio.to_thread(self._read, batch)
-            if view is not None and view.total <= SHOWN_BEFORE_COMPARED:
-                await asyncio.to_thread(self._cache.compare, view, lambda: asked == self._asked)
+            if view is not None and view.total <= MAX_ROWS_COMPARED_FIRST:
+                await asyncio.to_thread(self._cache.compare, view, lambda: request == self._request)
         except Exception as error:
-            if asked == self._asked:
-                self._fail(error if isinstance(error, HeadwaterError) else Surprise(error))
+            if request == self._request:
+                self._fail(error)
             return
-        if asked != self._asked:
+        if request != self._request:
             return
-        took = time.monotonic() - began
-        self._rest_until = time.monotonic() + (4 * took if took > 1 else 0)
+        took = time.monotonic() - started
+        self._throttled_until = time.monotonic() + (4 * took if took > 1 else 0)
         self._view = view
         self._show_targets()
         await self._show_rows()
-        if view is not None and not view.is_compared and asked == self._asked:
+        if view is not None and not view.is_compared and request == self._request:
             await self._compare(view)
 
     def _read(self, batch: int) -> StateView | None:
@@ -124,24 +124,22 @@ class StatePane:
         return self._cache.view(self._target, batch)
 
     async def _compare(self, view: StateView) -> None:
-        """A large state is shown at once, and marked when the marks are known."""
+        """Mark the changes in a large state that is already shown."""
         self._spinner.set_visibility(True)
         try:
             await asyncio.to_thread(self._cache.compare, view, lambda: view is self._view)
-        except HeadwaterError as error:
+        except Exception as error:
             self._fail(error)
             return
         if view is self._view:
             await self._show_rows()
 
-    def _fail(self, error: HeadwaterError) -> None:
+    def _fail(self, error: Exception) -> None:
         self._view = None
         self._spinner.set_visibility(False)
         self._table.set_visibility(False)
         self._summary.set_text("")
-        self._problem.clear()
-        with self._problem:
-            show_error(error)
+        replace_with_error(self._problem, error)
 
     def _show_targets(self) -> None:
         labels = [target.label for target in self._targets]
@@ -166,8 +164,8 @@ class StatePane:
         await self._show_rows()
 
     async def _requested(self, event: events.GenericEventArguments) -> None:
-        wished = event.args["pagination"]
-        self._paging = {name: wished.get(name) for name in self._paging}
+        requested = event.args["pagination"]
+        self._paging = {name: requested.get(name) for name in self._paging}
         await self._show_rows()
 
     async def _show_rows(self) -> None:
@@ -177,10 +175,10 @@ class StatePane:
         if view is None:
             self._spinner.set_visibility(False)
             with self._problem:
-                nothing("This query keeps no state.", "inbox")
+                placeholder("This query has no state.", "inbox")
             return
         self._spinner.set_visibility(True)
-        size = min(max(int(self._paging["rowsPerPage"] or MOST_PAGE_ROWS), 1), MOST_PAGE_ROWS)
+        size = min(max(int(self._paging["rowsPerPage"] or MAX_PAGE_ROWS), 1), MAX_PAGE_ROWS)
         page = await asyncio.to_thread(
             view.page,
             start=(max(int(self._paging["page"]), 1) - 1) * size,
@@ -214,31 +212,31 @@ class StatePane:
         self._table.pagination = {**self._paging, "rowsNumber": self._page.matching}
         found = [f"{view.counts[kind]:,} {kind}" for kind in ("added", "changed", "removed") if kind in view.counts]
         shown = f"{self._page.matching:,} of " if self._page.matching != view.total and not self._only_changes else ""
-        told = [f"batch {view.batch}", f"{shown}{count(view.total, 'row')}", *found]
-        self._summary.set_text(" \u00b7 ".join(told))
+        parts = [f"batch {view.batch}", f"{shown}{count(view.total, 'row')}", *found]
+        self._summary.set_text(" \u00b7 ".join(parts))
 
     async def _picked(self, event: events.GenericEventArguments) -> None:
-        """Only a row's number comes from the browser; which key that is, is known here."""
-        row = next((held for held in self._page.rows if held["id"] == event.args), None)
+        # The browser sends only the number of a row. Its key is looked up here.
+        row = next((row for row in self._page.rows if row["id"] == event.args), None)
         if row is None or self._target is None:
             return
         self._key.clear()
         with self._key:
             ui.spinner()
         try:
-            lines = await asyncio.to_thread(self._cache.key, self._target, row["key"], self._newest)
+            timeline = await asyncio.to_thread(self._cache.key_timeline, self._target, row["key"], self._newest)
         except Exception as error:
-            self._key.clear()
-            with self._key:
-                show_error(error if isinstance(error, HeadwaterError) else Surprise(error))
+            replace_with_error(self._key, error)
             return
         self._key.clear()
         with self._key:
-            ui.label(" \u00b7 ".join(plain(text) or "null" for text in row["key"].values())).classes("hw-key-name")
-            if lines.numbers:
-                ui.echart(charts.key_history(lines), renderer="svg").classes("hw-key-chart")
+            ui.label(" \u00b7 ".join(shorten_times(text) or "null" for text in row["key"].values())).classes(
+                "hw-key-name"
+            )
+            if timeline.numbers:
+                ui.echart(charts.key_history(timeline), renderer="svg").classes("hw-key-chart")
             with ui.element("div").classes("hw-steps"):
-                for batch, told in reversed(lines.steps[-MOST_STEPS:]):
+                for batch, values in reversed(timeline.steps[-MAX_STEPS:]):
                     with ui.element("div").classes("hw-step"):
                         ui.label(str(batch)).classes("hw-step-batch")
-                        ui.label(told)
+                        ui.label(values)

@@ -1,4 +1,4 @@
-"""A checkpoint as it is now, looked at again and again by a thread of its own."""
+"""The current content of a checkpoint, polled by a thread."""
 
 from __future__ import annotations
 
@@ -12,23 +12,22 @@ from typing import Any
 
 from headwater.checkpoint.filetree import FileTree
 from headwater.checkpoint.history import Batch, History
-from headwater.checkpoint.layout import COMMITS, OFFSETS, OURS
+from headwater.checkpoint.layout import COMMITS, HEADWATER_FOLDER, OFFSETS
 from headwater.checkpoint.lease import Lease, live_lease
-from headwater.checkpoint.local_tree import LocalTree
 from headwater.checkpoint.record import PROGRESS_FILE, JobRecord, ProgressRecord, ProgressTail, read_job_record
-from headwater.core.errors import HeadwaterError, Surprise
+from headwater.core.errors import HeadwaterError, InternalError
 from headwater.timemachine.fork import ORIGIN_FILE
 from headwater.timemachine.journal import FOLDER as JOURNAL
 from headwater.timemachine.journal import Entry, read_entries
 
 POLL_SECONDS, REMOTE_POLL_SECONDS = 0.3, 2.0
 LEASE_SECONDS = 2.0
-FIRST_LOOK = 500
+FIRST_BATCHES = 500
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """All that the page shows of a checkpoint, except state. ``version`` grows whenever any of it has changed."""
+    """Everything that the page shows of a checkpoint, except state. ``version`` grows with every change."""
 
     version: int = 0
     batches: tuple[Batch, ...] = ()
@@ -45,17 +44,17 @@ class Snapshot:
         return [batch.batch_id for batch in self.batches if batch.status == "committed"]
 
 
-class Watched:
-    """One checkpoint. ``snapshot`` is always whole and can be read from any thread."""
+class WatchedCheckpoint:
+    """A checkpoint that is polled for changes. ``snapshot`` is consistent and can be read from any thread."""
 
-    def __init__(self, name: str, opened: Callable[[], FileTree]) -> None:
+    def __init__(self, name: str, open_files: Callable[[], FileTree]) -> None:
         self.name = name
         self.snapshot = Snapshot()
         self.files: FileTree | None = None
-        self._open = opened
+        self._open = open_files
         self._known: dict[int, Batch] = {}
         self._tail: ProgressTail | None = None
-        self._seen: object = None
+        self._last_fingerprint: object = None
         self._lease_at = 0.0
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._watch, name=f"watch {name}", daemon=True)
@@ -69,35 +68,34 @@ class Watched:
 
     def _watch(self) -> None:
         while not self._stop.is_set():
-            began = time.monotonic()
-            self.look()
-            took = time.monotonic() - began
+            started = time.monotonic()
+            self.poll()
+            took = time.monotonic() - started
             remote = self.files is not None and not self.files.is_local
-            # A look at a huge checkpoint may take long: never more than half of the time goes into looking.
+            # Polling a huge checkpoint takes long: spend at most half of the time on it.
             self._stop.wait(max(took, REMOTE_POLL_SECONDS if remote else POLL_SECONDS))
 
-    def look(self) -> None:
-        """See what is new, if anything is."""
+    def poll(self) -> None:
+        """Publish a new snapshot if the checkpoint has changed."""
         try:
             if self.files is None:
                 self.files = self._open()
-            marks = _marks(self.files)
-            lease_due = time.monotonic() - self._lease_at >= LEASE_SECONDS
-            if marks != self._seen:
+            fingerprint = _fingerprint(self.files)
+            if fingerprint != self._last_fingerprint:
                 self._refresh(self.files)
-                self._seen = marks
-            elif lease_due:
-                self._look_at_lease(self.files)
+                self._last_fingerprint = fingerprint
+            elif time.monotonic() - self._lease_at >= LEASE_SECONDS:
+                self._check_lease(self.files)
         except HeadwaterError as error:
             self._fail(error)
         except Exception as error:
-            # A live query moves files under our eyes; the next look will see them in place.
+            # A running query may remove a file between listing and reading it. The next poll finds its successor.
             if self.files is None or not isinstance(error, OSError):
-                self._fail(Surprise(error))
+                self._fail(InternalError(error))
 
     def _fail(self, error: HeadwaterError) -> None:
-        held = self.snapshot.problem
-        if held is None or str(held) != str(error):
+        shown = self.snapshot.problem
+        if shown is None or str(shown) != str(error):
             self._publish(replace(self.snapshot, problem=error, loading=False))
 
     def _refresh(self, files: FileTree) -> None:
@@ -105,34 +103,32 @@ class Watched:
         ids = history.batch_ids
         journal = tuple(read_entries(files))
         if len(journal) != len(self.snapshot.journal):
-            self._known = {}  # files have come and gone in ways that Spark's own habits do not explain
-        if not self._known and len(ids) > FIRST_LOOK:
-            # Many batches take a second or two to read: the newest are shown meanwhile.
-            newest = tuple(history.batches(last=FIRST_LOOK))
+            self._known = {}  # a rewind or an undo may have changed any batch
+        if not self._known and len(ids) > FIRST_BATCHES:
+            # Reading many batches takes a second or two. Show the newest ones first.
+            newest = tuple(history.batches(last=FIRST_BATCHES))
             self._publish(self._read(files, newest, journal, loading=True))
         self._publish(self._read(files, self._batches(history), journal, loading=False))
 
     def _batches(self, history: History) -> tuple[Batch, ...]:
-        """What was read before is kept, where it cannot have changed since."""
+        """Read the batches, except those that are known and cannot have changed."""
         commits = history.committed_at_ms
         found: dict[int, Batch] = {}
         for number in history.batch_ids:
-            held = self._known.get(number)
-            settled = held is not None and held.status == "committed" and held.committed_at_ms == commits.get(number)
-            found[number] = held if settled and held is not None else history.batch(number)
+            known = self._known.get(number)
+            unchanged = known and known.status == "committed" and known.committed_at_ms == commits.get(number)
+            found[number] = known if known and unchanged else history.batch(number)
         self._known = found
         self._recheck_oldest(history)
         return tuple(self._known.values())
 
     def _recheck_oldest(self, history: History) -> None:
-        """Spark removes the oldest state first, so whether one can rewind changes from that end; neighbours count too."""
+        """Read the oldest batches again: Spark removes the oldest state first, and they can no longer be rewound to."""
         for number in history.batch_ids:
-            held = self._known[number]
-            if not held.can_rewind_to:
+            if not self._known[number].can_rewind_to:
                 continue
-            now = history.batch(number)
-            self._known[number] = now
-            if now.can_rewind_to:
+            self._known[number] = history.batch(number)
+            if self._known[number].can_rewind_to:
                 return
 
     def _read(
@@ -154,7 +150,7 @@ class Watched:
             loading=loading,
         )
 
-    def _look_at_lease(self, files: FileTree) -> None:
+    def _check_lease(self, files: FileTree) -> None:
         self._lease_at = time.monotonic()
         lease = live_lease(files)
         if (lease is None) != (self.snapshot.lease is None) or (
@@ -166,13 +162,14 @@ class Watched:
         self.snapshot = replace(snapshot, version=self.snapshot.version + 1)
 
 
-def _marks(files: FileTree) -> object:
-    """Something that differs whenever anything worth a new look has happened; cheap on a disk."""
-    if isinstance(files, LocalTree):
+def _fingerprint(files: FileTree) -> object:
+    """Return a value that differs after any change worth reading. Cheap on a local disk."""
+    root = files.local_path()
+    if root is not None:
         found = []
-        for path in (OFFSETS, COMMITS, OURS, JOURNAL, PROGRESS_FILE):
+        for path in (OFFSETS, COMMITS, HEADWATER_FOLDER, JOURNAL, PROGRESS_FILE):
             with suppress(OSError):
-                info = files.path_of(path).stat()
+                info = (root / path).stat()
                 found.append((path, info.st_mtime_ns, info.st_size))
         return found
     return [
@@ -182,7 +179,7 @@ def _marks(files: FileTree) -> object:
 
 def _origin(files: FileTree) -> dict[str, Any] | None:
     try:
-        held = json.loads(files.read(ORIGIN_FILE))
+        origin = json.loads(files.read(ORIGIN_FILE))
     except (OSError, ValueError):
         return None
-    return held if isinstance(held, dict) else None
+    return origin if isinstance(origin, dict) else None

@@ -1,18 +1,22 @@
-"""Every check finds its damage, and finds nothing in what Spark wrote."""
+"""Every check finds its kind of damage, and finds nothing in what Spark wrote."""
 
 from __future__ import annotations
 
 import json
+import random
 import re
-from collections.abc import Callable
+import struct
+import zlib
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import google_crc32c
 import pytest
 
 from corpus_support import CorpusCheckpoint, as_memory_files, corpus_names
-from headwater.checkpoint.checks import run_checks
-from headwater.checkpoint.checks.scene import Scene
-from headwater.checkpoint.local_tree import LocalTree
+from headwater.checkpoint.checks import hadoop_crc, run_checks, spark_checksums
+from headwater.checkpoint.checks.context import CheckContext
+from headwater.checkpoint.local_tree import BLOCK_BYTES, LocalTree
 from headwater.checkpoint.locate import open_files
 from headwater.checkpoint.memory_tree import MemoryTree
 from headwater.core.finding import Finding
@@ -20,13 +24,13 @@ from headwater.core.finding import Finding
 DOCUMENT = Path(__file__).parents[3] / "docs" / "reference" / "fsck.md"
 CHECKS = Path(__file__).parents[3] / "src" / "headwater" / "checkpoint"
 
-# Notes about a healthy checkpoint: what it is, not what is wrong with it.
+# Findings that an intact checkpoint can have.
 HARMLESS = {"format-1", "sst-orphan", "uncommitted", "temporary-file", "source-log-ahead", "offsets-gap", "commits-gap"}
 YEAR_2100_MS = 4_102_444_800_000
 
 
 def findings(files: MemoryTree, sink: LocalTree | None = None) -> list[Finding]:
-    return list(run_checks(Scene(files, now_ms=YEAR_2100_MS, sink=sink)))
+    return list(run_checks(CheckContext(files, now_ms=YEAR_2100_MS, sink=sink)))
 
 
 def serious(files: MemoryTree) -> set[tuple[str, str, str]]:
@@ -34,16 +38,16 @@ def serious(files: MemoryTree) -> set[tuple[str, str, str]]:
 
 
 @pytest.mark.parametrize("name", corpus_names())
-def test_what_spark_wrote_is_sound(name: str, corpus) -> None:
-    """A checkpoint as Spark left it gives no error and no warning."""
+def test_what_spark_wrote_is_intact(name: str, corpus) -> None:
+    """A checkpoint as Spark left it has no errors and no warnings."""
     checkpoint: CorpusCheckpoint = corpus(name)
-    found = list(run_checks(Scene(open_files(str(checkpoint.path)), now_ms=YEAR_2100_MS)))
+    found = list(run_checks(CheckContext(open_files(str(checkpoint.path)), now_ms=YEAR_2100_MS)))
     assert [one for one in found if one.severity != "info"] == []
     assert {one.code for one in found} <= HARMLESS
 
 
 def edited(name: str, path: str, change: Callable[[bytes], bytes]) -> MemoryTree:
-    """A corpus checkpoint with one file changed, and that file's crc gone, so that only the change is to be found."""
+    """Return a corpus checkpoint with one file changed and its crc removed, so that only the change is found."""
     files = as_memory_files(name)
     files.write(path, change(files.read(path)))
     folder, _, base = path.rpartition("/")
@@ -52,7 +56,7 @@ def edited(name: str, path: str, change: Callable[[bytes], bytes]) -> MemoryTree
 
 
 def removed(name: str, *paths: str) -> MemoryTree:
-    """A corpus checkpoint without some files and their crc files."""
+    """Return a corpus checkpoint without some files and their crc files."""
     files = as_memory_files(name)
     for path in paths:
         folder, _, base = path.rpartition("/")
@@ -114,7 +118,7 @@ DAMAGE: dict[str, tuple[Callable[[], MemoryTree], str, str, str]] = {
         "bad-version",
         "commits/4",
     ),
-    "version of the future": (
+    "newer version": (
         lambda: edited("aggregation-hdfs", "commits/4", lambda data: b"v7" + data[2:]),
         "error",
         "newer-version",
@@ -126,26 +130,26 @@ DAMAGE: dict[str, tuple[Callable[[], MemoryTree], str, str, str]] = {
         "bad-json",
         "offsets/4",
     ),
-    "no text": (
+    "not text": (
         lambda: edited("aggregation-hdfs", "offsets/4", lambda data: data[:5] + b"\xff" + data[6:]),
         "error",
         "not-text",
         "offsets/4",
     ),
     "no query id": (lambda: removed("aggregation-hdfs", "metadata"), "error", "metadata-missing", "metadata"),
-    "torn query id": (
+    "truncated query id": (
         lambda: edited("aggregation-hdfs", "metadata", lambda data: data[:9]),
         "error",
         "torn-file",
         "metadata",
     ),
-    "torn source log": (
+    "truncated source log": (
         lambda: edited("aggregation-hdfs", "sources/0/2.compact", lambda data: data[:-20]),
         "error",
         "torn-file",
         "sources/0/2.compact",
     ),
-    "torn operator metadata": (
+    "truncated operator metadata": (
         lambda: edited("aggregation-hdfs", "state/0/_metadata/metadata", lambda data: data[:-5]),
         "error",
         "torn-file",
@@ -163,7 +167,7 @@ DAMAGE: dict[str, tuple[Callable[[], MemoryTree], str, str, str]] = {
         "commit-without-offsets",
         f"commits/{LAST}",
     ),
-    "offsets that go back": (
+    "offsets that go backward": (
         lambda: edited(
             "aggregation-hdfs", "offsets/2", lambda data: re.sub(rb'logOffset":\d+', b'logOffset":99', data)
         ),
@@ -177,13 +181,13 @@ DAMAGE: dict[str, tuple[Callable[[], MemoryTree], str, str, str]] = {
         "offsets-backwards",
         "offsets/5",
     ),
-    "other number of sources": (
+    "different number of sources": (
         lambda: edited("aggregation-hdfs", "offsets/5", lambda data: data + b"\n3"),
         "warning",
         "sources-changed",
         "offsets/5",
     ),
-    "watermark that goes back": (
+    "watermark that goes backward": (
         lambda: edited("aggregation-hdfs", f"offsets/{LAST}", lambda data: with_watermark(data, 5)),
         "error",
         "watermark-backwards",
@@ -209,25 +213,25 @@ DAMAGE: dict[str, tuple[Callable[[], MemoryTree], str, str, str]] = {
         "source-log-ahead",
         "sources/0",
     ),
-    "lost state": (
+    "missing state": (
         lambda: removed("aggregation-rocksdb", f"state/0/1/{LAST + 1}.zip"),
         "error",
         "state-missing",
         "state/0/1",
     ),
-    "lost older state": (
+    "missing older state": (
         lambda: removed("aggregation-rocksdb", "state/0/1/4.zip"),
         "warning",
         "state-hole",
         "state/0/1",
     ),
-    "lost partition": (
+    "missing partition": (
         lambda: _without_folder("aggregation-hdfs", "state/0/1"),
         "error",
         "partition-count",
         "state/0",
     ),
-    "partition too many": (
+    "extra partition": (
         lambda: MemoryTree(as_memory_files("aggregation-hdfs").contents | {"state/0/2/1.delta": b"x"}),
         "warning",
         "partition-count",
@@ -245,25 +249,25 @@ DAMAGE: dict[str, tuple[Callable[[], MemoryTree], str, str, str]] = {
         "state-ahead",
         "state/0/0",
     ),
-    "damaged zip": (
+    "corrupt zip": (
         lambda: edited("aggregation-rocksdb", "state/0/0/5.zip", lambda data: data[: len(data) // 2]),
         "error",
         "bad-zip",
         "state/0/0/5.zip",
     ),
-    "half a file": (
+    "partially written file": (
         lambda: MemoryTree(as_memory_files("aggregation-hdfs").contents | {"offsets/.9.0a1b.tmp": b"v1"}),
         "warning",
         "temporary-file",
         "offsets/.9.0a1b.tmp",
     ),
-    "interrupted change of ours": (
+    "interrupted change": (
         lambda: MemoryTree(as_memory_files("aggregation-hdfs").contents | {"_headwater/pending.json": b"{}"}),
         "error",
         "interrupted-operation",
         "_headwater/pending.json",
     ),
-    "broken job record": (
+    "corrupt job record": (
         lambda: MemoryTree(as_memory_files("aggregation-hdfs").contents | {"_headwater/job.json": b"{"}),
         "warning",
         "torn-file",
@@ -280,7 +284,7 @@ def _without_folder(name: str, folder: str) -> MemoryTree:
 
 @pytest.mark.parametrize("damage", DAMAGE)
 def test_damage_is_found(damage: str) -> None:
-    """Each kind of damage gives its code, severity and path, in a sentence."""
+    """Each kind of damage is one finding with its code, severity, path and a message."""
     make, severity, code, path = DAMAGE[damage]
     found = [one for one in findings(make()) if (one.severity, one.code, one.path) == (severity, code, path)]
     assert len(found) == 1
@@ -288,7 +292,7 @@ def test_damage_is_found(damage: str) -> None:
 
 
 def test_changed_byte_is_found_by_its_crc() -> None:
-    """One flipped bit in a state file, which nothing else would notice, does not fit its crc."""
+    """A flipped bit in a state file does not match its crc file."""
     files = as_memory_files("aggregation-hdfs")
     data = bytearray(files.read("state/0/0/4.delta"))
     data[len(data) // 2] ^= 1
@@ -297,15 +301,15 @@ def test_changed_byte_is_found_by_its_crc() -> None:
 
 
 @pytest.mark.parametrize("cut", [0, 3, 9])
-def test_broken_crc_file(cut: int) -> None:
-    """A crc file that is cut short fits nothing."""
+def test_truncated_crc_file(cut: int) -> None:
+    """A truncated crc file is a mismatch."""
     files = as_memory_files("aggregation-hdfs")
     files.write("state/0/0/.4.delta.crc", files.read("state/0/0/.4.delta.crc")[:cut])
     assert serious(files) == {("error", "crc-mismatch", "state/0/0/4.delta")}
 
 
 def test_leftover_crc_can_be_repaired() -> None:
-    """A crc whose file is gone stops Spark in the logs, does less harm elsewhere, and may go."""
+    """A crc file without its file prevents Spark from starting if it is in a log, and can be removed anywhere."""
     files = as_memory_files("aggregation-hdfs")
     files.write("offsets/.55.crc", b"crc\0\0\0\2\0")
     files.write("state/0/0/.55.delta.crc", b"crc\0\0\0\2\0")
@@ -317,7 +321,7 @@ def test_leftover_crc_can_be_repaired() -> None:
 
 
 def test_format_2_checksums() -> None:
-    """Format 2's own checksums find a changed byte and another size even where Hadoop keeps no crc."""
+    """Format 2's own checksums find a changed byte and a different size without Hadoop's crc files."""
     files = as_memory_files("aggregation-format2")
     for path in [path for path in files.contents if path.rpartition("/")[2].startswith(".")]:
         files.remove(path)
@@ -332,8 +336,49 @@ def test_format_2_checksums() -> None:
     assert found == {("checksum-mismatch", flipped), ("checksum-mismatch", cut), ("stale-checksum", f"{lost}.crc")}
 
 
+@pytest.mark.parametrize("flipped", [None, 0, 2 * BLOCK_BYTES + 17])
+def test_format_2_checksum_of_a_large_file(flipped: int | None, tmp_path: Path) -> None:
+    """The checksum of a file of several blocks is verified, and a flipped bit anywhere in it is found."""
+    data = bytearray(random.Random(1).randbytes(5 * BLOCK_BYTES // 2))
+    expected = google_crc32c.value(bytes(data))
+    if flipped is not None:
+        data[flipped] ^= 1
+    files = LocalTree(tmp_path)
+    files.write("state/0/0/1_a.changelog", bytes(data))
+    # Java's numbers are signed.
+    about = {"algorithm": "CRC32C", "value": expected - 2**32, "mainFileSize": len(data)}
+    files.write("state/0/0/1_a.changelog.crc", json.dumps(about).encode())
+    found = [one.path for one in spark_checksums.check(CheckContext(files, now_ms=0))]
+    assert found == ([] if flipped is None else ["state/0/0/1_a.changelog"])
+
+
+def crc_file(data: bytes, chunk: int) -> bytes:
+    sums = [zlib.crc32(data[start : start + chunk]) for start in range(0, len(data), chunk)]
+    return struct.pack(f">4sI{len(sums)}I", b"crc\0", chunk, *sums)
+
+
+@pytest.mark.parametrize("size", [0, 1, 7, 8, 100, 4096])
+@pytest.mark.parametrize("chunk", [1, 8, 13, 10_000])
+@pytest.mark.parametrize("block", [1, 8, 20, 10_000])
+def test_hadoop_checksums_do_not_depend_on_blocks(size: int, chunk: int, block: int) -> None:
+    """A file is verified by chunks, in whatever blocks it is read."""
+    data = random.Random(size).randbytes(size)
+    sums = crc_file(data, chunk)
+    assert hadoop_crc.mismatch(blocks_of(data, block), sums) is None
+    if size:
+        changed = data[:-1] + bytes([data[-1] ^ 1])
+        start = (size - 1) // chunk * chunk
+        assert hadoop_crc.mismatch(blocks_of(changed, block), sums) == f"the contents differ from byte {start} on"
+    longer = data + bytes(chunk)
+    assert "another size" in (hadoop_crc.mismatch(blocks_of(longer, block), sums) or "")
+
+
+def blocks_of(data: bytes, size: int) -> Iterator[bytes]:
+    return (data[start : start + size] for start in range(0, len(data), size))
+
+
 def test_format_2_file_that_the_commit_does_not_name() -> None:
-    """A state file under another id does not stand in for the one that the commit names."""
+    """A state file with another id does not replace the one that the commit names."""
     files = as_memory_files("aggregation-format2")
     newest = [path for path in files.contents if re.fullmatch(rf"state/0/0/{LAST + 1}_[^.]+\.(zip|changelog)", path)]
     assert newest
@@ -345,7 +390,7 @@ def test_format_2_file_that_the_commit_does_not_name() -> None:
 
 
 def test_missing_and_orphaned_sst() -> None:
-    """A snapshot whose SST is gone or has another size is an error, an SST without a snapshot a note."""
+    """A snapshot whose SST is missing or has another size is an error; an SST without a snapshot is only reported."""
     files = as_memory_files("aggregation-rocksdb")
     ssts = sorted(path for path in files.contents if re.fullmatch(r"state/0/0/SSTs/[^.].*\.sst", path))
     lost, cut = ssts[0], ssts[1]
@@ -361,8 +406,8 @@ def test_missing_and_orphaned_sst() -> None:
     }
 
 
-def test_lost_schema_of_custom_state() -> None:
-    """The schema files that custom state's metadata names have to be there."""
+def test_missing_schema_of_custom_state() -> None:
+    """The schema files that the metadata of custom state refers to must exist."""
     files = as_memory_files("custom-changelog")
     schemas = [path for path in files.contents if re.search(r"/_stateSchema/[^/]+/[^.]", path)]
     assert schemas
@@ -372,15 +417,15 @@ def test_lost_schema_of_custom_state() -> None:
 
 
 def test_fresh_temporary_file_is_left_alone() -> None:
-    """A file that was being written minutes ago may belong to a running query, and is no candidate for repair."""
+    """A recent temporary file may belong to a running query and is not repairable."""
     files = MemoryTree(as_memory_files("aggregation-hdfs").contents | {"offsets/.9.0a1b.tmp": b"v1"})
-    found = [one for one in run_checks(Scene(files, now_ms=1000)) if one.code == "temporary-file"]
+    found = [one for one in run_checks(CheckContext(files, now_ms=1000)) if one.code == "temporary-file"]
     assert [(one.severity, one.repairable) for one in found] == [("info", False)]
 
 
 @pytest.fixture
 def sink(tmp_path: Path) -> LocalTree:
-    """A file sink's folder in step with a checkpoint of ten batches, each of which added a file."""
+    """The folder of a file sink that matches a checkpoint of ten batches, each of which added a file."""
     files = LocalTree(tmp_path / "out dir")
     for batch in range(10):
         files.write(f"part-{batch}", b"abc")
@@ -400,8 +445,8 @@ def sink_codes(sink: LocalTree) -> set[str]:
     return {one.code for one in findings(as_memory_files("aggregation-hdfs"), sink) if one.severity != "info"}
 
 
-def test_sink_in_step(sink: LocalTree) -> None:
-    """A sink whose log ends with the last commit, without gaps, with all its files, gives no finding."""
+def test_matching_sink(sink: LocalTree) -> None:
+    """A sink whose log ends with the last commit and has no gaps, and whose files all exist, has no findings."""
     assert sink_codes(sink) == set()
 
 
@@ -413,14 +458,14 @@ def test_sink_in_step(sink: LocalTree) -> None:
         ("_spark_metadata/8.compact", None, "sink-gap"),
         ("_spark_metadata/9", b"v1\n{", "torn-file"),
         ("_spark_metadata/9", f"v1\n{_added('file:///elsewhere/part-9')}".encode(), "sink-elsewhere"),
-        ("_spark_metadata/9", f"v1\n{_added('file://[broken')}".encode(), "sink-elsewhere"),
+        ("_spark_metadata/9", f"v1\n{_added('file://[invalid')}".encode(), "sink-elsewhere"),
         ("part-4", None, "sink-file-missing"),
         ("part-4", b"abcd", "sink-file-size"),
         ("_spark_metadata", None, "sink-log-missing"),
     ],
 )
-def test_sink_out_of_step(sink: LocalTree, path: str, data: bytes | None, code: str) -> None:
-    """A sink's log that is ahead, behind, full of holes or torn, or whose files are gone, is told."""
+def test_mismatching_sink(sink: LocalTree, path: str, data: bytes | None, code: str) -> None:
+    """A sink's log that is ahead, behind, incomplete or truncated, or whose files are missing, is an error."""
     if data is not None:
         sink.write(path, data)
     elif path == "_spark_metadata":
@@ -432,16 +477,16 @@ def test_sink_out_of_step(sink: LocalTree, path: str, data: bytes | None, code: 
 
 @pytest.mark.parametrize("name", ["kafka-to-files", "sink-compacted"])
 def test_sinks_that_spark_wrote(name: str, corpus) -> None:
-    """A real sink is in step with its checkpoint; that it was moved since is told."""
+    """A real sink matches its checkpoint; that it was moved is a warning."""
     checkpoint: CorpusCheckpoint = corpus(name)
-    scene = Scene(open_files(str(checkpoint.path)), now_ms=YEAR_2100_MS, sink=open_files(str(checkpoint.sink)))
-    assert [(one.severity, one.code) for one in run_checks(scene) if one.code not in HARMLESS] == [
+    context = CheckContext(open_files(str(checkpoint.path)), now_ms=YEAR_2100_MS, sink=open_files(str(checkpoint.sink)))
+    assert [(one.severity, one.code) for one in run_checks(context) if one.code not in HARMLESS] == [
         ("warning", "sink-elsewhere")
     ]
 
 
 def test_limit_and_total_need_one_partition_only() -> None:
-    """An operator that Spark never spreads has one partition whatever the configuration says; a lost one is told."""
+    """An operator that Spark never distributes has one partition whatever the configuration."""
     files = _without_folder("aggregation-hdfs", "state/0/1")
     assert "partition-count" in {one.code for one in findings(files)}
     metadata = files.read("state/0/_metadata/metadata")
@@ -450,20 +495,20 @@ def test_limit_and_total_need_one_partition_only() -> None:
 
 
 def test_local_folder_with_an_unreadable_file(tmp_path: Path) -> None:
-    """A folder where a file belongs is a finding, not an exception."""
+    """A folder instead of a file raises no exception."""
     files = LocalTree(tmp_path)
     (tmp_path / "offsets").mkdir()
     (tmp_path / "metadata").mkdir()
     (tmp_path / "offsets" / "0").mkdir()
     (tmp_path / "commits").write_text("not a folder")
-    assert list(run_checks(Scene(files, now_ms=0))) == []
+    assert list(run_checks(CheckContext(files, now_ms=0))) == []
 
 
 def test_every_code_is_documented() -> None:
-    """The reference explains every code that a check can give, and no other."""
+    """The reference explains exactly the codes that checks can report."""
     source = "\n".join(path.read_text() for path in CHECKS.rglob("*.py"))
     given = set(re.findall(r'Finding\(\s*(?:"\w+"|"error" if [^,]+|severity)\s*,\s*"([a-z0-9-]+)"', source))
-    given |= set(re.findall(r'broken\(\s*"([a-z0-9-]+)"', source))
+    given |= set(re.findall(r'unreadable_file\(\s*"([a-z0-9-]+)"', source))
     given |= {f"{log}-{what}" for log in ("offsets", "commits") for what in ("gap", "duplicate")}
     documented = set(re.findall(r"^\| `([a-z0-9-]+)` \|", DOCUMENT.read_text(), flags=re.MULTILINE))
     assert documented == given

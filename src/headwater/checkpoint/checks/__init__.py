@@ -1,4 +1,4 @@
-"""Every invariant of a checkpoint, one for each file. A check yields findings and never raises on bad data."""
+"""The checks of ``fsck``: one invariant of a checkpoint per file. A check yields findings and never raises on bad data."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 
 from headwater.checkpoint.checks import (
     batch_log_gaps,
-    broken_files,
     commit_without_offsets,
     format_one,
     hadoop_crc,
@@ -22,16 +21,17 @@ from headwater.checkpoint.checks import (
     state_buildable,
     temporary_files,
     uncommitted_batches,
+    unreadable_files,
     watermark_backwards,
 )
-from headwater.checkpoint.checks.scene import Scene
+from headwater.checkpoint.checks.context import CheckContext
 from headwater.core.finding import Finding
 
-Check = Callable[[Scene], Iterator[Finding]]
+Check = Callable[[CheckContext], Iterator[Finding]]
 
 CHECKS: tuple[Check, ...] = (
     interrupted_operation.check,
-    broken_files.check,
+    unreadable_files.check,
     batch_log_gaps.check,
     uncommitted_batches.check,
     commit_without_offsets.check,
@@ -51,11 +51,11 @@ CHECKS: tuple[Check, ...] = (
 )
 
 
-def run_checks(scene: Scene) -> Iterator[Finding]:
-    """All findings, in the order of the checks; each is told once."""
-    told = set()
+def run_checks(context: CheckContext) -> Iterator[Finding]:
+    """Yield the findings of all checks in order, without duplicates."""
+    seen = set()
     for check in CHECKS:
-        for finding in check(scene):
-            if finding not in told:
-                told.add(finding)
+        for finding in check(context):
+            if finding not in seen:
+                seen.add(finding)
                 yield finding

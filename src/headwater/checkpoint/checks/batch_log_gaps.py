@@ -1,51 +1,50 @@
-"""Batch ids follow one another, in ``offsets/`` and in ``commits/``, and each has one file."""
+"""Batch ids are consecutive in ``offsets/`` and in ``commits/``, and each batch has one file."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import pairwise
 
-from headwater.checkpoint.checks.scene import Scene
+from headwater.checkpoint.checks.context import CheckContext
 from headwater.checkpoint.layout import COMMITS, OFFSETS, batch_id
 from headwater.core.finding import Finding
 
 
-def check(scene: Scene) -> Iterator[Finding]:
-    asynchronous = _looks_asynchronous(scene)
-    for folder, ids in ((OFFSETS, scene.logs.offsets.ids), (COMMITS, scene.logs.commits.ids)):
+def check(context: CheckContext) -> Iterator[Finding]:
+    asynchronous = _looks_asynchronous(context)
+    for folder, ids in ((OFFSETS, context.logs.offsets.ids), (COMMITS, context.logs.commits.ids)):
         for before, after in pairwise(ids):
             if after != before + 1:
                 yield _gap(folder, before, after, at_the_end=after == ids[-1], asynchronous=asynchronous)
-        yield from _duplicates(scene, folder)
+        yield from _duplicates(context, folder)
 
 
-def _looks_asynchronous(scene: Scene) -> bool:
-    """Asynchronous progress tracking, which only stateless queries have, leaves the same gaps in both logs."""
-    done = scene.last_committed
-    planned = [number for number in scene.logs.offsets.ids if done is not None and number <= done]
-    return not scene.logs.state.stores and tuple(planned) == scene.logs.commits.ids
+def _looks_asynchronous(context: CheckContext) -> bool:
+    """Return whether both logs have the same gaps, as with asynchronous progress tracking of a stateless query."""
+    done = context.last_committed
+    planned = [number for number in context.logs.offsets.ids if done is not None and number <= done]
+    return not context.logs.state.stores and tuple(planned) == context.logs.commits.ids
 
 
 def _gap(folder: str, before: int, after: int, *, at_the_end: bool, asynchronous: bool) -> Finding:
-    lost = f"batch {before + 1}" if after == before + 2 else f"batches {before + 1} to {after - 1}"
-    message = f"{lost} missing between {before} and {after}: "
-    path = f"{folder}/{before + 1}"
+    missing = f"batch {before + 1} is" if after == before + 2 else f"batches {before + 1} to {after - 1} are"
+    message = f"{missing} missing between {before} and {after}"
+    code, path = f"{folder}-gap", f"{folder}/{before + 1}"
     if asynchronous:
-        message += "so does asynchronous progress tracking leave it; the query has to go on with it"
-        return Finding("info", f"{folder}-gap", path, message)
+        effect = "asynchronous progress tracking leaves such gaps, and the query must keep using it"
+        return Finding("info", code, path, f"{message}; {effect}")
     if folder == OFFSETS and at_the_end:
-        message += "Spark starts from the last two offsets and will not start"
-        return Finding("error", f"{folder}-gap", path, message)
-    return Finding("warning", f"{folder}-gap", path, message + "one cannot rewind into the gap")
+        return Finding("error", code, path, f"{message}; Spark needs the last two offsets and will not start")
+    return Finding("warning", code, path, f"{message}; the stream cannot be rewound into the gap")
 
 
-def _duplicates(scene: Scene, folder: str) -> Iterator[Finding]:
+def _duplicates(context: CheckContext, folder: str) -> Iterator[Finding]:
     first: dict[int, str] = {}
-    for name in sorted(scene.tree.get(folder, ()), key=len):
+    for name in sorted(context.tree.get(folder, ()), key=len):
         number = batch_id(name)
         if number is None:
             continue
         if number in first:
-            message = f"is a second file for batch {number}, besides {folder}/{first[number]}"
+            message = f"is a second file for batch {number}, in addition to {folder}/{first[number]}"
             yield Finding("error", f"{folder}-duplicate", f"{folder}/{name}", message)
         first.setdefault(number, name)

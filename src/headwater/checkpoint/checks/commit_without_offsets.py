@@ -1,24 +1,22 @@
-"""Every committed batch was planned: its offsets are there."""
+"""Every committed batch has its offsets."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from headwater.checkpoint.checks.scene import Scene
+from headwater.checkpoint.checks.context import CheckContext
 from headwater.core.finding import Finding
 
 
-def check(scene: Scene) -> Iterator[Finding]:
-    planned = scene.logs.offsets.ids
-    for number in scene.logs.commits.ids:
-        if number in scene.logs.offsets.entries:
+def check(context: CheckContext) -> Iterator[Finding]:
+    planned = context.logs.offsets.ids
+    for number in context.logs.commits.ids:
+        if number in context.logs.offsets.entries:
             continue
-        path = scene.logs.commits.path(number)
+        path = context.logs.commits.path(number)
         if planned and number < planned[0]:
-            message = (
-                f"has no offsets: the log of offsets begins at {planned[0]}; a purge was cut short, which is harmless"
-            )
+            message = f"has no offsets, because the offset log begins at {planned[0]}: an interrupted purge, which is harmless"
             yield Finding("info", "commit-without-offsets", path, message)
         else:
-            message = f"says that batch {number} is done, and offsets/{number} is not there"
+            message = f"marks batch {number} as committed, but offsets/{number} is missing"
             yield Finding("error", "commit-without-offsets", path, message)

@@ -1,12 +1,14 @@
-"""On a local file system Hadoop keeps a ``.NAME.crc`` beside each file: it fits the file, and the file is there."""
+"""Each ``.NAME.crc``, which Hadoop keeps next to a file on a local file system, has its file and matches it."""
 
 from __future__ import annotations
 
 import struct
+import sys
 import zlib
-from collections.abc import Iterator
+from array import array
+from collections.abc import Iterable, Iterator
 
-from headwater.checkpoint.checks.scene import Scene
+from headwater.checkpoint.checks.context import CheckContext
 from headwater.checkpoint.layout import COMMITS, OFFSETS, SOURCES, covered_by_hadoop_crc
 from headwater.checkpoint.logtext import read_bytes
 from headwater.core.errors import CheckpointUnreadable
@@ -16,45 +18,66 @@ _HEADER = struct.Struct(">4sI")
 _MAGIC = b"crc\0"
 
 
-def check(scene: Scene) -> Iterator[Finding]:
-    for path in scene.paths():
+def check(context: CheckContext) -> Iterator[Finding]:
+    for path in context.paths():
         covered = covered_by_hadoop_crc(path)
         if covered is None:
             continue
-        if not scene.has(covered):
+        if not context.has(covered):
             yield _stale(path, covered)
             continue
         try:
-            data, sums = read_bytes(scene.files, covered), read_bytes(scene.files, path)
-        except CheckpointUnreadable:
-            continue  # went away while we looked, or is reported as unreadable
-        problem = mismatch(data, sums)
+            problem = mismatch(context.files.read_blocks(covered), read_bytes(context.files, path))
+        except (OSError, CheckpointUnreadable):
+            continue  # removed since the listing, or reported as unreadable
         if problem:
-            yield Finding("error", "crc-mismatch", covered, f"does not fit its checksums in {path}: {problem}")
+            yield Finding("error", "crc-mismatch", covered, f"does not match its checksums in {path}: {problem}")
 
 
 def _stale(path: str, covered: str) -> Finding:
     in_a_log = covered.split("/", maxsplit=1)[0] in (OFFSETS, COMMITS, SOURCES)
     effect = (
-        "Spark fails with a message about concurrent queries when it writes that file anew"
+        "Spark will fail with a message about concurrent queries when it writes that file again"
         if in_a_log
-        else "it does no harm until that file is written anew"
+        else "harmless until that file is written again"
     )
-    message = f"is left over: {covered} is not there; {effect}"
+    message = f"is left over, because {covered} does not exist: {effect}"
     return Finding("error" if in_a_log else "warning", "stale-crc", path, message, repairable=True)
 
 
-def mismatch(data: bytes, sums: bytes) -> str | None:
-    """Why a file and its Hadoop checksum file do not fit each other; None when they do."""
-    if len(sums) < _HEADER.size or not sums.startswith(_MAGIC):
-        return "the crc file itself is broken"
-    _, chunk = _HEADER.unpack_from(sums)
-    expected = (len(sums) - _HEADER.size) // 4
-    if not chunk or (len(sums) - _HEADER.size) % 4:
-        return "the crc file itself is broken"
-    if expected != -(-len(data) // chunk):
-        return f"it has {len(data)} bytes, the checksums are for another size"
-    for number, wanted in enumerate(struct.unpack_from(f">{expected}I", sums, _HEADER.size)):
-        if zlib.crc32(data[number * chunk : (number + 1) * chunk]) != wanted:
-            return f"bytes {number * chunk} and following were changed"
-    return None
+def mismatch(blocks: Iterable[bytes], sums: bytes) -> str | None:
+    """Return why a file, given in blocks, and its Hadoop checksum file do not match; None if they do."""
+    if len(sums) < _HEADER.size or not sums.startswith(_MAGIC) or (len(sums) - _HEADER.size) % 4:
+        return "the checksum file is corrupt"
+    _, chunk_size = _HEADER.unpack_from(sums)
+    if not chunk_size:
+        return "the checksum file is corrupt"
+    expected = array("I", sums[_HEADER.size :])
+    if sys.byteorder == "little":
+        expected.byteswap()
+    size, first_mismatch = 0, None
+    for start, length, found in _chunk_sums(blocks, chunk_size):
+        number = start // chunk_size
+        if first_mismatch is None and number < len(expected) and found != expected[number]:
+            first_mismatch = start
+        size = start + length
+    if len(expected) != -(-size // chunk_size):
+        return f"it has {size} bytes, and the checksums are for another size"
+    return None if first_mismatch is None else f"the contents differ from byte {first_mismatch} on"
+
+
+def _chunk_sums(blocks: Iterable[bytes], chunk_size: int) -> Iterator[tuple[int, int, int]]:
+    """Yield the position, length and CRC-32 of each chunk of a file; chunks may span blocks."""
+    start, length, crc = 0, 0, 0
+    for block in blocks:
+        view, position = memoryview(block), 0
+        while position < len(view):
+            piece = view[position : position + chunk_size - length]
+            crc = zlib.crc32(piece, crc)
+            length += len(piece)
+            position += len(piece)
+            if length == chunk_size:
+                yield start, length, crc
+                start, length, crc = start + length, 0, 0
+    if length:
+        yield start, length, crc

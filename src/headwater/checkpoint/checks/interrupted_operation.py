@@ -1,15 +1,15 @@
-"""No change of ours to this checkpoint was cut short."""
+"""No change by Headwater was interrupted."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from headwater.checkpoint.checks.scene import Scene
+from headwater.checkpoint.checks.context import CheckContext
 from headwater.checkpoint.layout import PENDING_FILE
 from headwater.core.finding import Finding
 
 
-def check(scene: Scene) -> Iterator[Finding]:
-    if scene.files.exists(PENDING_FILE):
-        message = "says that a change to this checkpoint was begun and not ended; do not start the query before it is"
+def check(context: CheckContext) -> Iterator[Finding]:
+    if context.files.exists(PENDING_FILE):
+        message = "records an interrupted change; do not start the query before the change is finished or undone"
         yield Finding("error", "interrupted-operation", PENDING_FILE, message, repairable=True)

@@ -1,12 +1,11 @@
-"""A file sink's log ends where the commits end, has no gaps, and the data files that it names are there."""
+"""A file sink's log ends with the last commit and has no gaps, and its data files exist with the recorded size."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from headwater.checkpoint.checks.scene import Scene
+from headwater.checkpoint.checks.context import CheckContext
 from headwater.checkpoint.file_logs import FileSinkLog, SinkFile
 from headwater.checkpoint.filetree import FileTree
 from headwater.checkpoint.history import stuck_batch
@@ -15,44 +14,42 @@ from headwater.core.errors import CheckpointUnreadable
 from headwater.core.finding import Finding
 
 
-def check(scene: Scene) -> Iterator[Finding]:
-    if scene.sink is None:
+def check(context: CheckContext) -> Iterator[Finding]:
+    if context.sink is None:
         return
-    log = FileSinkLog(scene.sink)
-    place = f"{scene.sink.location.rstrip('/')}/{SINK_LOG}"
+    log = FileSinkLog(context.sink)
+    place = f"{context.sink.location.rstrip('/')}/{SINK_LOG}"
     if not log.names.ids:
-        if scene.last_committed is not None:
+        if context.last_committed is not None:
             message = (
-                f"is not there, and the checkpoint has committed batch {scene.last_committed}: is this the right sink?"
+                f"is missing, but the checkpoint has committed batch {context.last_committed}: is this the right sink?"
             )
             yield Finding("error", "sink-log-missing", place, message)
         return
-    yield from _step(scene, log, place)
-    yield from _contents(scene.sink, log, place)
+    yield from _end(context, log, place)
+    yield from _contents(context.sink, log, place)
 
 
-def _step(scene: Scene, log: FileSinkLog, place: str) -> Iterator[Finding]:
+def _end(context: CheckContext, log: FileSinkLog, place: str) -> Iterator[Finding]:
     newest = log.names.ids[-1]
-    done = -1 if scene.last_committed is None else scene.last_committed
-    planned = max(done, -1 if scene.last_planned is None else scene.last_planned)
+    done = -1 if context.last_committed is None else context.last_committed
+    planned = max(done, -1 if context.last_planned is None else context.last_planned)
     if newest > planned:
-        message = (
-            f"ends at batch {newest}, the checkpoint at {planned}: the sink would silently skip batches up to {newest}"
-        )
+        message = f"ends at batch {newest}, but the checkpoint at {planned}: the sink would silently skip these batches"
         yield Finding("error", "sink-ahead", place, message)
     elif newest < done:
-        message = f"ends at batch {newest}, the checkpoint has committed {done}: output is missing"
+        message = f"ends at batch {newest}, but the checkpoint has committed batch {done}: output is missing"
         yield Finding("error", "sink-behind", place, message)
-    elif stuck_batch(scene.logs, scene.sink) is not None:
+    elif stuck_batch(context.logs, context.sink) is not None:
         message = (
-            f"has batch {newest}, which was never committed: Spark skips it and, with checkpoint format 2, does not go on; "
-            f"headwater rewind {scene.files.location} --redo {newest} has it run again"
+            f"contains batch {newest}, which was never committed: Spark skips it and, with checkpoint format 2, cannot "
+            f"continue; run headwater rewind {context.files.location} --redo {newest}"
         )
         yield Finding("error", "batch-stuck", place, message)
     missing = log.names.missing_for(newest)
     if missing:
         message = (
-            f"lacks batch {', '.join(map(str, missing))}: the output cannot be read, and the next compaction fails"
+            f"lacks batch {', '.join(map(str, missing))}: the output cannot be read, and the next compaction will fail"
         )
         yield Finding("error", "sink-gap", f"{place}/{missing[0]}", message)
 
@@ -60,22 +57,23 @@ def _step(scene: Scene, log: FileSinkLog, place: str) -> Iterator[Finding]:
 def _contents(sink: FileTree, log: FileSinkLog, place: str) -> Iterator[Finding]:
     sizes = _sizes(sink)
     root = _root(sink)
-    elsewhere = False
+    is_elsewhere = False
     for number in log.names.needed_for(log.names.ids[-1]):
         path = f"{place}/{log.names.by_id[number]}"
         try:
             entries = log.read(number).entries
         except CheckpointUnreadable as error:
-            yield Finding("error", error.code, path, error.problem.removeprefix(f"{log.path_of(number)} "))
+            yield Finding("error", error.code, path, error.problem.removeprefix(f"{log.path(number)} "))
             continue
         for entry in entries:
-            where = _place(entry.path)
+            where = _path_in_store(entry.path)
             if where.startswith(f"{root}/"):
                 yield from _data_file(entry, where[len(root) + 1 :], sizes, path)
-            elif not elsewhere:
-                elsewhere = True
+            elif not is_elsewhere:
+                is_elsewhere = True
                 message = (
-                    f"names files elsewhere, such as {entry.path}: the folder was moved, and Spark reads the old place"
+                    f"names files in another folder, such as {entry.path}: the sink was moved, and Spark still reads "
+                    "the old location"
                 )
                 yield Finding("warning", "sink-elsewhere", path, message)
 
@@ -85,9 +83,11 @@ def _data_file(entry: SinkFile, relative: str, sizes: dict[str, int], path: str)
     if entry.action != "add" or found == entry.size:
         return
     if found is None:
-        yield Finding("error", "sink-file-missing", path, f"names {relative}, which is not there: readers will fail")
+        message = f"names {relative}, which does not exist: readers will fail"
+        yield Finding("error", "sink-file-missing", path, message)
     else:
-        yield Finding("error", "sink-file-size", path, f"says that {relative} has {entry.size} bytes, it has {found}")
+        message = f"records {entry.size} bytes for {relative}, which has {found}"
+        yield Finding("error", "sink-file-size", path, message)
 
 
 def _sizes(sink: FileTree) -> dict[str, int]:
@@ -100,14 +100,13 @@ def _sizes(sink: FileTree) -> dict[str, int]:
 
 
 def _root(sink: FileTree) -> str:
-    """The sink's folder in the form that ``_place`` gives its files."""
-    if sink.is_local:
-        return str(Path(sink.location).absolute())
-    return _place(sink.location).rstrip("/")
+    """Return the sink's folder in the form in which ``_path_in_store`` returns its files."""
+    uri = sink.spark_uri()
+    return (uri.partition(":")[2] or uri).removeprefix("//").rstrip("/")
 
 
-def _place(uri: str) -> str:
-    """A URI without its scheme: s3 and s3a are one place, and a local file is its path."""
+def _path_in_store(uri: str) -> str:
+    """Return a URI without its scheme and percent-encoding: ``s3`` and ``s3a`` are the same store."""
     try:
         parts = urlsplit(uri)
     except ValueError:

@@ -1,35 +1,35 @@
-"""A file source's log has every log offset that the batches name, and not many more."""
+"""A file source's log has every log offset that the batches refer to, and at most one more."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from headwater.checkpoint.checks.scene import Scene
+from headwater.checkpoint.checks.context import CheckContext
 from headwater.checkpoint.file_logs import LogNames
 from headwater.checkpoint.layout import SOURCES
 from headwater.checkpoint.source_offsets import kind_of, log_offset, offset_value
 from headwater.core.finding import Finding
 
 
-def check(scene: Scene) -> Iterator[Finding]:
-    latest = scene.last_planned
-    entry = None if latest is None else scene.logs.offsets.get(latest)
+def check(context: CheckContext) -> Iterator[Finding]:
+    latest = context.last_planned
+    entry = None if latest is None else context.logs.offsets.get(latest)
     for source in entry.sources if entry else ():
         value = offset_value(source.text)
         position = log_offset(value)
-        if position is not None and kind_of(value, scene.logs.hint(source.name, value)) in ("files", "table"):
+        if position is not None and kind_of(value, context.logs.hint(source.name, value)) in ("files", "table"):
             folder = f"{SOURCES}/{source.name}"
-            names = LogNames.of(scene.tree.get(folder, ()))
-            yield from _compared(names, position, folder, scene.logs.offsets.path(latest or 0))
+            names = LogNames.of(context.tree.get(folder, ()))
+            yield from _compare(names, position, folder, context.logs.offsets.path(latest or 0))
 
 
-def _compared(names: LogNames, position: int, folder: str, planned: str) -> Iterator[Finding]:
+def _compare(names: LogNames, position: int, folder: str, planned: str) -> Iterator[Finding]:
     for name in names.duplicates:
         yield Finding("warning", "source-log-duplicate", f"{folder}/{name}", "is a second file for the same log offset")
     newest = -1 if names.latest is None else names.latest
     if newest < position:
-        end = newest if names.ids else "nothing"
-        message = f"ends at {end}, {planned} names log offset {position}: input files are forgotten"
+        end = f"ends at log offset {newest}" if names.ids else "is empty"
+        message = f"{end}, but {planned} refers to {position}: input files are forgotten"
         yield Finding("error", "source-log-behind", folder, message)
     missing = names.missing_for(newest)
     if missing:
@@ -39,8 +39,8 @@ def _compared(names: LogNames, position: int, folder: str, planned: str) -> Iter
         yield Finding("error", "source-log-gap", f"{folder}/{missing[0]}", message)
     ahead = newest - position
     if ahead == 1:
-        message = f"is one log offset ahead of {planned}: a batch was about to be planned, its files come next"
+        message = f"is one log offset ahead of {planned}: a batch was about to be planned, and will read these files"
         yield Finding("info", "source-log-ahead", folder, message)
     elif ahead > 1:
-        message = f"is {ahead} log offsets ahead of {planned}: the files of all of them will be put into one batch"
+        message = f"is {ahead} log offsets ahead of {planned}: one batch will read the files of all of them"
         yield Finding("warning", "source-log-ahead", folder, message)

@@ -1,45 +1,49 @@
-"""Checkpoint format 2 keeps a checksum of its own (``NAME.crc``, JSON) beside each state file."""
+"""Each ``NAME.crc``, which checkpoint format 2 keeps next to a state file, has its file and matches it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from headwater.checkpoint.checks.crc32c import crc32c
-from headwater.checkpoint.checks.scene import Scene
+from headwater.checkpoint.checks.context import CheckContext
+from headwater.checkpoint.checks.unreadable_files import finding_of
 from headwater.checkpoint.layout import STATE, covered_by_spark_checksum
-from headwater.checkpoint.logtext import json_object, read_bytes, whole_number
+from headwater.checkpoint.logtext import integer_field, json_object, read_bytes
 from headwater.core.errors import CheckpointUnreadable
 from headwater.core.finding import Finding
 
-# Plain Python takes about a second for 10 MB; larger files are held against their size alone.
-MOST_BYTES = 4_000_000
 
-
-def check(scene: Scene) -> Iterator[Finding]:
-    for path in scene.paths():
+def check(context: CheckContext) -> Iterator[Finding]:
+    for path in context.paths():
         covered = covered_by_spark_checksum(path)
         if covered is None or path.split("/")[0] != STATE:
             continue
-        if not scene.has(covered):
-            message = f"is left over: {covered} is not there; Spark's maintenance removes it in time"
+        if not context.has(covered):
+            message = f"is left over, because {covered} does not exist; Spark's maintenance task will remove it"
             yield Finding("warning", "stale-checksum", path, message, repairable=True)
             continue
         try:
-            data, about = read_bytes(scene.files, covered), read_bytes(scene.files, path)
-        except CheckpointUnreadable:
+            value = json_object(read_bytes(context.files, path).decode("utf-8", "replace"), path)
+            expected_size, expected = integer_field(value, "mainFileSize", path), integer_field(value, "value", path)
+        except CheckpointUnreadable as error:
+            if error.code not in ("missing-file", "unreadable-file"):
+                yield finding_of(error, path)
             continue
-        yield from _held_against(data, about, covered, path)
+        try:
+            size, checksum = _size_and_crc32c(context, covered)
+        except OSError:
+            continue  # removed since the listing
+        if size != expected_size:
+            message = f"has {size} bytes, but its checksum file records {expected_size}"
+            yield Finding("error", "checksum-mismatch", covered, message)
+        elif value.get("algorithm") == "CRC32C" and checksum != expected % 2**32:
+            yield Finding("error", "checksum-mismatch", covered, f"does not match its checksum in {path}")
 
 
-def _held_against(data: bytes, about: bytes, covered: str, path: str) -> Iterator[Finding]:
-    try:
-        value = json_object(about.decode("utf-8", "replace"), path)
-        size, wanted = whole_number(value, "mainFileSize", path), whole_number(value, "value", path)
-    except CheckpointUnreadable as error:
-        yield Finding("error", error.code, path, error.problem.removeprefix(f"{path} "))
-        return
-    if size != len(data):
-        message = f"has {len(data)} bytes, {size} by its checksum file"
-        yield Finding("error", "checksum-mismatch", covered, message)
-    elif value.get("algorithm") == "CRC32C" and len(data) <= MOST_BYTES and crc32c(data) != wanted % 2**32:
-        yield Finding("error", "checksum-mismatch", covered, f"does not fit its checksum in {path}")
+def _size_and_crc32c(context: CheckContext, path: str) -> tuple[int, int]:
+    import google_crc32c  # noqa: PLC0415  only checkpoint format 2 needs it
+
+    size = checksum = 0
+    for block in context.files.read_blocks(path):
+        size += len(block)
+        checksum = google_crc32c.extend(checksum, block)
+    return size, checksum

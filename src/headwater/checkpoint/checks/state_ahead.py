@@ -1,33 +1,33 @@
-"""No store holds a version that no batch in the logs can have written.
+"""No store has a version that no batch in the logs can have written.
 
-Such leftovers (of a rewind by hand, mostly) are dangerous in format 1: Spark takes the highest snapshot up to the version
-it wants, and one from before the rewind wins over what was written since.
+Such versions are usually left over from a rewind by hand. They are dangerous in format 1: Spark loads the newest
+snapshot up to the version that it needs, and an old snapshot replaces what was written since.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from headwater.checkpoint.checks.scene import Scene
+from headwater.checkpoint.checks.context import CheckContext
 from headwater.core.finding import Finding
 from headwater.core.ids import BatchId, version_written_by
 
 
-def check(scene: Scene) -> Iterator[Finding]:
-    newest = max((-1 if last is None else last) for last in (scene.last_committed, scene.last_planned))
+def check(context: CheckContext) -> Iterator[Finding]:
+    newest = max((-1 if last is None else last) for last in (context.last_committed, context.last_planned))
     limit = version_written_by(BatchId(newest))
-    for key, store in scene.logs.state.stores.items():
+    for key, store in context.logs.state.stores.items():
         changes = sorted(version for version in store.changes if version > limit)
         snapshots = sorted(version for version in store.snapshots if version > limit)
         if not changes and not snapshots:
             continue
         first, last = min(changes + snapshots), max(changes + snapshots)
-        which = f"version {first}" if first == last else f"versions {first} to {last}"
-        message = f"holds {which}, newer than batch {newest} can have written"
+        which = f"version {first}, which is" if first == last else f"versions {first} to {last}, which are"
+        message = f"has {which} newer than batch {newest} can have written"
         if store.has_unique_ids:
-            yield Finding("info", "state-ahead", key.folder, f"{message}; format 2 does not read them")
+            yield Finding("info", "state-ahead", key.folder, f"{message}; format 2 ignores such files")
         elif snapshots:
-            message += f"; snapshot {snapshots[0]} would be taken for the truth when the stream gets there"
+            message += f"; Spark will load snapshot {snapshots[0]} when the stream reaches that version"
             yield Finding("error", "state-ahead", key.folder, message)
         else:
             yield Finding("warning", "state-ahead", key.folder, message)

@@ -1,25 +1,25 @@
-"""No half-written file was left behind."""
+"""No partially written file was left behind."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from headwater.checkpoint.checks.scene import Scene
+from headwater.checkpoint.checks.context import CheckContext
 from headwater.checkpoint.layout import is_temporary, join
 from headwater.core.finding import Finding
 
 FRESH_MS = 10 * 60 * 1000
 
 
-def check(scene: Scene) -> Iterator[Finding]:
-    for folder, names in scene.tree.items():
+def check(context: CheckContext) -> Iterator[Finding]:
+    for folder, names in context.tree.items():
         for name in filter(is_temporary, names):
             path = join(folder, name)
-            entry = scene.entry(path)
-            age = None if entry is None or entry.modified_ms is None else scene.now_ms - entry.modified_ms
+            entry = context.entry(path)
+            age = None if entry is None or entry.modified_ms is None else context.now_ms - entry.modified_ms
             if age is not None and age < FRESH_MS:
-                message = "is being written, or was left by a query that stopped minutes ago"
+                message = "is being written, or was left by a query that stopped within the last ten minutes"
                 yield Finding("info", "temporary-file", path, message)
             else:
-                message = "is half a file that an interrupted write left behind; nothing reads it"
+                message = "was left partially written by an interrupted write; nothing reads it"
                 yield Finding("warning", "temporary-file", path, message, repairable=True)

@@ -4,22 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from headwater.checkpoint.checks.scene import Scene
+from headwater.checkpoint.checks.context import CheckContext
 from headwater.core.finding import Finding
 
 
-def check(scene: Scene) -> Iterator[Finding]:
-    done = -1 if scene.last_committed is None else scene.last_committed
-    waiting = [number for number in scene.logs.offsets.ids if number > done]
-    if len(waiting) > 1:
-        first, last = waiting[0], waiting[-1]
+def check(context: CheckContext) -> Iterator[Finding]:
+    done = -1 if context.last_committed is None else context.last_committed
+    pending = [number for number in context.logs.offsets.ids if number > done]
+    if len(pending) > 1:
+        first, last = pending[0], pending[-1]
         message = (
-            f"batches {first} to {last} are planned and not committed; "
-            f"Spark would run {last} alone and skip the others' input"
+            f"batches {first} to {last} are planned and not committed; Spark would run only batch {last} and skip the "
+            "input of the others"
         )
-        yield Finding("error", "several-uncommitted", scene.logs.offsets.path(last), message)
-    elif waiting:
-        message = (
-            f"batch {waiting[0]} is planned and not committed; Spark will run it, again if need be, at its next start"
-        )
-        yield Finding("info", "uncommitted", scene.logs.offsets.path(waiting[0]), message)
+        yield Finding("error", "several-uncommitted", context.logs.offsets.path(last), message)
+    elif pending:
+        message = f"batch {pending[0]} is planned and not committed; Spark will run it at its next start"
+        yield Finding("info", "uncommitted", context.logs.offsets.path(pending[0]), message)

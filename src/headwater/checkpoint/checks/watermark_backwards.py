@@ -1,43 +1,43 @@
-"""The watermark never goes back, neither from batch to batch nor from a batch to its commit.
+"""The watermark never goes backward, neither from batch to batch nor from a batch to its commit.
 
-A repartition is a batch without input, whose plan Spark copies from the batch before, watermark and all.
+A repartition is a batch without input. Spark copies its plan from the previous batch, including the watermark.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from headwater.checkpoint.checks.scene import Scene
+from headwater.checkpoint.checks.context import CheckContext
 from headwater.checkpoint.log_entries import OffsetEntry
 from headwater.core.finding import Finding
 from headwater.core.times import iso_from_ms
 
 
-def check(scene: Scene) -> Iterator[Finding]:
+def check(context: CheckContext) -> Iterator[Finding]:
     highest, seen_in = 0, ""
-    for path, watermark in _watermarks(scene):
+    for path, watermark in _watermarks(context):
         if watermark < highest:
             message = (
-                f"has the watermark {iso_from_ms(watermark)}, {seen_in} had {iso_from_ms(highest)} already; "
-                "windows that were closed could open again"
+                f"has the watermark {iso_from_ms(watermark)}, but {seen_in} already had {iso_from_ms(highest)}; "
+                "closed windows could open again"
             )
             yield Finding("error", "watermark-backwards", path, message)
         if watermark >= highest:
             highest, seen_in = watermark, path
 
 
-def _watermarks(scene: Scene) -> Iterator[tuple[str, int]]:
-    for number in scene.logs.batch_ids:
-        planned, done = scene.logs.offsets.get(number), scene.logs.commits.get(number)
-        if planned and planned.watermark_ms is not None and not _is_repartition(scene, number, planned):
-            yield scene.logs.offsets.path(number), planned.watermark_ms
-        # Spark before 2.4 wrote no watermark into commits, and writes 0 where a query has none.
+def _watermarks(context: CheckContext) -> Iterator[tuple[str, int]]:
+    for number in context.logs.batch_ids:
+        planned, done = context.logs.offsets.get(number), context.logs.commits.get(number)
+        if planned and planned.watermark_ms is not None and not _is_repartition(context, number, planned):
+            yield context.logs.offsets.path(number), planned.watermark_ms
+        # Spark before 2.4 wrote no watermark into commits, and writes 0 for a query without one.
         if done and done.next_watermark_ms:
-            yield scene.logs.commits.path(number), done.next_watermark_ms
+            yield context.logs.commits.path(number), done.next_watermark_ms
 
 
-def _is_repartition(scene: Scene, number: int, planned: OffsetEntry) -> bool:
-    before = scene.logs.offsets.get(number - 1)
+def _is_repartition(context: CheckContext, number: int, planned: OffsetEntry) -> bool:
+    before = context.logs.offsets.get(number - 1)
     return (
         before is not None
         and (before.sources, before.timestamp_ms) == (planned.sources, planned.timestamp_ms)

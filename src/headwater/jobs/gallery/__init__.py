@@ -1,1 +1,1 @@
-"""The jobs that teach streaming, one short file each, made with the public API only."""
+"""Example jobs that teach streaming. Each is one short file that uses only the public API."""

@@ -1,7 +1,7 @@
-"""Visits per browser and 5-minute window, carried on from batch to batch.
+"""Visits per browser and 5-minute window, counted across micro-batches.
 
-The state holds one row for each open window and browser. A record may come up to 20 minutes late: when the watermark
-passes the end of a window, Spark lets the window go, and what still comes for it is dropped.
+The state holds one row for each open window and browser. A record may arrive up to 20 minutes late: when the watermark
+passes the end of a window, Spark evicts the window, and records that still arrive for it are dropped.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 
 from headwater import Job, Kafka
-from headwater.jobs.gallery._visits import VISIT, visits_per_browser
+from headwater.jobs.gallery._records import VISIT, visits_per_browser
 
 
 def browser_stats(visits: DataFrame, *, window: str = "5 minutes", watermark: str = "20 minutes") -> DataFrame:
-    """Visits per browser and window, updated as records come in."""
+    """Visits per browser and window, updated as records arrive."""
     return visits_per_browser(visits.withWatermark("eventTime", watermark), window)
 
 

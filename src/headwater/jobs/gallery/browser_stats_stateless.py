@@ -1,7 +1,7 @@
 """Visits per browser and 5-minute window, counted within each micro-batch only.
 
-``per_batch`` hands every micro-batch to the function as a static DataFrame: no state, no watermark, nothing is late,
-and a window that spans two batches is reported twice, each time with a part of its visits.
+``per_batch`` passes each micro-batch to the function as a static DataFrame. There is no state and no watermark, and no
+record is late. A window that spans two batches is emitted twice, each time with a part of its visits.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 
 from headwater import Job, Kafka
-from headwater.jobs.gallery._visits import VISIT, visits_per_browser
+from headwater.jobs.gallery._records import VISIT, visits_per_browser
 
 
 def browser_stats(visits: DataFrame, *, window: str = "5 minutes") -> DataFrame:

@@ -1,7 +1,7 @@
-"""Events without their duplicates, within a batch and across batches.
+"""Events without duplicates, within a batch and across batches.
 
-The state holds one key for each event of the last 30 minutes of event time. An event that comes later than that is
-dropped, whether it is a duplicate or not: Spark could not tell any more.
+The state holds one key for each event of the last 30 minutes of event time. An event that arrives later than that is
+dropped even if it is not a duplicate, because its key would no longer be in the state.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from headwater import Files, Job
 
 
 def deduplicated_events(events: DataFrame, *, watermark: str = "30 minutes") -> DataFrame:
-    """Each event of a user once, whatever the source repeats."""
+    """Each event of a user once, even if the source repeats it."""
     return events.withWatermark("event_time", watermark).dropDuplicates(["User", "event_time"])
 
 

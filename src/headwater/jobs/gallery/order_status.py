@@ -1,7 +1,8 @@
-"""Orders per status, to see what the output modes mean.
+"""Orders per status, which shows the difference between the output modes.
 
-complete gives every status after each batch, update only those that changed. append gives rows that are final, which a
-count without a watermark never is: with ``aggregate=false`` the orders themselves can be appended, and only appended.
+Complete mode emits every status after each batch, update mode only those that changed. Append mode emits rows that are
+final, which a count without a watermark never is. With ``aggregate=false`` the result is the orders themselves, which
+can only be appended.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Profit per 5-minute window and id: one more grouping column, one more part in the key of the state."""
+"""Profit per 5-minute window and id: a second grouping column, and so a second part of the state's key."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from headwater import Console, Job
-from headwater.jobs.gallery._trades import TRADES, profit
+from headwater.jobs.gallery._records import TRADES, profit
 
 
 def profit_per_id(trades: DataFrame, *, window: str = "5 minutes") -> DataFrame:
-    """Profit of each id in each tumbling window."""
+    """Profit per id and tumbling window."""
     return trades.groupBy(F.window("time", window), "id").agg(profit())
 
 

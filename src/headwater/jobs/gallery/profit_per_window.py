@@ -1,7 +1,7 @@
-"""Profit per 5-minute window: buying adds, selling subtracts.
+"""Profit per 5-minute window: ``buy`` adds to the profit, ``sell`` subtracts from it.
 
-Complete mode gives every window again after each batch and never lets one go, so a trade of any age is still counted.
-A window without a trade does not exist.
+Complete mode emits every window after each batch and never evicts one, so a trade of any age is still counted. Windows
+without trades are not in the result.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from headwater import Console, Job
-from headwater.jobs.gallery._trades import TRADES, profit
+from headwater.jobs.gallery._records import TRADES, profit
 
 
 def profit_per_window(trades: DataFrame, *, window: str = "5 minutes") -> DataFrame:
-    """Profit of all trades in each tumbling window."""
+    """Profit of all trades per tumbling window."""
     return trades.groupBy(F.window("time", window)).agg(profit())
 
 

@@ -1,6 +1,6 @@
-"""Profit per 10-minute window, a new window every 5 minutes: each trade counts in two windows.
+"""Profit per 10-minute window, with a new window every 5 minutes: each trade counts in two windows.
 
-The trade is stored in the state of both, so sliding windows cost state in proportion to window / slide.
+A trade is added to the state of both windows, so the size of the state grows with window / slide.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from headwater import Console, Job
-from headwater.jobs.gallery._trades import TRADES, profit
+from headwater.jobs.gallery._records import TRADES, profit
 
 
 def profit_sliding(trades: DataFrame, *, window: str = "10 minutes", slide: str = "5 minutes") -> DataFrame:
-    """Profit of all trades in each sliding window."""
+    """Profit of all trades per sliding window."""
     return trades.groupBy(F.window("time", window, slide)).agg(profit())
 
 

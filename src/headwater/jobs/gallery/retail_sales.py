@@ -1,7 +1,7 @@
-"""Sales of all billing counters, from files that land every 15 minutes.
+"""Sales of all billing counters, from files that arrive every 15 minutes.
 
-``per=total`` is one number over everything, ``per=window`` a number for each 15 minutes *in which the sale was made*:
-a sale of 10:08 in the file of 10:20 belongs to the window of 10:00.
+``per=total`` is a single number over all sales. ``per=window`` is a number per 15 minutes of *event time*: a sale made
+at 10:08 counts in the window of 10:00, even if its file arrives at 10:20.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ SALE = "store STRING, counter INT, amount BIGINT, sold_at TIMESTAMP"
 def retail_sales(
     sales: DataFrame, *, per: str = "window", window: str = "15 minutes", watermark: str = "1 hour"
 ) -> DataFrame:
-    """Sales in each window of event time, or with per=total over everything."""
+    """Sales per window of event time, or with per=total over all sales."""
     if per == "total":
         return sales.agg(F.sum("amount").alias("total"))
     if per == "window":
         in_time = sales.withWatermark("sold_at", watermark)
         return in_time.groupBy(F.window("sold_at", window)).agg(F.sum("amount").alias("sales"))
-    raise ValueError(f"per={per!r}: window or total is wanted")
+    raise ValueError(f"per={per!r}: use window or total")
 
 
 RETAIL_SALES = Job(

@@ -1,6 +1,6 @@
-"""Events in 10-minute windows that start every 5 minutes, kept in a memory table that SQL can ask.
+"""Events per 10-minute window, with a new window every 5 minutes, in a memory table for SQL queries.
 
-In complete mode the table always holds every window, also those behind the watermark: nothing is dropped.
+In complete mode the table always has every window, even those behind the watermark: no event is dropped.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from headwater import Files, Job, Memory
 def sliding_counts(
     events: DataFrame, *, window: str = "10 minutes", slide: str = "5 minutes", watermark: str = "30 minutes"
 ) -> DataFrame:
-    """Events in each sliding window."""
+    """Events per sliding window."""
     return events.withWatermark("event_time", watermark).groupBy(F.window("event_time", window, slide)).count()
 
 

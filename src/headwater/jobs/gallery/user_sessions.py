@@ -1,10 +1,11 @@
-"""Sessions of any length: a session ends when its user has been silent for 30 minutes of event time.
+"""Sessions of any length: a session ends when its user has been inactive for 30 minutes of event time.
 
-One job in three forms that give the same sessions. ``session_window`` is built in and is what to use. The other two
-show how one writes a stateful operator of one's own: ``transform_with_state`` with timers, ``pandas`` with a time-out.
+The job has three forms that emit the same sessions. ``session_window`` is built in and the one to use. The other two
+show how to write a stateful operator: ``transform_with_state`` with timers, ``pandas`` with a timeout.
 
-Spark drops a late event by the end of its session window (event + gap), but in custom state by the watermark's column.
-So the two put their watermark on event + gap, which stays back by the gap more: all three then drop the same events.
+For a session window, Spark compares event + gap with the watermark to decide whether an event is late. For custom state
+it compares the column that has the watermark. These two forms therefore put their watermark on event + gap and delay it
+by an additional gap, so that all three forms drop the same events.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ def user_sessions(
 ) -> DataFrame:
     """One row per session of a user: first event, last event, number of events.
 
-    ``form`` is session_window, transform_with_state or pandas. The last two also take mode="update" (give it as --mode
-    too); pandas also takes timeout="processing".
+    ``form`` is session_window, transform_with_state or pandas. The last two also support mode="update", together with
+    --mode update; pandas also supports timeout="processing".
     """
     if form == "session_window":
         in_time = events.withWatermark("event_time", watermark)
@@ -53,7 +54,7 @@ def user_sessions(
         per_user = sessions_per_user(gap, timeout, mode)
         return _as_times(users.applyInPandasWithState(per_user, MICROS, STATE, mode, TIMEOUTS[timeout]))
     raise ValueError(
-        f"form={form!r}, timeout={timeout!r}: session_window, transform_with_state or pandas, event or processing is wanted"
+        f"form={form!r}, timeout={timeout!r}: use session_window, transform_with_state or pandas; event or processing"
     )
 
 

@@ -1,7 +1,7 @@
-"""Visits in 10-minute windows: a small stateful job, easy to follow by eye while it is rewound.
+"""Visits per 10-minute window: a small stateful job whose output is easy to follow while you rewind it.
 
-Update mode prints a window whenever its count changed. With a 20-minute watermark every batch that moves the watermark
-is followed by a batch without data, in which Spark lets closed windows go.
+Update mode prints a window whenever its count changes. Each batch that advances the watermark is followed by a batch
+without data, in which Spark evicts the windows that the watermark has passed.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from headwater import Console, Job, Kafka
 
 
 def count_visits(visits: DataFrame, *, window: str = "10 minutes", watermark: str = "20 minutes") -> DataFrame:
-    """Visits per window, updated as records come in."""
+    """Visits per window, updated as records arrive."""
     return visits.withWatermark("event_time", watermark).groupBy(F.window("event_time", window)).count()
 
 

@@ -1,7 +1,7 @@
-"""Each user's total of the trailing 7 days: custom state that is bound in time by timers.
+"""Each user's total of the last 7 days: custom state that timers keep bounded.
 
-The watermark stays 7 days behind the latest purchase, so a purchase is out of the week exactly when the watermark has
-reached its date. Each date that is stored has a timer there; a user whose dates have all gone is gone from the state.
+The watermark is 7 days behind the latest purchase, so a purchase leaves the period exactly when the watermark reaches
+its date. Each stored date has a timer for that moment. A user without any date left is no longer in the state.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 
 from headwater import Console, Job
 from headwater.jobs.gallery._durations import date_at, midnight_ms, milliseconds
-from headwater.jobs.gallery._purchases import PURCHASES
+from headwater.jobs.gallery._records import PURCHASES
 
 
 class TrailingTotal(StatefulProcessor):
-    """What a user spent on each date, as long as the date is within the period."""
+    """Keeps the amount that a user spent on each date of the period."""
 
     def __init__(self, period: str) -> None:
         self.period_ms = milliseconds(period)
@@ -29,7 +29,7 @@ class TrailingTotal(StatefulProcessor):
         self.purchases = handle.getMapState("purchases", "date DATE", "amount BIGINT")
 
     def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:  # noqa: N802, N803
-        """Store the purchases of this batch and give the total of the period that ends at the latest one known."""
+        """Add the purchases of this batch and emit the total of the period that ends with the latest purchase."""
         spent = {day: amount for (day,), (amount,) in self.purchases.iterator()}
         for row in rows:
             if row.date not in spent:
@@ -40,13 +40,13 @@ class TrailingTotal(StatefulProcessor):
         yield Row(user=key[0], total=sum(amount for day, amount in spent.items() if midnight_ms(day) > start_ms))
 
     def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[Row]:  # noqa: ARG002, N802, N803
-        """The watermark has reached a date: it leaves the period."""
+        """Remove a date that the watermark has reached, because it is no longer in the period."""
         self.purchases.removeKey((date_at(expiredTimerInfo.getExpiryTimeInMs()),))
         return iter(())
 
 
 def weekly_totals(purchases: DataFrame, *, period: str = "7 days") -> DataFrame:
-    """Each user's total over the 7 days that end at the latest purchase seen."""
+    """Each user's total over the 7 days that end with the latest purchase."""
     return (
         purchases.where("date IS NOT NULL")
         .withColumn("at", F.to_timestamp("date"))
@@ -57,7 +57,7 @@ def weekly_totals(purchases: DataFrame, *, period: str = "7 days") -> DataFrame:
 
 
 def weeks_in_state(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The state as users, their totals and the date of their last purchase."""
+    """Show the state as users, their totals and the date of their last purchase."""
     spent: dict[str, dict[str, int]] = {}
     for row in rows:
         if row["var"] == "purchases":

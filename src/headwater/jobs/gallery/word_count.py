@@ -1,6 +1,7 @@
-"""Words typed into a socket, counted for ever: the "hello world" of streams.
+"""Words typed into a socket, counted: the "hello world" of streaming.
 
-Complete mode prints all counts after each batch. A socket cannot be read again after a failure: use it to play.
+Complete mode prints all counts after each batch. Use a socket only for experiments: it cannot be read again after a
+failure.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from headwater import Console, Job, Socket
 
 
 def count_words(lines: DataFrame) -> DataFrame:
-    """How often each word has come so far."""
+    """How often each word has occurred so far."""
     words = lines.select(F.explode(F.split("value", r"\s+")).alias("word"))
     return words.where("word <> ''").groupBy("word").count()
 

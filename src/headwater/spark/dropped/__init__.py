@@ -1,19 +1,25 @@
-"""Records that a job dropped, late or malformed: found again by their offsets, and kept as dead letters while it runs."""
+"""Records that a job dropped as late or could not decode: found by their offsets, and saved as dead letters."""
 
-from headwater.spark.dropped.dead_letters import following
+from headwater.spark.dropped.dead_letters import collecting_dead_letters
 from headwater.spark.dropped.lateness import TAG, find_rule, late_records
 from headwater.spark.dropped.records import DroppedRecords
-from headwater.spark.dropped.store import DeadLetterSink, DeadLetterStore, dead_letter_sink, query_id_of, refuse_circle
+from headwater.spark.dropped.store import (
+    DeadLetterSink,
+    DeadLetterStore,
+    dead_letter_sink,
+    query_id_of,
+    refuse_feedback_loop,
+)
 
 __all__ = [
     "TAG",
     "DeadLetterSink",
     "DeadLetterStore",
     "DroppedRecords",
+    "collecting_dead_letters",
     "dead_letter_sink",
     "find_rule",
-    "following",
     "late_records",
     "query_id_of",
-    "refuse_circle",
+    "refuse_feedback_loop",
 ]

@@ -1,6 +1,6 @@
-"""Dropped records that are kept while a job runs: after a batch that dropped something, those very records are saved.
+"""Dead letters of a running job: after each batch that dropped records, those records are found and saved.
 
-At least once, and the same record always under the same key: its position. A batch without drops costs a comparison.
+Each record is saved at least once, always under the same key: its position. A batch without drops costs one comparison.
 """
 
 from __future__ import annotations
@@ -17,43 +17,52 @@ from pyspark.sql import SparkSession
 
 from headwater.checkpoint.filetree import FileTree
 from headwater.checkpoint.history import History, clean_batches
-from headwater.checkpoint.layout import OURS
+from headwater.checkpoint.layout import HEADWATER_FOLDER
+from headwater.checkpoint.record import ProgressRecord
 from headwater.core.errors import ChangeRefused, CheckpointUnreadable, HeadwaterError, JobFailed
 from headwater.jobs.job import Job
 from headwater.spark.dropped.records import DroppedRecords
-from headwater.spark.dropped.store import DeadLetterSink, DeadLetterStore, dead_letter_sink, query_id_of, refuse_circle
+from headwater.spark.dropped.store import (
+    DeadLetterSink,
+    DeadLetterStore,
+    dead_letter_sink,
+    query_id_of,
+    refuse_feedback_loop,
+)
 from headwater.spark.failures import root_cause
-from headwater.spark.progress import BatchProgress
 
-MARK = f"{OURS}/dead_letters.json"
-MARK_EVERY_SECONDS = 10.0
-RETRY_EVERY_SECONDS = 30.0
-LOST_FOR_GOOD = {"no-batch", "source-log-gone", "several-sources", "cannot-follow"}
+POSITION_FILE = f"{HEADWATER_FOLDER}/dead_letters.json"
+POSITION_INTERVAL_SECONDS = 10.0
+RETRY_INTERVAL_SECONDS = 30.0
+PERMANENT_ERRORS = {"no-batch", "source-log-gone", "several-sources", "cannot-follow"}
 
 
 @contextmanager
-def following(
-    spark: SparkSession, job: Job, files: FileTree, tell: Callable[[str], None] = lambda _: None
-) -> Iterator[Callable[[BatchProgress], None]]:
-    """While the block runs, what it yields is to be told of every batch.
+def collecting_dead_letters(
+    spark: SparkSession, job: Job, files: FileTree, warn: Callable[[str], None] = lambda _: None
+) -> Iterator[Callable[[ProgressRecord], None]]:
+    """Yield a function to call after each batch; it saves the records that the batch dropped.
 
-    ``tell`` hears at once of records that could not be kept; if that is still so at the end, it is raised.
+    ``warn`` is called at once if records cannot be saved. If they are still not saved at the end, the error is raised.
     """
     if job.dead_letters is None:
         yield lambda _: None
         return
-    letters = DeadLetters(spark, job, files, dead_letter_sink(job.dead_letters), tell)
-    letters.start()
+    collector = DeadLetterCollector(spark, job, files, dead_letter_sink(job.dead_letters), warn)
+    collector.start()
     try:
-        yield letters.on_batch
+        yield collector.on_batch
     finally:
-        letters.close()
-    if letters.problem is not None:
-        raise letters.problem
+        collector.close()
+    if collector.problem is not None:
+        raise collector.problem
 
 
-class DeadLetters:
-    """Follows a running job. ``MARK`` in the checkpoint says from which batch on nobody has looked yet."""
+class DeadLetterCollector:
+    """Saves the dead letters of a running job from a thread of its own.
+
+    ``POSITION_FILE`` in the checkpoint records the first batch whose dropped records may not be saved yet.
+    """
 
     def __init__(
         self,
@@ -61,133 +70,135 @@ class DeadLetters:
         job: Job,
         files: FileTree,
         sink: DeadLetterSink,
-        tell: Callable[[str], None] = lambda _: None,
+        warn: Callable[[str], None] = lambda _: None,
     ) -> None:
-        self._spark, self._job, self._files, self._sink, self._tell = spark, job, files, sink, tell
-        refuse_circle(job, sink)
+        self._spark, self._job, self._files, self._sink, self._warn = spark, job, files, sink, warn
+        refuse_feedback_loop(job, sink)
         DeadLetterStore(spark, sink, job.name).prepare()
         self._finder = DroppedRecords(spark, job, History(files))
         self._changed = threading.Condition()
-        self._waiting: dict[int, float] = {}
+        self._pending: dict[int, float] = {}
         """Batches whose records are not saved yet, and when to try (again)."""
-        self._heard = 0
-        self._marked = -1
+        self._next_batch = 0
+        self._written_position = -1
         self._closing = False
         self._problems: dict[int, HeadwaterError] = {}
         self._thread = threading.Thread(target=self._work, name="headwater-dead-letters", daemon=True)
 
     @property
     def problem(self) -> HeadwaterError | None:
-        """Why the records of a batch, the first such one, could not be kept."""
+        """Why the records of the first failed batch could not be saved."""
         return self._problems[min(self._problems)] if self._problems else None
 
     def start(self) -> None:
-        """From where the last run got to: batches that it committed and did not look at are looked at now."""
+        """Start with the committed batches that the previous run did not get to."""
         history = History(self._files)
         committed = history.logs.commits.ids
         after_last = committed[-1] + 1 if committed else 0
-        # After a rewind the mark lies ahead of the checkpoint.
-        first = min(self._recorded_mark(default=after_last), after_last)
-        unseen = [number for number in committed if number >= first]
-        skipped = clean_batches(history, unseen)
-        self._waiting = {number: 0.0 for number in unseen if number not in skipped}
-        self._heard = after_last
-        self._write_mark()
+        # After a rewind the recorded position is ahead of the checkpoint.
+        first = min(self._read_position(default=after_last), after_last)
+        unchecked = [number for number in committed if number >= first]
+        clean = clean_batches(history, unchecked)
+        self._pending = {number: 0.0 for number in unchecked if number not in clean}
+        self._next_batch = after_last
+        self._write_position()
         self._thread.start()
 
-    def on_batch(self, batch: BatchProgress) -> None:
+    def on_batch(self, batch: ProgressRecord) -> None:
+        """Queue a batch that dropped records."""
         with self._changed:
-            self._heard = max(self._heard, batch.batch_id + 1)
+            self._next_batch = max(self._next_batch, batch.batch_id + 1)
             if batch.dropped or batch.malformed:
-                self._waiting[batch.batch_id] = 0.0
+                self._pending[batch.batch_id] = 0.0
                 self._changed.notify()
 
     def close(self) -> None:
-        """Finish what is still to be saved; what failed before is tried once more."""
+        """Save what is pending, with one more attempt for each batch that failed before."""
         with self._changed:
             self._closing = True
             self._changed.notify()
         self._thread.join()
 
     def _work(self) -> None:
-        tried_at_the_end: set[int] = set()
+        tried_while_closing: set[int] = set()
         while True:
-            batch_id = self._next_due(tried_at_the_end)
+            batch_id = self._next_due(tried_while_closing)
             if batch_id is None and self._closing:
                 break
             if batch_id is not None:
                 if self._closing:
-                    tried_at_the_end.add(batch_id)
-                self._look_at(batch_id)
-            self._write_mark()
-        self._write_mark()
+                    tried_while_closing.add(batch_id)
+                self._save_or_defer(batch_id)
+            self._write_position()
+        self._write_position()
 
-    def _next_due(self, leave_out: set[int]) -> int | None:
-        """The oldest batch that can be tried now; None when it is time to write the mark, or to end."""
-        until = time.monotonic() + MARK_EVERY_SECONDS
+    def _next_due(self, excluded: set[int]) -> int | None:
+        """Wait for the oldest batch that is due; return None if the position is to be written, or at the end."""
+        until = time.monotonic() + POSITION_INTERVAL_SECONDS
         with self._changed:
             while True:
                 now = time.monotonic()
-                due = [number for number, at in self._waiting.items() if at <= now or self._closing]
-                due = [number for number in due if number not in leave_out]
+                due = [number for number, at in self._pending.items() if at <= now or self._closing]
+                due = [number for number in due if number not in excluded]
                 if due:
                     return min(due)
                 if self._closing or now >= until:
                     return None
-                self._changed.wait(min([until, *self._waiting.values()]) - now)
+                self._changed.wait(min([until, *self._pending.values()]) - now)
 
-    def _look_at(self, batch_id: int) -> None:
+    def _save_or_defer(self, batch_id: int) -> None:
         problem = self._save(batch_id)
         with self._changed:
             if problem is None:
                 self._problems.pop(batch_id, None)
-                del self._waiting[batch_id]
+                del self._pending[batch_id]
                 return
-            is_news = batch_id not in self._problems
+            is_new = batch_id not in self._problems
             self._problems[batch_id] = problem
-            if problem.code in LOST_FOR_GOOD:
-                del self._waiting[batch_id]
+            if problem.code in PERMANENT_ERRORS:
+                del self._pending[batch_id]
             else:
-                self._waiting[batch_id] = time.monotonic() + RETRY_EVERY_SECONDS
-        if is_news:
-            self._tell(f"warning: {problem.problem}: {'; '.join(problem.evidence.values())}")
+                self._pending[batch_id] = time.monotonic() + RETRY_INTERVAL_SECONDS
+        if is_new:
+            self._warn(f"warning: {problem.problem}: {'; '.join(problem.evidence.values())}")
 
     def _save(self, batch_id: int) -> HeadwaterError | None:
         try:
-            records = [record.as_dict() for record in self._finder.looking_at(History(self._files)).of(batch_id)]
-            DeadLetterStore(self._spark, self._sink, self._job.name, query_id_of(self._files)).save(records)
+            found = self._finder.with_history(History(self._files)).in_batch(batch_id)
+            store = DeadLetterStore(self._spark, self._sink, self._job.name, query_id_of(self._files))
+            store.save([record.as_dict() for record in found])
         except (ChangeRefused, CheckpointUnreadable) as error:
-            return self._not_kept(batch_id, error.problem, error.code)
+            return self._not_saved(batch_id, error.problem, error.code)
         except HeadwaterError as error:
             return error
         except (PySparkException, Py4JError, OSError, ValueError) as error:
-            return self._not_kept(batch_id, root_cause(error))
+            return self._not_saved(batch_id, root_cause(error))
         return None
 
-    def _not_kept(self, batch_id: int, why: str, code: str = "dead-letters") -> JobFailed:
-        gone = code in LOST_FOR_GOOD
+    def _not_saved(self, batch_id: int, reason: str, code: str = "dead-letters") -> JobFailed:
+        retryable = code not in PERMANENT_ERRORS
         return JobFailed(
             code,
-            f"the dropped records of batch {batch_id} could not be kept",
-            evidence={"to": self._job.dead_letters, "why": why},
-            remedy=None if gone else "start the job again when that works: it goes on from this batch",
+            f"the dropped records of batch {batch_id} could not be saved",
+            evidence={"target": self._job.dead_letters, "reason": reason},
+            remedy="fix the cause and start the job again; it resumes from this batch" if retryable else None,
         )
 
-    def _recorded_mark(self, default: int) -> int:
+    def _read_position(self, default: int) -> int:
         try:
-            return int(json.loads(self._files.read(MARK))["next_batch"])
+            return int(json.loads(self._files.read(POSITION_FILE))["next_batch"])
         except (OSError, ValueError, KeyError, TypeError):
             return default
 
-    def _write_mark(self) -> None:
+    def _write_position(self) -> None:
         with self._changed:
-            mark = min(self._waiting, default=self._heard)
-        if mark == self._marked:
+            position = min(self._pending, default=self._next_batch)
+        if position == self._written_position:
             return
         try:
-            self._files.write(MARK, json.dumps({"next_batch": mark}).encode())
+            self._files.write(POSITION_FILE, json.dumps({"next_batch": position}).encode())
         except (OSError, PySparkException, Py4JError) as error:
-            # The next mark may fare better, and an older one only costs time.
-            self._tell(f"warning: {MARK} could not be written: {error}")
+            # The next attempt may succeed, and an older position only makes the next run check more batches.
+            self._warn(f"warning: {POSITION_FILE} could not be written: {error}")
             return
-        self._marked = mark
+        self._written_position = position

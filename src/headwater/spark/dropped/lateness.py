@@ -1,7 +1,7 @@
 """Which input records a stateful operator drops as late.
 
-Spark only counts them, and after partial aggregation at that. Here the records of one batch go, each with a tag, through
-the part of the job that lies before the operator, and are then judged by that operator's own rule.
+Spark only counts dropped rows, and only after partial aggregation. Here the records of one batch, each with a tag, pass
+through the part of the job before the operator, and the operator's own rule is then applied to them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import IntegerType, StructField, StructType
 
 from headwater.jobs.job import Job
-from headwater.spark.dropped.tagging import TAG, carry_tag, holds_tag
+from headwater.spark.dropped.tagging import TAG, carry_tag, has_tag
 from headwater.spark.internals.plans import Plan, analyzed
 from headwater.spark.plan_checks import STATEFUL_NODES
 from headwater.spark.prepared import apply_function
@@ -24,27 +24,28 @@ WATERMARK_KEY = "spark.watermarkDelayMs"
 SESSION_KEY = "spark.sessionWindow"
 DEDUPLICATION = ("Deduplicate", "DeduplicateWithinWatermark")
 
-__all__ = ["TAG", "LatenessRule", "check_followable", "find_rule", "late_records"]
+__all__ = ["TAG", "LatenessRule", "check_traceable", "find_rule", "late_records"]
 
 
 @dataclass(frozen=True)
 class LatenessRule:
-    """What the operator compares with the watermark: the end of a window or session, or the event time itself."""
+    """The column that an operator compares with the watermark: the end of a window or session, or the event time."""
 
     operator: str
     compares: Literal["window end", "session end", "event time"]
     position: int
-    """Of the compared column among the columns that reach the operator."""
+    """The index of the compared column among the operator's input columns."""
     delay_ms: int
     event_time_position: int | None = None
     above: int = 0
-    """How many stateful operators that drop nothing lie between the source and this one."""
+    """The number of stateful operators that drop nothing between the source and this one."""
 
 
 def find_rule(job: Job, stream: DataFrame) -> LatenessRule | None:
-    """The rule of the first stateful operator that drops anything, None where none does. ``stream`` is the job's source.
+    """Return the rule of the first stateful operator that drops records; None if none does.
 
-    Operators behind that one see results, no longer records, or records that the first has let pass at the same watermark.
+    ``stream`` is the job's source. Later operators receive results instead of records, or records that the first one
+    accepted at the same watermark.
     """
     if job.per_batch:
         return None
@@ -58,21 +59,21 @@ def find_rule(job: Job, stream: DataFrame) -> LatenessRule | None:
     return None
 
 
-def check_followable(spark: SparkSession, job: Job, stream: DataFrame, rule: LatenessRule) -> None:
-    """Refuse a job whose records cannot be followed to the operator. Nothing is read."""
+def check_traceable(spark: SparkSession, job: Job, stream: DataFrame, rule: LatenessRule) -> None:
+    """Refuse a job whose records cannot be traced to the operator. Nothing is read."""
     schema = StructType([*stream.schema.fields, StructField(TAG, IntegerType())])
     late_records(spark, job, spark.createDataFrame([], schema), rule, 0)
 
 
 def late_records(spark: SparkSession, job: Job, tagged: DataFrame, rule: LatenessRule, watermark_ms: int) -> DataFrame:
-    """The records of a static, tagged batch that the operator drops at this watermark.
+    """Return the records of a static, tagged batch that the operator drops at a watermark.
 
-    Columns: the tag, ``event_time``, and ``compared``, the time that lay behind the watermark. A record that falls into
-    several windows is dropped when all of them are past.
+    The columns are the tag, ``event_time``, and ``compared``, the time that was not after the watermark. A record that
+    belongs to several windows is dropped when all of them have ended.
     """
     plan = analyzed(apply_function(job, tagged))
-    operator = _stateful(plan, holds_tag)[rule.above]
-    carried, tag = carry_tag(spark, operator.children[0], through=DEDUPLICATION)
+    operator = _stateful(plan, has_tag)[rule.above]
+    carried, tag = carry_tag(spark, operator.children[0], without=DEDUPLICATION)
     output = carried.output
     tag_position = next(place for place, attribute in enumerate(output) if attribute.id == tag.id)
     rows = carried.to_frame(spark).toDF(*[f"c{place}" for place in range(len(output))])
@@ -89,7 +90,7 @@ def late_records(spark: SparkSession, job: Job, tagged: DataFrame, rule: Latenes
 
 
 def _rule_of(operator: Plan, above: int, job: Job) -> LatenessRule | None:
-    """What Spark's own operator does with this input: see ``applyRemovingRowsOlderThanWatermark`` in its sources."""
+    """Return the rule of one operator, as in Spark's ``applyRemovingRowsOlderThanWatermark``; None if it drops nothing."""
     output = operator.children[0].output
     marked = [place for place, attribute in enumerate(output) if attribute.has_metadata(WATERMARK_KEY)]
     times = [place for place in marked if not output[place].is_struct]
@@ -113,7 +114,7 @@ def _rule_of(operator: Plan, above: int, job: Job) -> LatenessRule | None:
 
 
 def _drops_late_rows(operator: Plan) -> bool:
-    """Custom state lets late records pass unless its timers run on event time."""
+    """Return False for custom state whose timers do not follow event time: it receives late records."""
     match operator.name:
         case "FlatMapGroupsWithState" | "FlatMapGroupsInPandasWithState":
             return "EventTime" in operator.timeout

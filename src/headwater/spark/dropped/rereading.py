@@ -1,4 +1,4 @@
-"""The raw records of a committed batch, read again from the source by the batch's own offsets."""
+"""The raw records of a committed batch, read again from the source by the recorded offsets."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from headwater.checkpoint.history import Batch, History
-from headwater.checkpoint.source_offsets import SourceRange, log_offset
+from headwater.checkpoint.source_offsets import SourceRange
 from headwater.core.errors import ChangeRefused, CheckpointUnreadable
 from headwater.jobs.endpoints import Decoding, Files, Kafka, Source
+from headwater.kafka.options import Connection
 from headwater.spark.decoding import decode_lines
 from headwater.spark.dropped.tagging import TAG
 from headwater.spark.failures import explained
-from headwater.spark.reading import CONSUMER
+from headwater.spark.reading import CONSUMER_OPTIONS
 
 LINE_BREAK = "\r\n|\n|\r"
 BYTE_FOR_BYTE = "ISO-8859-1"
@@ -26,15 +27,18 @@ BYTE_FOR_BYTE = "ISO-8859-1"
 
 @dataclass(frozen=True)
 class RawBatch:
-    """``raw`` has ``value`` and a tag: where each record lies, and its text. ``decoded`` is what the job's function gets."""
+    """The records of a batch. ``raw`` has ``value`` and a tag, which holds each record's position and text.
+
+    ``decoded`` is what the job's function receives, with the tag.
+    """
 
     kind: str
     raw: DataFrame
     decoded: DataFrame
 
     @contextmanager
-    def held(self) -> Iterator[None]:
-        """While the block runs the source is read once, however often the frames are used."""
+    def cached(self) -> Iterator[None]:
+        """Read the source only once, however often the frames are used while the block runs."""
         self.raw.persist()
         try:
             yield
@@ -52,26 +56,26 @@ def check_rereadable(source: Source) -> None:
     what = f"{source.format or 'json'} files" if isinstance(source, Files) else f"a {source.kind} source"
     raise ChangeRefused(
         "cannot-reread",
-        f"records of {what} have no position by which they could be found again",
-        remedy="Kafka topics and folders of json, csv or text files with one record a line can be read again",
+        f"records of {what} have no position by which they could be read again",
+        remedy="use a Kafka topic, or a folder of json, csv or text files with one record per line",
     )
 
 
 def reread(spark: SparkSession, source: Source, history: History, batch: Batch) -> RawBatch | None:
-    """All records of a batch with their positions; None for a batch that read nothing."""
+    """Return all records of a batch with their positions; None for a batch that read nothing."""
     check_rereadable(source)
     if not any(part.moved for part in batch.sources):
         return None
     if len(batch.sources) != 1:
-        raise ChangeRefused("several-sources", "records can be followed in queries with one source only")
+        raise ChangeRefused("several-sources", "records can be traced only in queries with one source")
     if batch.batch_id > 0 and history.logs.offsets.get(batch.batch_id - 1) is None:
         raise ChangeRefused(
             "no-batch",
-            f"the log no longer tells where batch {batch.batch_id} began: batch {batch.batch_id - 1} is not in it",
+            f"the log no longer shows where batch {batch.batch_id} started: it has no entry for batch {batch.batch_id - 1}",
             remedy=f"headwater log {history.files.location}",
         )
     part = batch.sources[0]
-    with explained(f"batch {batch.batch_id} cannot be read again"):
+    with explained(f"cannot read batch {batch.batch_id} again"):
         if isinstance(source, Kafka):
             raw, decoding = _kafka(spark, source, part), source.decoding
         else:
@@ -83,42 +87,41 @@ def reread(spark: SparkSession, source: Source, history: History, batch: Batch) 
 
 def _kafka(spark: SparkSession, source: Kafka, part: SourceRange) -> DataFrame:
     starts = part.start if isinstance(part.start, dict) else {}
-    # A partition that came into being during the batch was read from its beginning.
-    full = {
+    # A partition that was created during the batch was read from its beginning.
+    from_offsets = {
         topic: {number: (starts.get(topic) or {}).get(number, 0) for number in partitions}
         for topic, partitions in part.end.items()
     }
-    secured = {name: value for name, value in source.options.items() if name.startswith("kafka.")}
-    # By partition and not by topic: the topic may have more of them by now.
-    partitions = json.dumps({topic: [int(number) for number in held] for topic, held in part.end.items()})
+    connection = Connection(source.servers, source.options)
+    # Assigned by partition: the topic may have more partitions by now.
+    partitions = json.dumps({topic: [int(number) for number in ends] for topic, ends in part.end.items()})
     frame = (
         spark.read.format("kafka")
-        .options(**{"kafka.bootstrap.servers": source.servers, **CONSUMER, **secured})
-        .options(assign=partitions, startingOffsets=json.dumps(full), endingOffsets=json.dumps(part.end))
+        .options(**{"kafka.bootstrap.servers": source.servers, **CONSUMER_OPTIONS, **connection.spark_options()})
+        .options(assign=partitions, startingOffsets=json.dumps(from_offsets), endingOffsets=json.dumps(part.end))
         .load()
     )
     return _tagged(frame, F.col("topic"), F.col("partition"), F.col("offset"))
 
 
 def _lines(spark: SparkSession, history: History, part: SourceRange, source: Files) -> DataFrame:
-    start, end = log_offset(part.start) if part.start is not None else -1, log_offset(part.end)
-    entries = history.source_log(part.name).entries_between(-1 if start is None else start, end or 0)
+    entries = history.input_files(part.name, part.start, part.end)
     if entries is None:
-        raise CheckpointUnreadable("source-log-gone", "the source's log no longer tells which files these were")
-    whole = spark.read.text([entry.path for entry in entries], wholetext=True)
+        raise CheckpointUnreadable("source-log-gone", "the source's log no longer lists the files of this batch")
+    contents = spark.read.text([entry.path for entry in entries], wholetext=True)
     line_break = re.escape(_option(source, "linesep").encode().decode(BYTE_FOR_BYTE)) or LINE_BREAK
-    # Spark's text functions would mend what is no UTF-8, and the job has seen it as it is.
+    # Spark's string functions replace invalid UTF-8, which the job received unchanged.
     text = F.decode(F.col("value").cast("binary"), BYTE_FOR_BYTE)
-    # What follows the last line break is no line, as Spark's own reader of lines has it.
-    lines_of = F.split(F.regexp_replace(text, rf"({line_break})\z", ""), line_break)
-    held = whole.where("value <> ''").select(
+    # Like Spark's own reader: what follows the last line break is not a line.
+    split_lines = F.split(F.regexp_replace(text, rf"({line_break})\z", ""), line_break)
+    files = contents.where("value <> ''").select(
         F.col("_metadata.file_path").alias("path"),
-        F.transform(lines_of, lambda line: F.encode(line, BYTE_FOR_BYTE).cast("string")).alias("lines"),
+        F.transform(split_lines, lambda line: F.encode(line, BYTE_FOR_BYTE).cast("string")).alias("lines"),
     )
     first = F.array_position(F.transform("lines", _has_text), F.lit(True))
-    lines = held.select("path", first.alias("first"), F.posexplode("lines").alias("place", "value"))
+    lines = files.select("path", first.alias("first"), F.posexplode("lines").alias("place", "value"))
     if source.format == "csv":
-        # Spark's reader passes over lines without text, and takes the first one with text for the header.
+        # Spark's reader skips blank lines, and takes the first other line as the header.
         lines = lines.where(_has_text(F.col("value")))
         if _option(source, "header").lower() == "true":
             lines = lines.where(F.col("place") >= F.col("first"))
@@ -126,7 +129,7 @@ def _lines(spark: SparkSession, history: History, part: SourceRange, source: Fil
 
 
 def _tagged(frame: DataFrame, *position: Column) -> DataFrame:
-    """The text rides along in the tag: whoever is left over in the end need not be looked up again."""
+    """Add the tag. It includes the text, so that a record found later need not be read once more."""
     return frame.select("value", F.struct(*position, F.col("value").cast("string").alias("value")).alias(TAG))
 
 
@@ -135,7 +138,7 @@ def _has_text(line: Column) -> Column:
 
 
 def _option(source: Files, name: str) -> str:
-    """A reader's option, whatever the case of its name; ``false`` counts as not given."""
+    """Return a reader's option, whatever the case of its name; empty if it is missing or ``false``."""
     chosen = {key.lower(): value for key, value in {**source.options, **source.decode}.items()}
     value = chosen.get(name, "")
     return "" if value.lower() == "false" else value

@@ -1,5 +1,6 @@
-"""Where dropped records can be kept: a topic, a folder or a table. The same record saved twice is there once, or twice
-under the same key.
+"""Where dead letters are saved: a topic, a folder or a table.
+
+A record that is saved again replaces its file or is skipped by the table; in a topic it has the same key.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from headwater.jobs.endpoints import Console, Files, Kafka, Sink, Table
 from headwater.jobs.job import Job
 from headwater.jobs.uris import sink_from_uri, uri_of
 from headwater.spark.tables import prepare_table
+from headwater.spark.writing import kafka_options
 
 DeadLetterSink: TypeAlias = Kafka | Files | Table
 Record: TypeAlias = Mapping[str, Any]
@@ -48,25 +50,25 @@ COLUMNS = {
 
 
 def dead_letter_sink(uri: str) -> DeadLetterSink:
-    """What a URI names, if dropped records can be kept there."""
+    """Return the sink of a URI, or refuse one that cannot hold dead letters."""
     sink: Sink = sink_from_uri(uri, Console())
     if isinstance(sink, Files) and (sink.format or "json") != "json":
         raise UsageProblem(
             "bad-option",
-            f"dropped records go to a folder as lines of JSON, not as {sink.format}",
+            f"dead letters are saved to a folder as lines of JSON, not as {sink.format}",
             remedy=f"files:{sink.path}",
         )
     if not isinstance(sink, Kafka | Files | Table):
         raise UsageProblem(
             "bad-option",
-            f"dropped records cannot be kept in {sink.kind}",
+            f"dead letters cannot be saved to {sink.kind}",
             remedy="kafka://HOST:PORT/TOPIC, files:DIR or table:NAME",
         )
     return sink
 
 
-def refuse_circle(job: Job, sink: DeadLetterSink) -> None:
-    """Records that a job drops must not come back to it: they would be dropped again, and again."""
+def refuse_feedback_loop(job: Job, sink: DeadLetterSink) -> None:
+    """Refuse a sink that the job reads from: it would drop its own dead letters again and again."""
     same = (
         isinstance(sink, Kafka)
         and isinstance(job.reads, Kafka)
@@ -75,9 +77,9 @@ def refuse_circle(job: Job, sink: DeadLetterSink) -> None:
     if same:
         raise UsageProblem(
             "bad-option",
-            f"{job.name} would read its own dead letters, and drop them again",
-            evidence={"reads and keeps them in": uri_of(sink)},
-            remedy="name another topic or folder for --dead-letters",
+            f"{job.name} would read its own dead letters",
+            evidence={"source and dead letters": uri_of(sink)},
+            remedy="use another topic or folder for --dead-letters",
         )
 
 
@@ -86,7 +88,7 @@ def _place(files: Files) -> str:
 
 
 def query_id_of(files: FileTree) -> str:
-    """The id that Spark gave the query of a checkpoint; empty where there is none to be read."""
+    """Return the id of a checkpoint's query; empty if it cannot be read."""
     try:
         return parse_query_metadata(files.read(METADATA)).query_id
     except (OSError, CheckpointUnreadable):
@@ -94,7 +96,7 @@ def query_id_of(files: FileTree) -> str:
 
 
 def position_key(record: Record) -> str:
-    """The same record has the same key whenever it is saved."""
+    """Return the key of a record, which is the same whenever it is saved."""
     if record["kind"] == "kafka":
         return f"{record['topic']}/{record['partition']}/{record['offset']}"
     return f"{record['path']}:{record['line']}"
@@ -102,7 +104,7 @@ def position_key(record: Record) -> str:
 
 @dataclass(frozen=True)
 class DeadLetterStore:
-    """Keeps the records that one query dropped. ``query_id`` keeps apart the files of queries that share a folder."""
+    """Saves the records that one query dropped. ``query_id`` separates the files of queries that share a folder."""
 
     spark: SparkSession
     sink: DeadLetterSink
@@ -110,62 +112,62 @@ class DeadLetterStore:
     query_id: str = ""
 
     def prepare(self) -> None:
-        """Refuse a table that is there and has other columns."""
+        """Refuse an existing table with other columns."""
         if not isinstance(self.sink, Table):
             return
         prepare_table(self.spark, self.sink, StructType.fromDDL(_ddl(COLUMNS)))
-        held = self.spark.table(self.sink.name).columns
-        if held != list(COLUMNS):
+        columns = self.spark.table(self.sink.name).columns
+        if columns != list(COLUMNS):
             raise UsageProblem(
                 "bad-option",
-                f"table {self.sink.name} is there and is no table of dropped records",
-                evidence={"its columns": ", ".join(held), "wanted": ", ".join(COLUMNS)},
-                remedy=f"name another: table:{self.sink.name}_dropped",
+                f"table {self.sink.name} exists and is not a table of dead letters",
+                evidence={"columns": ", ".join(columns), "required": ", ".join(COLUMNS)},
+                remedy=f"use another table: table:{self.sink.name}_dropped",
             )
 
     def save(self, records: Sequence[Record]) -> None:
-        """At least once: what fails half-way can be saved again."""
-        letters = [{"job": self.job, **record} for record in records]
-        if not letters:
+        """Save records at least once. After a failure they can be saved again."""
+        dead_letters = [{"job": self.job, **record} for record in records]
+        if not dead_letters:
             return
         match self.sink:
             case Files():
-                self._to_folder(self.sink, letters)
+                self._to_folder(self.sink, dead_letters)
             case Kafka():
-                self._to_topic(self.sink, letters)
+                self._to_topic(self.sink, dead_letters)
             case Table():
-                self._to_table(self.sink, letters)
+                self._to_table(self.sink, dead_letters)
 
-    def _to_folder(self, sink: Files, letters: Sequence[Record]) -> None:
-        """One file for each batch, replaced as a whole when the batch is saved again."""
+    def _to_folder(self, sink: Files, records: Sequence[Record]) -> None:
+        """Write one file per batch, which replaces the file of an earlier attempt."""
         folder = open_files(sink.path)
         origin = f"{self.job}-{self.query_id[:8]}" if self.query_id else self.job
-        for batch_id in sorted({letter["batch_id"] for letter in letters}):
-            lines = [f"{_json(letter)}\n" for letter in letters if letter["batch_id"] == batch_id]
+        for batch_id in sorted({record["batch_id"] for record in records}):
+            lines = [f"{_json(record)}\n" for record in records if record["batch_id"] == batch_id]
             folder.write(f"{origin}-batch-{batch_id:09d}.json", "".join(lines).encode())
 
-    def _to_topic(self, sink: Kafka, letters: Sequence[Record]) -> None:
-        rows = [(position_key(letter), _json(letter)) for letter in letters]
-        options = {"kafka.bootstrap.servers": sink.servers, "topic": sink.topic, **sink.options}
+    def _to_topic(self, sink: Kafka, records: Sequence[Record]) -> None:
+        rows = [(position_key(record), _json(record)) for record in records]
         frame = self.spark.createDataFrame(rows, "key STRING, value STRING").coalesce(1)
-        frame.write.format("kafka").options(**options).save()
+        frame.write.format("kafka").options(**kafka_options(sink)).save()
 
-    def _to_table(self, sink: Table, letters: Sequence[Record]) -> None:
+    def _to_table(self, sink: Table, records: Sequence[Record]) -> None:
+        """Insert the records that the table does not have yet."""
         self.prepare()
         # Another process may have added files that this session's catalog has not seen.
         self.spark.catalog.refreshTable(sink.name)
-        mine = self.spark.table(sink.name).where(F.col("job") == self.job)
+        saved = self.spark.table(sink.name).where(F.col("job") == self.job)
         for column in ("offset", "line"):
-            places = [letter[column] for letter in letters if column in letter]
-            if places:
-                mine = mine.where(F.col(column).between(min(places), max(places)))
-        known = {row["position"] for row in mine.select("position").collect()}
-        rows = [{"position": position_key(letter), **letter} for letter in letters]
+            numbers = [record[column] for record in records if column in record]
+            if numbers:
+                saved = saved.where(F.col(column).between(min(numbers), max(numbers)))
+        known = {row["position"] for row in saved.select("position").collect()}
+        rows = [{"position": position_key(record), **record} for record in records]
         new = [tuple(row.get(name) for name in COLUMNS) for row in rows if row["position"] not in known]
         if new:
-            as_texts = {name: "STRING" if kind == "TIMESTAMP" else kind for name, kind in COLUMNS.items()}
+            as_text = {name: "STRING" if kind == "TIMESTAMP" else kind for name, kind in COLUMNS.items()}
             typed = [F.col(f"`{name}`").cast(kind).alias(name) for name, kind in COLUMNS.items()]
-            frame = self.spark.createDataFrame(new, StructType.fromDDL(_ddl(as_texts)))
+            frame = self.spark.createDataFrame(new, StructType.fromDDL(_ddl(as_text)))
             frame.coalesce(1).select(*typed).write.insertInto(sink.name)
 
 

@@ -1,4 +1,4 @@
-"""Follow records through a job's plan: a tag on each survives projections that would discard it."""
+"""Trace records through a job's plan: each carries a tag that survives projections."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from headwater.spark.internals.plans import Attribute, Plan
 TAG = "_headwater_tag"
 
 
-def carry_tag(spark: SparkSession, plan: Plan, *, through: Collection[str] = ()) -> tuple[Plan, Attribute]:
-    """Return the plan with the tag kept up to its top, and the tag's attribute there.
+def carry_tag(spark: SparkSession, plan: Plan, *, without: Collection[str] = ()) -> tuple[Plan, Attribute]:
+    """Return the plan with the tag in its output, and the tag's attribute.
 
-    Nodes named in ``through`` are left out.
+    Nodes named in ``without`` are removed from it.
     """
-    if plan.name in through:
-        return carry_tag(spark, plan.children[0], through=through)
+    if plan.name in without:
+        return carry_tag(spark, plan.children[0], without=without)
     own = next((attribute for attribute in plan.output if attribute.name == TAG), None)
-    if own is not None and not any(node.name in through for node in plan.nodes()):
+    if own is not None and not any(node.name in without for node in plan.nodes()):
         return plan, own
     children = plan.children
-    tagged = [place for place, child in enumerate(children) if holds_tag(child)]
+    tagged = [place for place, child in enumerate(children) if has_tag(child)]
     if len(tagged) != 1:
         raise _lost(plan)
-    child, tag = carry_tag(spark, children[tagged[0]], through=through)
+    child, tag = carry_tag(spark, children[tagged[0]], without=without)
     if own is None and plan.name in ("Project", "Expand"):
         return plan.passing(spark, tag, child), tag
     children[tagged[0]] = child
@@ -36,7 +36,7 @@ def carry_tag(spark: SparkSession, plan: Plan, *, through: Collection[str] = ())
     return carried, tag
 
 
-def holds_tag(plan: Plan) -> bool:
+def has_tag(plan: Plan) -> bool:
     return any(attribute.name == TAG for node in plan.nodes() for attribute in node.output)
 
 

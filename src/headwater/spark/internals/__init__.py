@@ -1,9 +1,9 @@
 """Every use of Spark that is not public API: private classes, Py4J, Catalyst, the Python worker daemon, Java classes.
 
-Spark may change any of this between releases. Each module therefore covers one such use and says in its docstring
+Spark may change any of this between releases. Each module therefore covers one such use. Its docstring names
 
-- which Spark versions it was seen to work on,
+- the Spark versions on which it is known to work,
 - what Headwater does without it,
 
-and has a function ``probe`` that reports whether the Spark at hand has what the module needs.
+and its function ``probe`` reports whether the running Spark has what the module needs.
 """

@@ -3,7 +3,7 @@
 If only Python held it, a killed Python process would release the lock while its JVM finishes a batch.
 
 Seen on: PySpark 4.2.0.
-Without it (no Py4J: Spark Connect): no lock on a local disk can be held, and the run is refused.
+Without it (no Py4J: Spark Connect): a run cannot lock a checkpoint on a local disk, and is refused.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ def starting_jvm(log: Path) -> Iterator[None]:
         yield
         return
     sys.stderr.flush()
-    kept, popen = os.dup(2), java_gateway.Popen
+    original_stderr, popen = os.dup(2), java_gateway.Popen
     with log.open("ab") as out:
         os.dup2(out.fileno(), 2)
         java_gateway.Popen = _popen_ignoring_sigterm
@@ -48,12 +48,12 @@ def starting_jvm(log: Path) -> Iterator[None]:
             yield
         finally:
             java_gateway.Popen = popen
-            os.dup2(kept, 2)
-            os.close(kept)
+            os.dup2(original_stderr, 2)
+            os.close(original_stderr)
 
 
 def kill_jvm() -> None:
-    """End Spark at once, whatever it is doing."""
+    """Kill the JVM, whatever it is doing."""
     from pyspark import SparkContext  # noqa: PLC0415
 
     process = getattr(SparkContext._gateway, "proc", None)
@@ -62,7 +62,7 @@ def kill_jvm() -> None:
 
 
 def close_jvm(timeout: float) -> None:
-    """Shut the gateway down and wait until the JVM has exited by itself."""
+    """Shut the gateway down and wait for the JVM to exit by itself."""
     from pyspark import SparkContext  # noqa: PLC0415
 
     assert SparkContext._gateway is not None, "Spark is running"
@@ -83,7 +83,7 @@ def conf_of_spark_submit() -> dict[str, str]:
 
 
 def print_line(spark: SparkSession, text: str) -> None:
-    """Print on the JVM's standard output, in order with what Spark's console sink prints there."""
+    """Print on the JVM's standard output, in order with the output of Spark's console sink."""
     assert spark._jvm is not None
     spark._jvm.System.out.println(text)
 

@@ -6,13 +6,13 @@ Without it (no Py4J: Spark Connect): a run cannot hold a lease or keep a record 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
-from headwater.checkpoint.filetree import Entry, walk
+from headwater.checkpoint.filetree import Entry, FileTree, names_by_folder, walk
 from headwater.checkpoint.locate import unreachable
 from headwater.spark.failures import root_cause
 
@@ -38,10 +38,8 @@ def probe(spark: SparkSession) -> bool:
     return getattr(spark, "_jvm", None) is not None
 
 
-class HadoopTree:
+class HadoopTree(FileTree):
     """The part of ``FileTree`` that a running job needs for its record and its lease."""
-
-    is_local = False
 
     def __init__(self, spark: SparkSession, root: str) -> None:
         assert spark._jvm is not None
@@ -54,8 +52,11 @@ class HadoopTree:
     def location(self) -> str:
         return self._root
 
+    def spark_uri(self, path: str = "", *, like: str | None = None) -> str:  # noqa: ARG002  the root is Spark's own URI
+        return f"{self._root}/{path}" if path else self._root
+
     def _path(self, path: str) -> Any:
-        return self._jvm.org.apache.hadoop.fs.Path(f"{self._root}/{path}" if path else self._root)
+        return self._jvm.org.apache.hadoop.fs.Path(self.spark_uri(path))
 
     @_unreachable_on_error
     def read(self, path: str) -> bytes:
@@ -82,10 +83,7 @@ class HadoopTree:
         return sorted(found, key=lambda entry: entry.name)
 
     def tree(self, folder: str) -> dict[str, list[str]]:
-        found: dict[str, list[str]] = {}
-        for path, entry in walk(self, folder):
-            found.setdefault(path.rpartition("/")[0], []).append(entry.name)
-        return found
+        return names_by_folder(path for path, _ in walk(self, folder))
 
     @_unreachable_on_error
     def write(self, path: str, data: bytes) -> None:
@@ -107,9 +105,3 @@ class HadoopTree:
     @_unreachable_on_error
     def remove_folder(self, folder: str) -> None:
         self._system.delete(self._path(folder), True)
-
-    def sync_folders(self, folders: Iterable[str]) -> None:
-        """Objects are durable once they are written."""
-
-    def drop_empty_folders(self, folders: Iterable[str]) -> None:
-        """Nobody changes a checkpoint through Hadoop."""

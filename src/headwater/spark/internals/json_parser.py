@@ -26,7 +26,7 @@ def probe(spark: SparkSession) -> bool:
 def parsed_objects(spark: SparkSession, schema: StructType, options: Mapping[str, str]) -> Column:
     """Return a struct with the schema's fields parsed from the column ``value``; null for a malformed record."""
     jvm: Any = spark._jvm
-    wanted = jvm.org.apache.spark.sql.types.StructType.fromJson(schema.json())
+    java_schema = jvm.org.apache.spark.sql.types.StructType.fromJson(schema.json())
     octets: Any = F.col("value").cast("binary")
     zone = spark.conf.get("spark.sql.session.timeZone")
-    return Column(jvm.headwater.sql.JsonObjects.column(octets._jc, wanted, {**options}, zone))
+    return Column(jvm.headwater.sql.JsonObjects.column(octets._jc, java_schema, {**options}, zone))

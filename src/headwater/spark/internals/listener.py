@@ -1,7 +1,7 @@
 """A listener for one query's progress that costs one call into Python per batch.
 
-PySpark's own ``StreamingQueryListener`` fetches every number of a report with a call of its own and searches all jars for
-a class each time; with small batches that took a fifth of the JVM's time. This one receives the report as JSON, through
+PySpark's own ``StreamingQueryListener`` makes one call for every number of a report, and each call searches all jars for
+a class; with small batches this took a fifth of the JVM's time. This listener receives the report as JSON, through
 ``PythonStreamingQueryListenerWrapper``.
 
 Seen on: PySpark 4.2.0.
@@ -41,7 +41,7 @@ def listening(spark: SparkSession, on_progress: Callable[[dict[str, Any]], None]
     try:
         yield
     finally:
-        with suppress(Py4JError, ConnectionError):  # Spark may be gone
+        with suppress(Py4JError, ConnectionError):  # Spark may have died
             spark._jsc.sc().listenerBus().waitUntilEmpty(DRAIN_MS)
             queries.removeListener(wrapped)
 
@@ -66,6 +66,6 @@ class _ProgressListener:
         pass
 
     class Java:
-        """The interface, as Py4J wants it named."""
+        """The Java interface, under the name that Py4J expects."""
 
         implements: ClassVar = ["org.apache.spark.sql.streaming.PythonStreamingQueryListener"]

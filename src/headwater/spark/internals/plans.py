@@ -1,7 +1,7 @@
 """Logical plans of Catalyst, wrapped so that the rest of Headwater reads and rebuilds them as Python values.
 
 Seen on: PySpark 4.2.0.
-Without it (no Py4J: Spark Connect): ``check`` cannot ask Spark about output modes, and ``late`` and the warnings of
+Without it (no Py4J: Spark Connect): ``check`` cannot check output modes, and ``late`` and the warnings of
 ``replay`` are refused.
 """
 
@@ -84,12 +84,12 @@ class Plan:
 
     def grouping_ids(self) -> set[int]:
         """Return the ids of grouping keys that are plain columns; a computed key carries no watermark."""
-        found = set()
+        ids = set()
         for expression in _items(self.node.groupingExpressions()):
             plain = expression.child() if _class(expression) == "Alias" else expression
             if _class(plain) == "AttributeReference":
-                found |= {plain.exprId().id(), *({expression.exprId().id()} if plain is not expression else ())}
-        return found
+                ids |= {plain.exprId().id(), *({expression.exprId().id()} if plain is not expression else ())}
+        return ids
 
     def with_children(self, spark: SparkSession, children: list[Plan]) -> Plan:
         return Plan(self.node.withNewChildren(_sequence(spark, [child.node for child in children])))
@@ -169,10 +169,10 @@ def _items(sequence: Any) -> list[Any]:
 
 def _sequence(spark: SparkSession, values: list[Any]) -> Any:
     jvm: Any = spark._jvm
-    held = jvm.java.util.ArrayList()
+    items = jvm.java.util.ArrayList()
     for value in values:
-        held.add(value)
-    return jvm.scala.jdk.javaapi.CollectionConverters.asScala(held).toSeq()
+        items.add(value)
+    return jvm.scala.jdk.javaapi.CollectionConverters.asScala(items).toSeq()
 
 
 def _appended(sequence: Any, item: Any) -> Any:

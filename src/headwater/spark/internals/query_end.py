@@ -3,7 +3,7 @@
 Sets the private state of ``StreamExecution`` to ``TERMINATED``, which its loop checks before each batch.
 
 Seen on: PySpark 4.2.0.
-Without it: a run that is asked to stop uses ``StreamingQuery.stop``; the interrupted batch runs again at the next start.
+Without it: a run is stopped with ``StreamingQuery.stop``; the interrupted batch runs again at the next start.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def probe(spark: SparkSession) -> bool:
 
 
 def end_after_batch(query: StreamingQuery) -> None:
-    """Ask the query to end once the current batch is committed, and return at once."""
+    """Make the query end once the current batch is committed, and return immediately."""
     state = query._jsq.getClass().getClassLoader().loadClass(TERMINATED).getField("MODULE$").get(None)
     query._jsq.streamingQuery().state().set(state)
 
@@ -36,7 +36,7 @@ def end_after_batch(query: StreamingQuery) -> None:
 def stop_after_batch(query: StreamingQuery) -> None:
     """Finish the current batch, then end the query."""
     end_after_batch(query)
-    # A query that was asked to end counts as ended at once; only its thread shows when it really has.
+    # The query reports that it has ended as soon as the state is set; only its thread shows when it really has.
     thread = query._jsq.streamingQuery().queryExecutionThread()
     while thread.isAlive():
         thread.join(POLL_MS)

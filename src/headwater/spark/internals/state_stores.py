@@ -1,4 +1,4 @@
-"""State stores that a stopped query leaves loaded in a living JVM.
+"""State stores that a stopped query leaves loaded in the JVM.
 
 Calls ``StateStore.stopMaintenanceTaskWithoutLock`` and ``StateStore.stop``.
 

@@ -1,11 +1,11 @@
-"""The conversation of a Python worker with its JVM about custom state, with little waiting in it.
+"""A worker's client for custom state that rarely waits for the JVM.
 
-PySpark sends a message for every new key and for every read and change of a state variable, and waits for the answer each
-time: the two processes put each other to sleep three or four times for a key. Spark answers in order. So here
+For every new key and for every read or change of a state variable, PySpark sends a request and waits for the response.
+The two processes put each other to sleep three or four times per key. Spark responds in order, so this client
 
-- a change is sent, and its answer, which is only "done", is read before the next answer that somebody waits for. A
-  change that failed is told then, at the end of the partition at the latest: before Spark commits anything.
-- reads of single values are sent ahead for the keys to come, if the keys before them began with the same reads.
+- sends a change without waiting. Its response, which only confirms it, is read before the next response that is needed.
+  A failed change raises then, at the end of the partition at the latest, which is before Spark commits anything.
+- sends reads of single values ahead for the next keys, if the previous keys started with the same reads.
 """
 
 from __future__ import annotations
@@ -41,22 +41,22 @@ Response = tuple[int, str, bytes]
 
 DONE: Response = (0, "", b"")
 VERSION_AND_LENGTH = Struct("!ii")
-# What is on its way and unanswered fits into the socket's buffers: we never wait to write while Spark waits for us to read.
-MOST_BYTES_UNANSWERED = 32_768
-MOST_KEYS_AHEAD = 32
-MOST_BYTES_AHEAD = 1_000_000
-# Pickled as they are; numpy's and pandas' values have to be turned into these first.
-PLAIN = frozenset({str, int, bool, float, bytes, type(None)})
-plain_values = PickleSerializer()
-# Where Python and Spark agree on which keys are the same, so that each comes once: not so for NaN, or for collations.
-ONE_TO_BOTH = (IntegralType, BooleanType, BinaryType, DecimalType, DateType, TimestampType, TimestampNTZType)
+# Requests without a response fit into the socket's buffers: the worker never blocks on a write while Spark does, too.
+MAX_UNANSWERED_BYTES = 32_768
+MAX_PREFETCHED_KEYS = 32
+MAX_PREFETCHED_BYTES = 1_000_000
+# Values that are pickled as they are; those of numpy and pandas have to be converted first.
+PLAIN_TYPES = frozenset({str, int, bool, float, bytes, type(None)})
+plain_serializer = PickleSerializer()
+# Types for which Python and Spark agree on equality, so that each key occurs once: not NaN, and not strings with collations.
+COMPARABLE_TYPES = (IntegralType, BooleanType, BinaryType, DecimalType, DateType, TimestampType, TimestampNTZType)
 
-# The keys of the rows in hand that were not begun yet, in order. A worker does one task at a time.
-coming_keys: deque[Key] = deque()
+# The keys of the current rows that the processor has not reached yet, in order. A worker runs one task at a time.
+upcoming_keys: deque[Key] = deque()
 
 
-class Unanswered:
-    """A message whose answer was not read yet: a question, or a change, which has a name to complain with."""
+class Request:
+    """A request whose response has not been read yet. ``change`` names the call, for errors; empty for a read."""
 
     __slots__ = ("change", "response", "size")
 
@@ -65,131 +65,131 @@ class Unanswered:
         self.response: Response | None = None
 
 
-def _marked(mark: str, method: Callable[..., Any]) -> Callable[..., Any]:
-    """The same call, with its name in ``mark`` of the conversation while it sends and receives."""
+def _named(attribute: str, method: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the method; while it runs, the client's ``attribute`` holds its name."""
 
     def call(self: Any, *args: Any) -> Any:
-        calls = self if isinstance(self, StateCalls) else self._stateful_processor_api_client
-        setattr(calls, mark, method.__name__)
+        client = self if isinstance(self, StateClient) else self._stateful_processor_api_client
+        setattr(client, attribute, method.__name__)
         try:
             return method(self, *args)
         finally:
-            setattr(calls, mark, "")
+            setattr(client, attribute, "")
 
     return call
 
 
-_change = partial(_marked, "change_in_hand")
-_read = partial(_marked, "read_in_hand")
+_change = partial(_named, "current_change")
+_read = partial(_named, "current_read")
 
 
-class StateCalls(StatefulProcessorApiClient):
-    """The worker's end of the conversation. PySpark's calls send a message and then receive its answer; both are ours."""
+class StateClient(StatefulProcessorApiClient):
+    """PySpark's client with its own way to send a request and to receive the response."""
 
     register_timer = _change(StatefulProcessorApiClient.register_timer)
     delete_timer = _change(StatefulProcessorApiClient.delete_timer)
 
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)
-        self.change_in_hand = ""  # its answer is read later
-        self.read_in_hand = ""  # of a single value: it may be sent ahead for the keys to come
-        self._unanswered: deque[Unanswered] = deque()
-        self._bytes_unanswered = 0
-        self._largest_answer = 1
-        self._untold_key: Key | None = None
-        self._asked: dict[bytes, Unanswered] = {}
-        self._asked_ahead: deque[tuple[Key, dict[bytes, Unanswered]]] = deque()
-        self._reads_of_late: dict[bytes, None] = {}
+        self.current_change = ""  # its response is read later
+        self.current_read = ""  # of a single value: it can be sent ahead for the next keys
+        self._unanswered: deque[Request] = deque()
+        self._unanswered_bytes = 0
+        self._largest_response = 1
+        self._unsent_key: Key | None = None
+        self._requested: dict[bytes, Request] = {}
+        self._prefetched: deque[tuple[Key, dict[bytes, Request]]] = deque()
+        self._recent_reads: dict[bytes, None] = {}
         self._response: Response | None = None
-        self._keys_come_once = all(_is_one_to_both(field.dataType) for field in self.key_schema)
+        self._keys_are_unique = all(_is_comparable(field.dataType) for field in self.key_schema)
 
     def set_implicit_key(self, key: Key) -> None:
-        """Whose state the next calls are about. Spark is told when there is something to say."""
-        self._untold_key = key
-        self._asked = self._asked_for(key)
-        if self._keys_come_once and coming_keys and self._reads_of_late:
-            self._ask_ahead()
+        """Set the key of the next calls. Spark receives it with the first of them."""
+        self._unsent_key = key
+        self._requested = self._prefetched_for(key)
+        if self._keys_are_unique and upcoming_keys and self._recent_reads:
+            self._prefetch()
 
-    def _asked_for(self, key: Key) -> dict[bytes, Unanswered]:
-        while self._asked_ahead:
-            asked_key, asked = self._asked_ahead.popleft()
-            if asked_key is key:
-                return asked
-        while coming_keys and coming_keys.popleft() is not key:
+    def _prefetched_for(self, key: Key) -> dict[bytes, Request]:
+        while self._prefetched:
+            prefetched_key, requests = self._prefetched.popleft()
+            if prefetched_key is key:
+                return requests
+        while upcoming_keys and upcoming_keys.popleft() is not key:
             pass
         return {}
 
-    def _ask_ahead(self) -> None:
-        room = max(1, min(MOST_KEYS_AHEAD, MOST_BYTES_AHEAD // self._largest_answer))
-        if len(self._asked_ahead) > room // 2:
+    def _prefetch(self) -> None:
+        limit = max(1, min(MAX_PREFETCHED_KEYS, MAX_PREFETCHED_BYTES // self._largest_response))
+        if len(self._prefetched) > limit // 2:
             return
-        reads, self._reads_of_late = self._reads_of_late, {}
-        for _ in range(min(room - len(self._asked_ahead), len(coming_keys))):
-            key = coming_keys.popleft()
-            self._tell_key(key)
-            self._asked_ahead.append((key, {read: self._write(read) for read in reads}))
+        reads, self._recent_reads = self._recent_reads, {}
+        for _ in range(min(limit - len(self._prefetched), len(upcoming_keys))):
+            key = upcoming_keys.popleft()
+            self._send_key(key)
+            self._prefetched.append((key, {read: self._send(read) for read in reads}))
         self.sockfile.flush()
 
     def _send_proto_message(self, message: bytes) -> None:
-        if self.read_in_hand:
-            self._reads_of_late[message] = None
-        asked = self._asked.get(message)
-        if asked is not None:
-            if asked.response is None:
-                self._read_answers(until=asked)
-            self._response = asked.response
+        if self.current_read:
+            self._recent_reads[message] = None
+        request = self._requested.get(message)
+        if request is not None:
+            if request.response is None:
+                self._read_responses(until=request)
+            self._response = request.response
             return
-        if self._untold_key is not None:
-            key, self._untold_key = self._untold_key, None
-            self._tell_key(key)
-        if self.change_in_hand:
-            self._asked = {}
-            self._write(message, self.change_in_hand)
+        if self._unsent_key is not None:
+            key, self._unsent_key = self._unsent_key, None
+            self._send_key(key)
+        if self.current_change:
+            self._requested = {}
+            self._send(message, self.current_change)
         else:
             self._make_room_for(message)
-            self._write_bytes(message)
-            self._read_answers()
+            self._write(message)
+            self._read_responses()
 
     def _receive_proto_message(self) -> Response:
-        if self.change_in_hand:
+        if self.current_change:
             return DONE
         if self._response is not None:
             response, self._response = self._response, None
             return response
         return self._read_response()
 
-    def _tell_key(self, key: Key) -> None:
-        told = messages.SetImplicitKey(key=self._serialize_to_bytes(self.key_schema, key))
-        request = messages.ImplicitGroupingKeyRequest(setImplicitKey=told)
-        self._write(messages.StateRequest(implicitGroupingKeyRequest=request).SerializeToString(), "set_implicit_key")
+    def _send_key(self, key: Key) -> None:
+        set_key = messages.SetImplicitKey(key=self._serialize_to_bytes(self.key_schema, key))
+        request = messages.ImplicitGroupingKeyRequest(setImplicitKey=set_key)
+        self._send(messages.StateRequest(implicitGroupingKeyRequest=request).SerializeToString(), "set_implicit_key")
 
-    def _write(self, message: bytes, change: str = "") -> Unanswered:
+    def _send(self, message: bytes, change: str = "") -> Request:
         self._make_room_for(message)
-        self._write_bytes(message)
-        self._bytes_unanswered += len(message)
-        written = Unanswered(len(message), change)
-        self._unanswered.append(written)
-        return written
+        self._write(message)
+        self._unanswered_bytes += len(message)
+        request = Request(len(message), change)
+        self._unanswered.append(request)
+        return request
 
     def _make_room_for(self, message: bytes) -> None:
-        if self._bytes_unanswered + len(message) > MOST_BYTES_UNANSWERED:
-            self._read_answers()
+        if self._unanswered_bytes + len(message) > MAX_UNANSWERED_BYTES:
+            self._read_responses()
 
-    def _write_bytes(self, message: bytes) -> None:
+    def _write(self, message: bytes) -> None:
         self.sockfile.write(VERSION_AND_LENGTH.pack(0, len(message)))
         self.sockfile.write(message)
 
-    def _read_answers(self, until: Unanswered | None = None) -> None:
-        if until is None:  # what was asked ahead is on its way already
+    def _read_responses(self, until: Request | None = None) -> None:
+        if until is None:  # prefetched requests have been flushed already
             self.sockfile.flush()
         while self._unanswered:
-            answered = self._unanswered.popleft()
-            self._bytes_unanswered -= answered.size
-            answered.response = status, complaint, value = self._read_response()
-            if answered.change and status != 0:
-                raise PySparkRuntimeError(f"Error in {answered.change} of custom state: {complaint}")
-            self._largest_answer = max(self._largest_answer, len(value))
-            if answered is until:
+            request = self._unanswered.popleft()
+            self._unanswered_bytes -= request.size
+            request.response = status, error, value = self._read_response()
+            if request.change and status != 0:
+                raise PySparkRuntimeError(f"Error in {request.change} of custom state: {error}")
+            self._largest_response = max(self._largest_response, len(value))
+            if request is until:
                 return
 
     def _read_response(self) -> Response:
@@ -200,17 +200,17 @@ class StateCalls(StatefulProcessorApiClient):
         return response.statusCode, response.errorMessage, response.value
 
     def _serialize_to_bytes(self, schema: StructType, data: Any) -> bytes:
-        if type(data) is tuple and not schema._needSerializeAnyField and PLAIN.issuperset(map(type, data)):
-            return plain_values.dumps(data)
+        if type(data) is tuple and not schema._needSerializeAnyField and PLAIN_TYPES.issuperset(map(type, data)):
+            return plain_serializer.dumps(data)
         return super()._serialize_to_bytes(schema, data)
 
 
-def _is_one_to_both(kind: DataType) -> bool:
-    return isinstance(kind, ONE_TO_BOTH) or kind == StringType()
+def _is_comparable(data_type: DataType) -> bool:
+    return isinstance(data_type, COMPARABLE_TYPES) or data_type == StringType()
 
 
-class Values(ValueStateClient):
-    """A single value of a key."""
+class ValueState(ValueStateClient):
+    """PySpark's client for a value, with its reads and changes named."""
 
     get = _read(ValueStateClient.get)
     exists = _read(ValueStateClient.exists)
@@ -218,8 +218,8 @@ class Values(ValueStateClient):
     clear = _change(ValueStateClient.clear)
 
 
-class Lists(ListStateClient):
-    """A list of a key."""
+class ListState(ListStateClient):
+    """PySpark's client for a list, with its changes named."""
 
     append_value = _change(ListStateClient.append_value)
     append_list = _change(ListStateClient.append_list)
@@ -227,8 +227,8 @@ class Lists(ListStateClient):
     clear = _change(ListStateClient.clear)
 
 
-class Maps(MapStateClient):
-    """A map of a key."""
+class MapState(MapStateClient):
+    """PySpark's client for a map, with its changes named."""
 
     update_value = _change(MapStateClient.update_value)
     remove_key = _change(MapStateClient.remove_key)

@@ -9,9 +9,9 @@ import org.apache.hadoop.fs.RawLocalFileSystem;
 import org.apache.hadoop.fs.permission.FsPermission;
 
 /**
- * Hadoop's local file system, but for one thing: Java itself sets the permissions of files.
+ * Hadoop's local file system, except that Java sets the permissions of files.
  *
- * Without its native library Hadoop starts a chmod process for every file and every checksum file that it creates.
+ * Without its native library, Hadoop starts a chmod process for every file and every checksum file that it creates.
  */
 public final class ShellFreeLocalFileSystem extends LocalFileSystem {
   public ShellFreeLocalFileSystem() {
@@ -21,7 +21,7 @@ public final class ShellFreeLocalFileSystem extends LocalFileSystem {
   private static final class Raw extends RawLocalFileSystem {
     @Override
     public void setPermission(Path path, FsPermission permission) throws IOException {
-      if (permission.getStickyBit()) { // Java knows no sticky bits
+      if (permission.getStickyBit()) { // Java cannot set sticky bits
         super.setPermission(path, permission);
         return;
       }

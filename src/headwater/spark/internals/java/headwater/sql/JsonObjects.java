@@ -29,10 +29,10 @@ import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
 
 /**
- * One JSON object a record, read by the parser behind Spark's from_json, but from the bytes themselves.
+ * Parses records of one JSON object each, with the parser behind Spark's from_json, directly from their bytes.
  *
- * Spark's function makes a reader with a buffer of 8 kB for every record, which takes longer than reading a short one, and
- * it says nothing of what follows the first value.
+ * Spark's function creates a reader with a buffer of 8 kB for every record, which takes longer than parsing a short one.
+ * It also ignores what follows the first value.
  */
 public final class JsonObjects implements Serializable {
   private final StructType schema;
@@ -40,7 +40,7 @@ public final class JsonObjects implements Serializable {
   private final String timeZone;
 
   private transient JacksonParser parser;
-  private transient boolean more;
+  private transient boolean hasTrailingInput;
 
   private JsonObjects(StructType schema, Map<String, String> options, String timeZone) {
     this.schema = schema;
@@ -48,7 +48,7 @@ public final class JsonObjects implements Serializable {
     this.timeZone = timeZone;
   }
 
-  /** A struct of the schema's fields; null where the bytes are not one JSON object of that kind, and nothing else. */
+  /** Returns a struct with the schema's fields; null unless the bytes are exactly one JSON object that matches them. */
   public static Column column(Column bytes, StructType schema, Map<String, String> options, String timeZone) {
     StructType nullable = schema.asNullable();
     JsonObjects reader = new JsonObjects(nullable, options, timeZone);
@@ -74,13 +74,13 @@ public final class JsonObjects implements Serializable {
           scala.collection.immutable.Map$.MODULE$.from(CollectionConverters.asScala(options));
       parser = new JacksonParser(schema, new JSONOptions(chosen, timeZone, ""), false, JsonObjects.<Filter>seq());
     }
-    more = false;
+    hasTrailingInput = false;
     Function2<JsonFactory, byte[], JsonParser> open = this::open;
     Function1<byte[], UTF8String> literal = UTF8String::fromBytes;
     try {
       scala.collection.Iterator<InternalRow> rows = parser.parse(record, open, literal).iterator();
       InternalRow row = rows.hasNext() ? rows.next() : null;
-      return more ? null : row;
+      return hasTrailingInput ? null : row;
     } catch (Exception error) {
       if (error instanceof BadRecordException) {
         return null;
@@ -94,14 +94,14 @@ public final class JsonObjects implements Serializable {
     return CollectionConverters.asScala(List.of(items)).toSeq();
   }
 
-  /** What Jackson would take for another encoding than UTF-8: a byte order mark, or a zero among the first two bytes. */
+  /** Whether Jackson would assume an encoding other than UTF-8: a byte order mark, or a zero in the first two bytes. */
   private static boolean isOtherEncoding(byte[] record) {
     return record.length > 1 && (record[0] == 0 || record[1] == 0 || record[0] == (byte) 0xEF);
   }
 
   private JsonParser open(JsonFactory factory, byte[] record) {
     try {
-      return new ToTheEnd(factory.createParser(record, 0, record.length));
+      return new TrailingInputParser(factory.createParser(record, 0, record.length));
     } catch (IOException error) {
       throw new IllegalStateException(error);
     }
@@ -112,18 +112,18 @@ public final class JsonObjects implements Serializable {
     return "json_objects";
   }
 
-  /** Looks for what follows when Spark's parser has what it wants. */
-  private final class ToTheEnd extends JsonParserDelegate {
-    private ToTheEnd(JsonParser bytes) {
+  /** Checks for trailing input when Spark's parser closes it. */
+  private final class TrailingInputParser extends JsonParserDelegate {
+    private TrailingInputParser(JsonParser bytes) {
       super(bytes);
     }
 
     @Override
     public void close() throws IOException {
       try {
-        more = delegate.nextToken() != null;
+        hasTrailingInput = delegate.nextToken() != null;
       } catch (IOException error) {
-        more = true;
+        hasTrailingInput = true;
       }
       delegate.close();
     }

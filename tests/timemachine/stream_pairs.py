@@ -1,4 +1,4 @@
-"""Streams of every operator in pairs: one that is meddled with, one that is left alone."""
+"""Pairs of streams for every stateful operator: one that is rewound, forked or repartitioned, and a control."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ QUERIES: dict[str, tuple[Query, str]] = {
 
 
 def events(feed: int, seed: int, step: timedelta) -> list[dict[str, Any]]:
-    """A few users, some of them late, some twice."""
+    """Return the events of a feed, some of them late, one of them a duplicate."""
     random = Random(1000 * seed + feed)
     made = []
     for _ in range(6):
@@ -70,28 +70,28 @@ def events(feed: int, seed: int, step: timedelta) -> list[dict[str, Any]]:
     return [*made, made[0]]
 
 
-class Twins:
-    """Two streams of one query over the same inboxes: one to be rewound, one to be left alone."""
+class StreamPair:
+    """Two streams of one query over equal input: one to change, and a control that runs undisturbed."""
 
     def __init__(self, spark: SparkSession, folder: Path, operator: str, store: str) -> None:
         query, mode = QUERIES[operator]
         names = ["events", "others"] if operator == "join" else ["events"]
         self.step = timedelta(days=1) if operator == "timers" else timedelta(minutes=8)
         self.inboxes = {name: Inbox(folder / name, EVENT) for name in names}
-        self.calm_inboxes = {name: Inbox(folder / f"calm {name}", EVENT) for name in names}
-        self.disturbed = Stream(spark, folder / "disturbed", query, self.inboxes, mode=mode, conf=STORES[store])
-        self.calm = Stream(spark, folder / "calm", query, self.calm_inboxes, mode=mode, conf=STORES[store])
+        self.control_inboxes = {name: Inbox(folder / f"control {name}", EVENT) for name in names}
+        self.changed = Stream(spark, folder / "changed", query, self.inboxes, mode=mode, conf=STORES[store])
+        self.control = Stream(spark, folder / "control", query, self.control_inboxes, mode=mode, conf=STORES[store])
 
     def feed(self, inboxes: dict[str, Inbox], upto: int) -> None:
         for seed, inbox in enumerate(inboxes.values()):
             for number in range(inbox.count, upto):
                 inbox.put(events(number, seed, self.step))
 
-    def run_calmly(self) -> dict[int, list[str]]:
-        """The batches that the disturbed stream ends with, run by one that was never rewound."""
-        self.feed(self.calm_inboxes, TO + 1)
-        rows = self.calm.run(**NO_EMPTY_BATCHES)
+    def run_control(self) -> dict[int, list[str]]:
+        """Run the control with the batches that the changed stream ends with; return its rows by batch."""
+        self.feed(self.control_inboxes, TO + 1)
+        rows = self.control.run(**NO_EMPTY_BATCHES)
         for upto in (FEEDS, FEEDS + MORE):
-            self.feed(self.calm_inboxes, upto)
-            rows |= self.calm.run(files_per_batch=2)
+            self.feed(self.control_inboxes, upto)
+            rows |= self.control.run(files_per_batch=2)
         return rows

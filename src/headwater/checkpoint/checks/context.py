@@ -1,4 +1,4 @@
-"""What a check looks at: one checkpoint, read once, with a clock that tests can set."""
+"""The checkpoint that a run of ``fsck`` checks, read once."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from functools import cached_property
 
 from headwater.checkpoint.filetree import Entry, FileTree
 from headwater.checkpoint.history import History
-from headwater.checkpoint.layout import OURS, is_temporary, join
+from headwater.checkpoint.layout import HEADWATER_FOLDER, is_temporary, join, parent_and_name
 from headwater.checkpoint.logs import CheckpointLogs
-from headwater.checkpoint.logtext import entries_of, tree_of
+from headwater.checkpoint.logtext import list_entries, list_tree
 from headwater.core.ids import StoreKey
 
 
 @dataclass
-class Scene:
-    """``sink`` is the folder of a file sink, where it is known."""
+class CheckContext:
+    """What every check receives. ``sink`` is the output folder of a file sink, if known."""
 
     files: FileTree
     now_ms: int
@@ -33,31 +33,31 @@ class Scene:
 
     @cached_property
     def tree(self) -> dict[str, list[str]]:
-        """Every folder of Spark's with the names of its files; our own folder is left out."""
-        found = tree_of(self.files, "")
-        return {folder: sorted(names) for folder, names in sorted(found.items()) if folder.split("/")[0] != OURS}
+        """The file names in every folder, without Headwater's own folder."""
+        found = list_tree(self.files, "")
+        return {
+            folder: sorted(names) for folder, names in sorted(found.items()) if folder.split("/")[0] != HEADWATER_FOLDER
+        }
 
     def paths(self) -> Iterator[str]:
-        """Every finished file of Spark's."""
+        """Yield the paths of all files that are not temporary."""
         for folder, names in self.tree.items():
             yield from (join(folder, name) for name in names if not is_temporary(name))
 
     def has(self, path: str) -> bool:
-        folder, _, name = path.rpartition("/")
-        return name in self._names(folder)
-
-    def _names(self, folder: str) -> frozenset[str]:
-        return self._name_sets.get(folder, frozenset())
+        """Return whether a file exists."""
+        folder, name = parent_and_name(path)
+        return name in self._name_sets.get(folder, ())
 
     @cached_property
     def _name_sets(self) -> dict[str, frozenset[str]]:
         return {folder: frozenset(names) for folder, names in self.tree.items()}
 
     def entry(self, path: str) -> Entry | None:
-        """A file's size and time; its folder is looked at once."""
-        folder, _, name = path.rpartition("/")
+        """Return the size and time of a file; None if it does not exist. Each folder is listed once."""
+        folder, name = parent_and_name(path)
         if folder not in self._entries:
-            self._entries[folder] = {entry.name: entry for entry in entries_of(self.files, folder)}
+            self._entries[folder] = {entry.name: entry for entry in list_entries(self.files, folder)}
         return self._entries[folder].get(name)
 
     @property
@@ -73,6 +73,6 @@ class Scene:
         return self.logs.commits.ids
 
     def stores_of(self, batch: int) -> tuple[StoreKey, ...]:
-        """The stores that a batch has to have left its state in."""
+        """Return the stores in which a batch must have written its state."""
         entry = self.logs.offsets.get(batch)
         return self.logs.state.expected(entry.shuffle_partitions if entry else None)

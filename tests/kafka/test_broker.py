@@ -1,4 +1,4 @@
-"""The local broker as a process, through the command that users have."""
+"""The local broker as a process, started and stopped with the command."""
 
 from __future__ import annotations
 
@@ -15,6 +15,9 @@ import pytest
 from broker_support import Broker, free_port, headwater
 from headwater.kafka import broker as local_broker
 from headwater.kafka.broker_settings import new_cluster_id, server_properties
+from headwater.kafka.options import Connection
+
+pytestmark = pytest.mark.services
 
 
 def status(data: Path) -> dict[str, object]:
@@ -22,25 +25,26 @@ def status(data: Path) -> dict[str, object]:
 
 
 def alive(pid: int) -> bool:
-    """Whether a process runs; one that ended and was not yet collected does not."""
+    """Return whether a process is running; a zombie is not."""
     try:
         return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
     except FileNotFoundError:
         return False
 
 
-def test_running_broker_tells_where_it_is(broker: Broker) -> None:
-    """Status shows address, process and cluster of a broker that answers."""
+def test_status_of_a_running_broker(broker: Broker) -> None:
+    """Status shows the address, process and security protocol of a broker that answers."""
     now = status(broker.data)
     assert now["running"] is True
     assert now["ready"] is True
     assert now["bootstrap"] == broker.bootstrap
+    assert (now["security_protocol"], now["client_properties"]) == ("PLAINTEXT", None)
     assert alive(int(str(now["pid"])))
     assert f"running on {broker.bootstrap}" in headwater("broker", "status", "--data", broker.data).stdout
 
 
 def test_starting_twice_is_no_error(broker: Broker) -> None:
-    """A broker that runs already is left alone, and said to run."""
+    """Starting a running broker changes nothing and reports that it is running."""
     before = status(broker.data)
     again = headwater("broker", "start", "--data", broker.data)
     assert again.returncode == 0
@@ -49,30 +53,30 @@ def test_starting_twice_is_no_error(broker: Broker) -> None:
 
 
 def test_running_broker_does_not_change_its_port(broker: Broker) -> None:
-    """Another port for a broker that runs is refused, not ignored."""
+    """A different port for a running broker is refused, not ignored."""
     refused = headwater("broker", "start", "--data", broker.data, "--port", free_port())
     assert refused.returncode == 11
-    assert "already runs" in refused.stderr
+    assert "already running" in refused.stderr
     assert "broker stop" in refused.stderr
 
 
 @pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="listening sockets are read from /proc")
 def test_broker_is_bound_to_loopback(broker: Broker) -> None:
-    """Its two listeners, for clients and for the controller, are closed to other machines."""
+    """The listeners for clients and for the controller cannot be reached from other machines."""
     loopback = {"0100007F", "0000000000000000FFFF00000100007F"}
-    ours = set()
+    of_broker = set()
     for handle in Path(f"/proc/{status(broker.data)['pid']}/fd").iterdir():
         with suppress(FileNotFoundError):
-            ours.add(str(handle.readlink()).removeprefix("socket:[").removesuffix("]"))
+            of_broker.add(str(handle.readlink()).removeprefix("socket:[").removesuffix("]"))
     tables = [Path("/proc/net/tcp").read_text(), Path("/proc/net/tcp6").read_text()]
     sockets = [line.split() for table in tables for line in table.splitlines()[1:]]
-    listening = [fields[1].split(":")[0] for fields in sockets if fields[3] == "0A" and fields[9] in ours]
+    listening = [fields[1].split(":")[0] for fields in sockets if fields[3] == "0A" and fields[9] in of_broker]
     assert len(listening) == 2
     assert set(listening) <= loopback
 
 
-def test_data_are_kept_over_stop_and_start(tmp_path: Path) -> None:
-    """After a stop and a start the broker has the same cluster id, port and records, and no process is left after."""
+def test_data_survives_stop_and_start(tmp_path: Path) -> None:
+    """After a stop or a kill, the broker starts with the same cluster id, port and records."""
     data, port = tmp_path / "kafka", free_port()
     started = headwater("broker", "start", "--port", port, "--data", data)
     assert started.returncode == 0, started.stderr
@@ -100,7 +104,7 @@ def test_data_are_kept_over_stop_and_start(tmp_path: Path) -> None:
 
 
 def test_port_in_use_is_named(broker: Broker, tmp_path: Path) -> None:
-    """A port that somebody listens on is refused before anything starts, with a free one to use instead."""
+    """A port in use is refused before anything starts, and the message suggests a free one."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -111,15 +115,15 @@ def test_port_in_use_is_named(broker: Broker, tmp_path: Path) -> None:
     assert "headwater broker start --port" in refused.stderr
 
 
-def test_port_of_another_broker_is_told(broker: Broker, tmp_path: Path) -> None:
-    """When it is Kafka that has the port, the message says so and how to use it."""
+def test_port_of_another_broker(broker: Broker, tmp_path: Path) -> None:
+    """If Kafka is listening on the port, the message says so and how to use that broker."""
     refused = headwater("broker", "start", "--port", broker.bootstrap.split(":")[1], "--data", tmp_path)
     assert refused.returncode == 11
     assert f"--bootstrap {broker.bootstrap}" in refused.stderr
 
 
 def test_log_tail_is_shown_when_it_fails_to_start(tmp_path: Path) -> None:
-    """A broker that cannot start leaves no process, and its own last words are in the message."""
+    """A broker that cannot start leaves no process, and the message shows the end of its log."""
     topics = tmp_path / "topics"
     topics.mkdir()
     (topics / "meta.properties").write_text("version=1\ncluster.id=AAAAAAAAAAAAAAAAAAAAAA\nnode.id=7\n")
@@ -131,50 +135,50 @@ def test_log_tail_is_shown_when_it_fails_to_start(tmp_path: Path) -> None:
     assert status(tmp_path)["running"] is False
 
 
-def test_stranger_with_the_same_process_id_is_not_signalled(tmp_path: Path) -> None:
-    """A process id that now belongs to somebody else counts as not running."""
-    with subprocess.Popen(["sleep", "60"]) as stranger:
+def test_reused_process_id_is_not_signaled(tmp_path: Path) -> None:
+    """If another program has the recorded process id, the broker counts as not running."""
+    with subprocess.Popen(["sleep", "60"]) as other:
         try:
-            (tmp_path / "broker.json").write_text(json.dumps({"pid": stranger.pid, "port": 1}))
+            (tmp_path / "broker.json").write_text(json.dumps({"pid": other.pid, "port": 1}))
             stopped = headwater("broker", "stop", "--data", tmp_path)
             assert stopped.returncode == 0
             assert "was not running" in stopped.stdout
-            assert stranger.poll() is None
+            assert other.poll() is None
         finally:
-            stranger.kill()
+            other.kill()
 
 
 @pytest.mark.parametrize("record", ["", "{", "[]", '{"pid": "x", "port": null}'])
-def test_torn_record_means_not_running(record: str, tmp_path: Path) -> None:
-    """A record that a crash left unreadable does not stop status from answering."""
+def test_unreadable_record_means_not_running(record: str, tmp_path: Path) -> None:
+    """Status works with a record that a crash left truncated."""
     (tmp_path / "broker.json").write_text(record)
     assert local_broker.status(tmp_path).running is False
 
 
-def test_stop_without_data_makes_no_folder(tmp_path: Path) -> None:
-    """Stopping a broker that never was says so and leaves the disk alone."""
+def test_stop_without_data_creates_no_folder(tmp_path: Path) -> None:
+    """Stopping a broker that was never started reports so and creates no files."""
     stopped = headwater("broker", "stop", "--data", tmp_path / "never")
     assert stopped.returncode == 0
     assert "was not running" in stopped.stdout
     assert not (tmp_path / "never").exists()
 
 
-def test_data_folder_that_cannot_be_made(tmp_path: Path) -> None:
-    """A data folder under a file is refused with its name."""
+def test_data_folder_that_cannot_be_created(tmp_path: Path) -> None:
+    """A data folder below a file is refused with an error that names it."""
     (tmp_path / "file").touch()
     refused = headwater("broker", "start", "--data", tmp_path / "file" / "kafka")
     assert refused.returncode == 11
     assert "data-unwritable" in refused.stderr
 
 
-def test_default_bootstrap_is_the_local_broker(broker: Broker, tmp_path: Path) -> None:
-    """Without a running local broker it is Kafka's usual address."""
-    assert local_broker.default_bootstrap(broker.data) == broker.bootstrap
-    assert local_broker.default_bootstrap(tmp_path) == "127.0.0.1:9092"
+def test_default_connection_is_the_local_broker(broker: Broker, tmp_path: Path) -> None:
+    """Without a running local broker the default is Kafka's usual address."""
+    assert local_broker.default_connection(broker.data) == Connection(broker.bootstrap)
+    assert local_broker.default_connection(tmp_path) == Connection("127.0.0.1:9092")
 
 
-def test_settings_keep_everything_on_loopback_and_forever() -> None:
-    """Each address in the settings is loopback, and nothing is ever expired."""
+def test_settings_use_loopback_and_unlimited_retention() -> None:
+    """Every listener is on loopback, and records never expire."""
     settings = dict(line.split("=", 1) for line in server_properties(port=1, controller_port=2).splitlines())
     assert settings["listeners"] == "PLAINTEXT://127.0.0.1:1,CONTROLLER://127.0.0.1:2"
     assert settings["log.retention.ms"] == "-1"
@@ -182,7 +186,7 @@ def test_settings_keep_everything_on_loopback_and_forever() -> None:
 
 
 def test_cluster_id_may_begin_with_a_dash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One random id in 64 looks like an option; the folder is prepared all the same."""
+    """A cluster id that looks like a command-line option does not prevent the start."""
     monkeypatch.setattr(local_broker, "new_cluster_id", lambda: "-" + new_cluster_id()[1:])
     try:
         assert str(local_broker.start(tmp_path, port=free_port()).cluster_id).startswith("-")

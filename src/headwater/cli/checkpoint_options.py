@@ -1,0 +1,104 @@
+"""What the commands on a checkpoint share: naming it, opening it, and planning and confirming a change."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from headwater.cli.output import StatusLine, json_line, note, say
+from headwater.core.errors import UsageProblem
+
+if TYPE_CHECKING:
+    from headwater.checkpoint.filetree import FileTree
+
+
+def checkpoint_names(incomplete: str) -> list[str]:
+    """Complete the names of jobs that have a checkpoint in the default location; a shell completes paths itself."""
+    from headwater.checkpoint.locate import known_names
+
+    return [name for name in known_names() if name.startswith(incomplete)]
+
+
+CheckpointName = Annotated[
+    str,
+    typer.Argument(
+        metavar="CKPT",
+        help="Checkpoint: a folder, an object-store URL or a job name.",
+        autocompletion=checkpoint_names,
+    ),
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the plan and change nothing.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation. The query must be stopped.")]
+PlanJson = Annotated[bool, typer.Option("--json", help="Print the plan as one JSON object.")]
+
+
+def open_to_read(checkpoint: str) -> FileTree:
+    """Open a checkpoint for reading. Warn if a change to it was interrupted."""
+    from headwater.checkpoint.locate import open_checkpoint
+
+    files = open_checkpoint(checkpoint)
+    warn_if_interrupted(files)
+    return files
+
+
+def warn_if_interrupted(files: FileTree) -> None:
+    """Print a warning if a change to the checkpoint was interrupted: its files may be those of half a change."""
+    from headwater.checkpoint.layout import PENDING_FILE
+
+    if files.exists(PENDING_FILE):
+        note(
+            "warning: a change to this checkpoint was interrupted; the output may show a half-finished change\n"
+            f"help: headwater rewind {files.location} --resume   (or --abort to roll it back)"
+        )
+
+
+def open_to_change(checkpoint: str) -> FileTree:
+    """Open a checkpoint for a change. Raise if an earlier change to it was interrupted."""
+    from headwater.checkpoint.locate import open_checkpoint
+    from headwater.timemachine.executor import refuse_if_pending
+
+    files = open_checkpoint(checkpoint)
+    refuse_if_pending(files)
+    return files
+
+
+def print_plan(plan: Mapping[str, Any], lines: Iterable[str], *, as_json: bool) -> None:
+    """Print a plan as one JSON object or as text."""
+    if as_json:
+        json_line(plan)
+        return
+    for line in lines:
+        say(line)
+
+
+def confirm(question: str, *, yes: bool) -> bool:
+    """Ask on the terminal whether to continue. Without a terminal, require ``--yes``."""
+    if yes:
+        return True
+    if not sys.stdin.isatty():
+        raise UsageProblem(
+            "not-confirmed",
+            "nothing was changed: there is no terminal to ask for confirmation",
+            remedy="review the plan with --dry-run, then run the same command with --yes",
+        )
+    answer = typer.prompt(f"{question} Type yes to continue", default="no", show_default=False, err=True)
+    if answer.strip().lower() != "yes":
+        note("nothing was changed")
+        return False
+    return True
+
+
+class StepProgress:
+    """Progress of a change on the last line of the terminal: ``150 of 4,567 steps``."""
+
+    def __init__(self) -> None:
+        self._line = StatusLine()
+
+    def __call__(self, done: int, of: int) -> None:
+        if done % 50 == 0 or done == of:
+            self._line.show(f"{done:,} of {of:,} steps")
+        if done == of:
+            self._line.clear()

@@ -1,0 +1,26 @@
+"""Counts with their nouns, as messages show them."""
+
+from __future__ import annotations
+
+import re
+
+_TAKES_ES = re.compile(r"(?:s|x|z|ch|sh)$")
+_TAKES_IES = re.compile(r"(?<=[^aeiou])y$")
+
+
+def count(number: int, noun: str, *, grouped: bool = True) -> str:
+    """Return a number with its noun in singular or plural: ``1 row``, ``1,234 rows``, ``2 batches``.
+
+    ``grouped=False`` omits the thousands separators.
+    """
+    shown = f"{number:,}" if grouped else str(number)
+    return f"{shown} {noun if number == 1 else plural(noun)}"
+
+
+def plural(noun: str) -> str:
+    """Return the regular English plural: ``batches``, ``entries``, ``keys``."""
+    if _TAKES_ES.search(noun):
+        return f"{noun}es"
+    if _TAKES_IES.search(noun):
+        return f"{noun[:-1]}ies"
+    return f"{noun}s"

@@ -1,0 +1,149 @@
+"""Scratch checkpoints on which recorded batches run again, one at a time, with the offsets that they had.
+
+Spark runs a batch that has offsets and no commit before it plans any other. So the scratch is a fork that ends before
+the first batch, and each further batch is planned by copying its recorded offsets.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from headwater.checkpoint.file_logs import FileEntry, source_log_with
+from headwater.checkpoint.filetree import FileTree
+from headwater.checkpoint.history import History
+from headwater.checkpoint.layout import METADATA, OFFSETS, SOURCES
+from headwater.checkpoint.local_tree import LocalTree
+from headwater.checkpoint.logtext import LogText
+from headwater.checkpoint.source_offsets import SourceRange, log_offset, offset_value
+from headwater.core.errors import ChangeRefused, CheckpointUnreadable
+from headwater.core.ids import BatchId
+from headwater.timemachine.fork import plan_fork
+
+
+@dataclass(frozen=True)
+class ReplayScratch:
+    """A scratch checkpoint. ``plan_batch`` plans a recorded batch on it, under a number lower by ``rebased_by``."""
+
+    checkpoint: LocalTree
+    plan_batch: Callable[[int], None]
+    rebased_by: int = 0
+
+
+def recorded_batches(files: FileTree, first: int, last: int) -> list[int]:
+    """Return the batches to run again. Raise ``ChangeRefused`` if the log does not contain all of them."""
+    history = History(files)
+    wanted = list(range(first, last + 1))
+    missing = [number for number in wanted if number not in history.logs.offsets.entries]
+    if missing or not wanted:
+        ids = history.logs.offsets.ids
+        raise ChangeRefused(
+            "no-batch",
+            f"the log does not contain the offsets of batch {missing[0] if missing else first}",
+            evidence={"recorded": f"{ids[0]} to {ids[-1]}" if ids else "none"},
+            remedy=f"headwater log {files.location}",
+        )
+    return wanted
+
+
+def scratch_with_state(files: FileTree, first: int, folder: Path) -> ReplayScratch:
+    """Create a scratch checkpoint with the state from which the first batch started."""
+    scratch = LocalTree(folder)
+    plan_fork(files, scratch, at=first - 1 if first > 0 else None, keep_next=True).apply()
+    return ReplayScratch(scratch, partial(_plan_batch, files, scratch))
+
+
+def scratch_without_state(files: FileTree, first: int, folder: Path) -> ReplayScratch:
+    """Create a scratch checkpoint without batches, whose sources start where batch ``first`` started."""
+    scratch = LocalTree(folder)
+    history = History(files)
+    for part in history.batch(BatchId(first)).sources:
+        if part.kind == "kafka":
+            scratch.write(f"{SOURCES}/{part.name}/0", _kafka_start(files, part))
+        elif part.kind not in ("files", "table"):
+            raise ChangeRefused(
+                "cannot-rebase",
+                f"cannot start a {part.kind} source in the middle of its stream",
+                remedy="replay without --from-empty-state, or from batch 0",
+            )
+    scratch.write(METADATA, json.dumps({"id": str(uuid.uuid4())}).encode())
+    return ReplayScratch(scratch, partial(_plan_rebased_batch, files, scratch, first), rebased_by=first)
+
+
+def _plan_batch(files: FileTree, scratch: FileTree, batch: int) -> None:
+    """Make a batch run next on the scratch checkpoint with its recorded offsets."""
+    history = History(files)
+    for name, data in _source_log_files(history, scratch, batch):
+        scratch.write(name, data)
+    scratch.write(f"{OFFSETS}/{batch}", history.logs.offsets.read(batch).text.to_bytes())
+
+
+def _source_log_files(history: History, scratch: FileTree, batch: int) -> Iterator[tuple[str, bytes]]:
+    """Yield the files of a file source's log that the batch needs and the scratch checkpoint does not have yet."""
+    entry = history.logs.offsets.read(batch)
+    for source in entry.sources:
+        end = log_offset(offset_value(source.text))
+        if end is None or history.logs.hint(source.name).kind not in ("files", "table"):
+            continue
+        stems = {item.name.partition(".")[0] for item in scratch.entries(f"{SOURCES}/{source.name}")}
+        newest = max((int(stem) for stem in stems if stem.isdigit()), default=-1)
+        for number in range(newest + 1, end + 1):
+            entries = history.source_log(source.name).entries_at(number)
+            if entries is None:
+                raise CheckpointUnreadable(
+                    "source-log-gone",
+                    f"the log of file source {source.name} no longer contains the files that batch {batch} read",
+                    remedy="replay a later batch",
+                )
+            yield f"{SOURCES}/{source.name}/{number}", source_log_with(entries)
+
+
+def _plan_rebased_batch(files: FileTree, scratch: FileTree, first: int, batch: int) -> None:
+    """Make a batch run next on the scratch checkpoint as batch ``batch - first``."""
+    history = History(files)
+    entry = history.logs.offsets.read(batch)
+    if entry.version != 1:
+        raise ChangeRefused(
+            "cannot-rebase",
+            f"cannot renumber offset logs of version {entry.version}",
+            remedy="replay from batch 0",
+        )
+    number = batch - first
+    ends: dict[str, str] = {}
+    for part in history.batch(BatchId(batch)).sources:
+        if part.kind in ("files", "table"):
+            ends[part.name] = json.dumps({"logOffset": number})
+            scratch.write(f"{SOURCES}/{part.name}/{number}", _files_of(history, part, number))
+    lines = list(_with_ends(entry.text, [source.name for source in entry.sources], ends))
+    scratch.write(f"{OFFSETS}/{number}", "\n".join(lines).encode("utf-8"))
+
+
+def _with_ends(text: LogText, names: list[str], ends: dict[str, str]) -> Iterator[str]:
+    """Yield the lines of an offsets file with other offsets: version, metadata, then one line per source."""
+    for place, line in enumerate(text.lines):
+        name = names[place - 2] if 2 <= place < len(names) + 2 else None
+        yield ends.get(name, line) if name is not None else line
+
+
+def _files_of(history: History, part: SourceRange, number: int) -> bytes:
+    """Return a log file with the input files of a batch under another number."""
+    entries = history.input_files(part.name, part.start, part.end)
+    if entries is None:
+        raise ChangeRefused("source-log-gone", "the source's log no longer contains the files that the batch read")
+    return source_log_with(_renumbered(entry, number) for entry in entries)
+
+
+def _renumbered(entry: FileEntry, number: int) -> FileEntry:
+    line = json.dumps({**json.loads(entry.line), "batchId": number})
+    return FileEntry(entry.path, entry.timestamp_ms, number, line)
+
+
+def _kafka_start(files: FileTree, part: SourceRange) -> bytes:
+    """Return the initial-offsets file of the source with other offsets."""
+    recorded = files.read(f"{SOURCES}/{part.name}/0")
+    head = recorded[: recorded.index(b"{")]
+    return head + json.dumps(part.start).encode()
