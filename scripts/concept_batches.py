@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from headwater import Checkpoint
 from headwater.core.times import iso_from_ms
@@ -33,7 +33,7 @@ class Run:
     job: str
     golden: str
     steps: str = "steps"
-    mode: str | None = None
+    mode: Literal["append", "complete", "update"] | None = None
     settings: dict[str, Any] = field(default_factory=dict)
     shows_state: bool = False
 
@@ -72,7 +72,7 @@ def _batches(spark: SparkSession, run: Run, folder: Path) -> list[dict[str, Any]
     job = load_job(run.job)
     job = replace(job, mode=run.mode or job.mode, settings={**job.settings, **run.settings})
     scenario = Scenario(spark, job, folder)
-    batches = []
+    batches: list[dict[str, Any]] = []
     for step in json.loads((GOLDEN / f"{run.golden}.json").read_text(encoding="utf-8"))[run.steps]:
         record = scenario.feed(*step["send"])._record
         record.checked = True

@@ -1,7 +1,7 @@
-"""The corpus for tests: checkpoints that real Spark wrote, with Spark's own readers' answers about them.
+"""The corpus for tests: checkpoints that real Spark wrote, with the answers of Spark's own readers.
 
-`load(name, into)` unpacks one; the fixture `corpus` does so once a session and hands out the same folder again, so a
-test that changes files takes `load` with a folder of its own. `tests/corpus_maker` writes the archives.
+`load(name, into)` unpacks one. The fixture `corpus` unpacks each once per session and returns the same folder again, so a
+test that changes files calls `load` with its own folder. `tests/corpus_maker` writes the archives.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ FOLDER = Path(__file__).parent / "corpus"
 
 @dataclass(frozen=True)
 class StateAnswer:
-    """What Spark's `statestore` source gave for one question at one batch; `error` where it refused.
+    """What Spark's `statestore` source returned for one query as of one batch; `error` if it failed.
 
     `rows` are the parsed `to_json` lines in sorted order (times in milliseconds), `text` the lines themselves, and
     `precise_rows` the same with microseconds, for the checkpoints where that matters.
@@ -51,12 +51,12 @@ class StateAnswer:
 
     @property
     def pairs(self) -> list[Any]:
-        """The rows with every object as a list of (name, value): Spark gives two sums of one query the same name."""
+        """The rows with every object as a list of (name, value), because two sums of one query have the same name."""
         return [json.loads(line, object_pairs_hook=list) for line in self.text]
 
     @property
     def question(self) -> str:
-        """A short name for what was asked, for test ids and messages."""
+        """A short name of the query, for test ids and messages."""
         asked = self.state_var or self.join_side or ("timers" if self.timers else self.store_name)
         return f"operator {self.operator_id} {asked} at batch {self.batch_id}"
 
@@ -101,7 +101,7 @@ class CorpusCheckpoint:
 
 
 def corpus_names(prefix: str = "") -> list[str]:
-    """Every checkpoint's name, sorted; those that begin with `prefix`."""
+    """Return the sorted names of all checkpoints that begin with `prefix`."""
     found = (archive.name.removesuffix(".tar.xz") for archive in FOLDER.glob("*.tar.xz"))
     return sorted(name for name in found if name.startswith(prefix))
 
@@ -127,7 +127,7 @@ def load(name: str, into: Path) -> CorpusCheckpoint:
 
 
 def as_memory_files(name: str) -> MemoryTree:
-    """A checkpoint's files in memory, with paths relative to the checkpoint: a fresh copy each time."""
+    """Return a new in-memory copy of a checkpoint's files, with paths relative to the checkpoint."""
     contents: dict[str, bytes] = {}
     with tarfile.open(fileobj=io.BytesIO(_unpacked(name))) as tar:
         for member in tar:
@@ -140,7 +140,7 @@ def as_memory_files(name: str) -> MemoryTree:
 
 @pytest.fixture(scope="session")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], CorpusCheckpoint]:
-    """`corpus(name)`: a checkpoint unpacked once a session, to be read and never changed."""
+    """`corpus(name)`: a checkpoint that is unpacked once per session and must not be modified."""
 
     @cache
     def loaded(name: str) -> CorpusCheckpoint:

@@ -1,4 +1,4 @@
-"""The Python face of a checkpoint."""
+"""The Python API of a checkpoint."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def test_exported() -> None:
 
 
 def test_batches(corpus) -> None:
-    """Batches come oldest first, and one of them by number or by revision."""
+    """Batches are listed oldest first; a single batch is selected by number or by revision."""
     checkpoint = Checkpoint(corpus("aggregation-hdfs").path)
     assert [batch.batch_id for batch in checkpoint.batches] == list(range(10))
     assert checkpoint.batch(3) == checkpoint.batches[3]
@@ -28,8 +28,8 @@ def test_batches(corpus) -> None:
         checkpoint.batch(99)
 
 
-def test_sees_a_stream_that_goes_on(tmp_path: Path) -> None:
-    """The same object sees batches that came since."""
+def test_sees_new_batches(tmp_path: Path) -> None:
+    """A checkpoint object sees batches that were added later."""
     path = load("aggregation-hdfs", tmp_path).path
     checkpoint = Checkpoint(path)
     assert len(checkpoint.batches) == 10
@@ -38,6 +38,6 @@ def test_sees_a_stream_that_goes_on(tmp_path: Path) -> None:
 
 
 def test_nothing_there(tmp_path: Path) -> None:
-    """A folder that is no checkpoint is refused at once."""
+    """A folder that is not a checkpoint is refused immediately."""
     with pytest.raises(CheckpointUnreadable):
         Checkpoint(tmp_path)

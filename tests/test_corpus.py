@@ -1,4 +1,4 @@
-"""The corpus itself: complete, readable, and in agreement with what Spark said while it ran."""
+"""The corpus itself: complete, readable, and consistent with what Spark reported while it ran."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_spark_answered_about_every_committed_batch(corpus: Callable[[str], Corp
 
 @pytest.mark.parametrize("name", [case.name for case in CASES if case.query in OF_ONE_STORE])
 def test_answers_agree_with_the_progress_of_the_run(corpus: Callable[[str], CorpusCheckpoint], name: str) -> None:
-    """The reader's rows at a batch are as many as the query reported to be in its state after it."""
+    """The reader returns as many rows as of a batch as the query reported for its state."""
     checkpoint = corpus(name)
     answered = {answer.batch_id: len(answer.text) for answer in checkpoint.answers if answer.error is None}
     reported = {
@@ -65,7 +65,7 @@ def test_memory_files_hold_the_same_bytes(tmp_path: Path) -> None:
 
 
 def test_unpacked_files_keep_the_times_that_spark_gave_them(tmp_path: Path) -> None:
-    """Commit files come back in the order in which they were written."""
+    """Unpacked commit files have times in the order in which they were written."""
     commits = (load("aggregation-changelog", tmp_path).path / "commits").iterdir()
     by_time = sorted((file for file in commits if file.name.isdigit()), key=lambda file: file.stat().st_mtime_ns)
     assert [int(file.name) for file in by_time] == list(range(len(by_time)))
@@ -73,7 +73,7 @@ def test_unpacked_files_keep_the_times_that_spark_gave_them(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("name", corpus_names())
 def test_no_path_of_the_maker_leaks_into_an_archive(name: str) -> None:
-    """A checkpoint knows the neutral place where it was made and no folder of the person who made it."""
+    """An archive contains only the neutral path at which it was created, and no folder of its author."""
     here = str(Path(__file__).resolve().parents[1]).encode()
     for path, data in as_memory_files(name).contents.items():
         assert here not in data, path

@@ -1,4 +1,4 @@
-"""The wheel works where there is no checkout."""
+"""The wheel works without a checkout."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def elsewhere(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The programs of a new environment that has the wheel, and the packages it depends on from this environment.
 
-    A line in a .pth file brings the packages in, and not the checkout: that takes a .pth file of its own, which is
-    not followed from there.
+    A .pth file adds the packages but not the checkout: the checkout is installed by another .pth file, which is not
+    read from there.
     """
     place = tmp_path_factory.mktemp("elsewhere")
     venv.create(place, with_pip=False)
@@ -71,7 +71,7 @@ def run(program: Path, *words: str, cwd: Path) -> str:
 
 
 def test_everything_is_inside(wheel: Path) -> None:
-    """Every file of the package is in the wheel: code, list of jars, the page's style, settings of logs."""
+    """Every file of the package is in the wheel: code, list of jars, the page's style sheet, logging configuration."""
     here = {
         str(file.relative_to(SOURCE.parent))
         for file in SOURCE.rglob("*")
@@ -83,16 +83,16 @@ def test_everything_is_inside(wheel: Path) -> None:
     assert {"headwater/jars/ivy.xml", "headwater/web/page.css", "headwater/py.typed"} <= inside
 
 
-def test_the_version_stands_in_one_place(wheel: Path, elsewhere: Path, tmp_path: Path) -> None:
-    """The wheel's name, its metadata and `headwater --version` all have it from the package itself."""
+def test_the_version_is_defined_once(wheel: Path, elsewhere: Path, tmp_path: Path) -> None:
+    """The wheel's name, its metadata and `headwater --version` all use the version of the package."""
     (version,) = re.findall(r'^__version__ = "(.+)"$', (SOURCE / "__init__.py").read_text(), re.MULTILINE)
     assert wheel.name == f"headwater-{version}-py3-none-any.whl"
     assert run(elsewhere / "headwater", "--version", cwd=tmp_path) == f"headwater {version}\n"
     assert "version" in tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dynamic"]
 
 
-def test_it_runs_from_its_own_folder(elsewhere: Path, tmp_path: Path) -> None:
-    """The installed package is used, not the checkout; it knows the gallery, its jars and its pytest plugin."""
+def test_the_installed_package_is_used(elsewhere: Path, tmp_path: Path) -> None:
+    """The installed package is used, not the checkout; it has the gallery, its jars and its pytest plugin."""
     asked = "import headwater.jobs as a, sys; print(a.__file__)"
     assert run(elsewhere / "python", "-c", asked, cwd=tmp_path).startswith(str(elsewhere.parent))
     jobs = [json.loads(line) for line in run(elsewhere / "headwater", "jobs", "--json", cwd=tmp_path).splitlines()]
@@ -106,8 +106,8 @@ def test_it_runs_from_its_own_folder(elsewhere: Path, tmp_path: Path) -> None:
     assert "scenario" in told
 
 
-def test_it_looks_into_a_checkpoint(elsewhere: Path, corpus: Callable[[str], CorpusCheckpoint], tmp_path: Path) -> None:
-    """A checkpoint is read, and its page is served with its style, without the checkout."""
+def test_it_reads_a_checkpoint(elsewhere: Path, corpus: Callable[[str], CorpusCheckpoint], tmp_path: Path) -> None:
+    """A checkpoint is read, and its page is served with its style sheet, without the checkout."""
     place = str(corpus("aggregation-changelog").path)
     rows = run(elsewhere / "headwater", "state", place, "--json", cwd=tmp_path).splitlines()
     assert json.loads(rows[0])["operator_id"] == 0

@@ -11,11 +11,13 @@ from headwater.checkpoint.filetree import FileTree
 from headwater.checkpoint.history import Batch, History
 from headwater.checkpoint.locate import open_checkpoint
 from headwater.checkpoint.record import FILES
+from headwater.core.errors import UsageProblem
 from headwater.core.ids import BatchId, StoreRef
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from headwater.jobs.job import Job
     from headwater.timemachine.rewind import RewindPlan
 
 
@@ -63,15 +65,34 @@ class Checkpoint:
         operator: int | None = None,
         store: str | None = None,
         var: str | None = None,
+        schema: str | None = None,
+        view: bool = False,
+        job: Job | str | None = None,
     ) -> pa.Table:
         """Return the state as of a batch, in the columns of Spark's ``statestore`` source.
 
         These are ``key``, ``value`` and ``partition_id`` for most operators. If the query has several stores or state
-        variables, choose one with ``operator``, ``store`` or ``var``.
+        variables, choose one with ``operator``, ``store`` or ``var``. A store without a schema file has bytes for keys
+        and values, unless ``schema`` describes it: ``"key: user STRING; value: count BIGINT"``.
+
+        With ``view``, return the rows of the job's ``state_view``. The job is the recorded one, or ``job``.
         """
+        ref = StoreRef(operator, store, var)
+        if view:
+            return self._state_view(self.resolve(at), ref, schema, job)
         from headwater.statefiles.reader import read_state  # noqa: PLC0415
 
-        return read_state(self.files, self.resolve(at), StoreRef(operator, store, var))
+        return read_state(self.files, self.resolve(at), ref, schema)
+
+    def _state_view(self, at: int, ref: StoreRef, schema: str | None, job: Job | str | None) -> pa.Table:
+        from headwater.spark.recorded_job import job_with_state_view  # noqa: PLC0415
+        from headwater.statefiles.reader import read_answers  # noqa: PLC0415
+        from headwater.views.job_view import view_table  # noqa: PLC0415
+
+        if ref.store is not None or ref.var is not None:
+            raise UsageProblem("bad-option", "a view needs every row of the state", remedy="omit store and var")
+        found, state_view = job_with_state_view(self.files, job)
+        return view_table(read_answers(self.files, at, ref, schema), state_view, found.name)
 
     def diff(
         self,
@@ -81,11 +102,12 @@ class Checkpoint:
         operator: int | None = None,
         store: str | None = None,
         var: str | None = None,
+        schema: str | None = None,
     ) -> pa.Table:
         """Return the keys that differ between two batches: ``change``, ``key``, ``before``, ``after``, ``partition_id``."""
         from headwater.timemachine.diff import diff_table  # noqa: PLC0415
 
-        return diff_table(self.files, self.resolve(a), self.resolve(b), StoreRef(operator, store, var))
+        return diff_table(self.files, self.resolve(a), self.resolve(b), StoreRef(operator, store, var), schema)
 
     def plan_rewind(self, *, to: int | str | None, replan: bool = False, sink: str | Path | None = None) -> RewindPlan:
         """Plan a rewind after which batch ``to`` is the last one; None undoes all batches. ``plan.apply()`` does it.

@@ -1,4 +1,4 @@
-"""Who may import whom. Inner rooms know nothing of outer ones, and few rooms know Spark."""
+"""Import rules: a package imports only the packages below it, and few packages import Spark."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ALLOWED = {
     "testing": {"core", "checkpoint", "statefiles", "timemachine", "views", "jars", "jobs", "kafka", "spark"},
     "web": {"core", "checkpoint", "statefiles", "timemachine", "views", "kafka"},
 }
-KNOW_SPARK = {"spark", "jobs", "testing"}
+IMPORT_SPARK = {"spark", "jobs", "testing"}
 
 
 def imports_of(file: Path) -> Iterator[str]:
@@ -38,31 +38,31 @@ def imports_of(file: Path) -> Iterator[str]:
             yield node.module
 
 
-@pytest.mark.parametrize("room", sorted(ALLOWED))
-def test_room_imports_only_inner_rooms(room: str) -> None:
-    """A room imports only the rooms that it is built upon."""
-    for file in (SOURCE / room).rglob("*.py"):
+@pytest.mark.parametrize("package", sorted(ALLOWED))
+def test_package_imports_only_lower_packages(package: str) -> None:
+    """A package imports only the packages that it is built on."""
+    for file in (SOURCE / package).rglob("*.py"):
         for name in imports_of(file):
             parts = name.split(".")
             if parts[0] == "headwater" and len(parts) > 1:
-                assert parts[1] == room or parts[1] in ALLOWED[room], f"{file.relative_to(SOURCE)} imports {name}"
+                assert parts[1] == package or parts[1] in ALLOWED[package], f"{file.relative_to(SOURCE)} imports {name}"
 
 
-def test_only_three_rooms_know_spark() -> None:
-    """pyspark is imported by spark, jobs and testing alone."""
+def test_only_three_packages_import_spark() -> None:
+    """Only spark, jobs and testing import pyspark."""
     for file in SOURCE.rglob("*.py"):
-        room = file.relative_to(SOURCE).parts[0]
-        if room in KNOW_SPARK:
+        package = file.relative_to(SOURCE).parts[0]
+        if package in IMPORT_SPARK:
             continue
         heavy = [name for name in imports_of(file) if name.split(".")[0] in {"pyspark", "py4j"}]
         assert not heavy, f"{file.relative_to(SOURCE)} imports {heavy}"
 
 
-@pytest.mark.parametrize("room", ["core", "checkpoint"])
-def test_inner_rooms_need_only_the_standard_library(room: str) -> None:
-    """core needs nothing but the standard library; checkpoint may also use fsspec and google_crc32c."""
-    allowed = {"headwater", "__future__"} | ({"fsspec", "google_crc32c"} if room == "checkpoint" else set())
-    for file in (SOURCE / room).rglob("*.py"):
+@pytest.mark.parametrize("package", ["core", "checkpoint"])
+def test_lowest_packages_need_only_the_standard_library(package: str) -> None:
+    """core needs only the standard library; checkpoint may also use fsspec and google_crc32c."""
+    allowed = {"headwater", "__future__"} | ({"fsspec", "google_crc32c"} if package == "checkpoint" else set())
+    for file in (SOURCE / package).rglob("*.py"):
         for name in imports_of(file):
             top = name.split(".")[0]
             assert top in sys.stdlib_module_names or top in allowed, f"{file.relative_to(SOURCE)} imports {name}"
@@ -95,7 +95,7 @@ PRIVATE_SPARK = {
 
 
 def test_private_spark_stays_in_internals() -> None:
-    """Attributes of PySpark that lead into private classes are used in ``spark/internals`` alone."""
+    """Attributes of PySpark that lead into private classes are used only in ``spark/internals``."""
     for file in SOURCE.rglob("*.py"):
         if file.is_relative_to(SOURCE / "spark" / "internals"):
             continue
@@ -104,7 +104,7 @@ def test_private_spark_stays_in_internals() -> None:
 
 
 def test_only_the_kafka_package_uses_the_kafka_client() -> None:
-    """confluent_kafka is imported in ``kafka`` alone, so that every connection uses the same security options."""
+    """Only ``kafka`` imports confluent_kafka, so that every connection uses the same security options."""
     for file in SOURCE.rglob("*.py"):
         if file.is_relative_to(SOURCE / "kafka"):
             continue

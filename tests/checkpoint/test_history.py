@@ -82,7 +82,7 @@ def test_batch_without_commit_is_planned() -> None:
     last = last_of(as_memory_files("aggregation-changelog"))
     batch = batch_of(files_without("aggregation-changelog", f"commits/{last}"), last)
     assert (batch.status, batch.can_rewind_to, batch.committed_at_ms) == ("planned", False, None)
-    assert batch.why_not == "it is planned and not committed"
+    assert batch.why_not == "it is planned but not committed"
 
 
 def test_missing_state_names_the_store() -> None:
@@ -106,7 +106,7 @@ def test_missing_changes_affect_all_later_versions() -> None:
 
 
 def test_partition_without_files() -> None:
-    """A partition without any file is missed, because the configuration has the number of partitions."""
+    """A partition without files is reported as missing, because the configuration records the number of partitions."""
     files = as_memory_files("aggregation-hdfs")
     files.remove_folder("state/0/1")
     files.remove_folder("state/0/0")

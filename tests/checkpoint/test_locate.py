@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
-from headwater.checkpoint.locate import open_checkpoint
+from headwater.checkpoint.locate import new_start, open_checkpoint
 from headwater.core.errors import CheckpointUnreadable
 
 
@@ -60,3 +61,29 @@ def test_new_checkpoint(tmp_path: Path) -> None:
     """The checkpoint of a query that has just started contains only the query's id."""
     (tmp_path / "metadata").write_text('{"id":"x"}')
     assert open_checkpoint(str(tmp_path))
+
+
+def test_newest_start(home: Path) -> None:
+    """The name of a job that gets a checkpoint at each start means the newest one; an exact name comes first."""
+    at = datetime(2026, 11, 16, 10, 30, tzinfo=UTC)
+    names = []
+    for _ in range(11):
+        path = home / new_start("words", at)
+        (path / "offsets").mkdir(parents=True)
+        names.append(path.name)
+    assert names[:2] == ["words-20261116-103000", "words-20261116-103000-2"]
+    assert open_checkpoint("words").location.endswith("/words-20261116-103000-11")
+    (home / new_start("words", at + timedelta(seconds=1)) / "offsets").mkdir(parents=True)
+    assert open_checkpoint("words").location.endswith("/words-20261116-103001")
+    (home / ".headwater" / "checkpoints" / "words" / "offsets").mkdir(parents=True)
+    assert open_checkpoint("words").location.endswith("/words")
+
+
+@pytest.mark.parametrize(
+    "other", ["words-2", "words-20261116", "words-count-20261116-103000", "my-words-20261116-103000"]
+)
+def test_similar_names_are_no_starts(other: str, home: Path) -> None:
+    """A checkpoint with a similar name is not mistaken for a start of the job."""
+    (home / ".headwater" / "checkpoints" / other / "offsets").mkdir(parents=True)
+    with pytest.raises(CheckpointUnreadable):
+        open_checkpoint("words")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from corpus_support import as_memory_files, corpus_names
-from headwater.checkpoint.file_logs import parse_file_source_log, source_log_with
+from headwater.checkpoint.file_logs import log_with, parse_file_source_log
 from headwater.checkpoint.layout import log_id
 from headwater.checkpoint.log_entries import parse_commit, parse_offsets, parse_query_metadata
 from headwater.checkpoint.operator_metadata import parse_operator_metadata
@@ -43,7 +43,7 @@ def test_source_log_built_from_its_entries(name: str) -> None:
     """A source log built from its entries is what Spark wrote."""
     for path, data in as_memory_files(name).contents.items():
         if parser_for(path, data) is parse_file_source_log:
-            assert source_log_with(parse_file_source_log(data, path).entries) == data
+            assert log_with(parse_file_source_log(data, path).entries) == data
 
 
 @pytest.mark.parametrize("data", [b"v1\n{}\n-\n", b"v1\r\n{}\r\n3", b"v1\n\n3\n\n", b'v2\n{"conf":{}}\na:b:c\nd:-'])

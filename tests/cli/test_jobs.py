@@ -27,7 +27,7 @@ def test_list(command: Command) -> None:
 def test_one(command: Command) -> None:
     """A single job is shown with its source and sink; for an unknown name, the nearest known one is suggested."""
     shown = command("jobs", "word-count").out
-    assert "socket://127.0.0.1:9999" in shown
+    assert "socket://127.0.0.1:9994" in shown
     assert "complete" in shown
     wrong = command("jobs", "word-cont")
     assert (wrong.status, wrong.err.splitlines()[-1]) == (2, "help: word-count")

@@ -133,7 +133,7 @@ def test_another_state(more_answers: dict[str, Ran]) -> None:
     """State with another schema is refused with a remedy."""
     refused = more_answers["other state"]
     assert refused.status == 15
-    assert refused.err.startswith("error[state-incompatible]: users cannot resume from this state")
+    assert refused.err.startswith("error[state-incompatible]: users cannot resume from the recorded state")
     assert refused.err.rstrip().endswith(
         "help: add --from-empty-state: both jobs then start from empty state at the first batch"
     )

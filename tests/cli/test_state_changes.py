@@ -123,4 +123,4 @@ def test_bisect_without_a_result(command: Command, corpus: Corpus) -> None:
     """If no batch meets the condition, the result is null, or a sentence without --json."""
     path = corpus("aggregation-changelog").path
     assert json.loads(command("bisect", path, "--where", "count > 1000000", "--json").out)["first_batch"] is None
-    assert "none of the batches" in command("bisect", path, "--where", "count > 1000000").out
+    assert "not true after any of the batches" in command("bisect", path, "--where", "count > 1000000").out

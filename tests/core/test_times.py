@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headwater.core.times import iso_from_ms, ms_from_iso
+from headwater.core.times import iso_from_ms, ms_from_iso, seconds_from_text
 
 
 @pytest.mark.parametrize("epoch_ms", [0, 1, 999, 1_704_067_264_123, -1])
@@ -27,3 +27,27 @@ def test_time_beyond_the_calendar_is_shown_as_a_number() -> None:
     """Milliseconds outside the calendar do not raise."""
     assert iso_from_ms(2**62) == f"{2**62} ms"
     assert iso_from_ms(-(2**62)) == f"{-(2**62)} ms"
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("5s", 5),
+        ("500ms", 0.5),
+        ("1.5 seconds", 1.5),
+        ("2m", 120),
+        ("1 minute", 60),
+        ("1h", 3600),
+        (" 10 Seconds ", 10),
+    ],
+)
+def test_duration(text: str, seconds: float) -> None:
+    """A duration is a number with a unit, abbreviated or written out."""
+    assert seconds_from_text(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "5", "s", "-5s", "5 days", "5s5s", "1e3s", "soon"])
+def test_invalid_duration(text: str) -> None:
+    """A number without a unit, or with an unknown one, is not a duration."""
+    with pytest.raises(ValueError, match="is not a duration"):
+        seconds_from_text(text)

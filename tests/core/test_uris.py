@@ -28,11 +28,15 @@ from headwater.core.uris import FORMS, Uri, parse_uri, redact
         ("files:/tmp/day-?.csv", Uri("files", path="/tmp/day-?.csv")),
         ("files:///tmp/in", Uri("files", path="/tmp/in")),
         ("files:s3a://bucket/in?format=orc", Uri("files", path="s3a://bucket/in", options={"format": "orc"})),
+        ("files:s3://bucket/in", Uri("files", path="s3a://bucket/in")),
+        ("s3://bucket/in?format=csv", Uri("files", path="s3a://bucket/in", options={"format": "csv"})),
+        ("s3a://bucket/day-?.csv", Uri("files", path="s3a://bucket/day-?.csv")),
         (
             "files:in?sep=%26&timestampFormat=HH+00",
             Uri("files", path="in", options={"sep": "&", "timestampFormat": "HH+00"}),
         ),
         ("socket://127.0.0.1:9994", Uri("socket", "127.0.0.1", 9994, address="127.0.0.1:9994")),
+        ("socket://localhost", Uri("socket", "localhost", 9994, address="localhost:9994")),
         ("rate:?rowsPerSecond=1000", Uri("rate", options={"rowsPerSecond": "1000"})),
         ("rate:", Uri("rate")),
         ("table:lake.visits", Uri("table", path="lake.visits")),
@@ -61,7 +65,8 @@ def test_every_form_is_parsed(text: str, expected: Uri) -> None:
         ("kafka://h/t?earliest", FORMS["kafka"]),
         ("files:", FORMS["files"]),
         ("files://in", FORMS["files"]),
-        ("socket://127.0.0.1", FORMS["socket"]),
+        ("socket://", FORMS["socket"]),
+        ("socket://ann:secret@127.0.0.1:1", FORMS["socket"]),
         ("socket://127.0.0.1:1/x", FORMS["socket"]),
         ("console:x", FORMS["console"]),
         ("rate:1000", FORMS["rate"]),
@@ -71,7 +76,9 @@ def test_every_form_is_parsed(text: str, expected: Uri) -> None:
         ("postgresql://h?table=T", FORMS["postgresql"]),
         ("data/in", "files:data/in?format=json"),
         ("file:///data/in", "files:/data/in?format=json"),
-        ("s3a://bucket/in?format=csv", "files:s3a://bucket/in?format=csv"),
+        ("s3://", FORMS["files"]),
+        ("files:s3a:///", FORMS["files"]),
+        ("gs://bucket/in?format=csv", "files:gs://bucket/in?format=csv"),
         ("pulsar://h/t", FORMS["kafka"]),
         ("", FORMS["kafka"]),
     ],
@@ -95,6 +102,10 @@ def test_wrong_uri_is_refused_with_the_right_form(text: str, part_of_remedy: str
         "files:s3a://key:hidden@bucket/in",
         "kafka://h/t?ssl.truststore.password=hidden&a",
         "s3a://key:hidden@bucket/in",
+        "gs://key:hidden@bucket/in",
+        "kafka://ann:hidden@h:9092/t",
+        "kafka://ann:hidden@h:9092/t?kafka.ssl.keystore.password=hidden",
+        "socket://ann:hidden@h:9994",
     ],
 )
 def test_passwords_never_show(text: str) -> None:
@@ -106,6 +117,18 @@ def test_passwords_never_show(text: str) -> None:
         shown = str(refused)
     assert "hidden" not in shown
     assert "***" in shown
+
+
+@pytest.mark.parametrize("login", ["ann", "ann:secret", "ann:", ":secret"])
+def test_login_in_a_kafka_uri(login: str) -> None:
+    """A login before the address of a broker is refused, not ignored; the remedy names the options that take it."""
+    with pytest.raises(UsageProblem) as refused:
+        parse_uri(f"kafka://{login}@db:9092/visits?startingOffsets=earliest")
+    assert refused.value.code == "bad-uri"
+    assert refused.value.remedy is not None
+    assert refused.value.remedy.startswith("kafka://db:9092/visits with the options kafka.security.protocol, ")
+    assert "kafka.sasl.jaas.config" in refused.value.remedy
+    assert "HEADWATER_KAFKA_PROPERTIES" in refused.value.remedy
 
 
 def test_redaction_keeps_the_rest() -> None:

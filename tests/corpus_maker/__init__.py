@@ -1,1 +1,1 @@
-"""Writes tests/corpus: small checkpoints that real Spark made, each with Spark's own answers about it."""
+"""Writes tests/corpus: small checkpoints created by real Spark, each with the results of Spark's own readers."""

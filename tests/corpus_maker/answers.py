@@ -1,4 +1,4 @@
-"""What Spark's own readers say about a checkpoint: every operator, store and variable, at every committed batch."""
+"""The results of Spark's own readers: every operator, store and variable, as of every committed batch."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ MICROSECONDS = {
 
 
 def rows_as_json(frame: Any, options: dict[str, str] | None = None) -> list[str]:
-    """Each row as Spark's `to_json` prints it, nulls included, sorted.
+    """Return each row as Spark's `to_json` prints it, nulls included, sorted.
 
-    Columns at the top level whose type `to_json` refuses come as their `CAST(... AS STRING)`.
+    Top-level columns whose type `to_json` rejects are converted with `CAST(... AS STRING)`.
     """
     asked = {"ignoreNullFields": "false", **(options or {})}
     try:
@@ -37,7 +37,7 @@ def _castable(field: Any) -> Any:
 
 
 def metadata_rows(spark: Any, checkpoint: Path) -> list[dict[str, Any]]:
-    """The rows of Spark's `state-metadata` source."""
+    """Return the rows of Spark's `state-metadata` source."""
     frame = spark.read.format("state-metadata").load(str(checkpoint))
     return [json.loads(row) for row in rows_as_json(frame)]
 
@@ -45,7 +45,7 @@ def metadata_rows(spark: Any, checkpoint: Path) -> list[dict[str, Any]]:
 def note_session_windows(checkpoint: Path) -> None:
     """Write the operator metadata of 4.0 for a session window of 3.5, which had none.
 
-    Nothing else tells that the first column of its keys is a prefix, and Spark's reader is lost without it.
+    Nothing else records that the first column of its keys is a prefix, and Spark's reader fails without it.
     """
     partitions = sum(entry.name.isdigit() for entry in (checkpoint / "state/0").iterdir())
     store = {"storeName": "default", "numColsPrefixKey": 1, "numPartitions": partitions}
@@ -56,7 +56,7 @@ def note_session_windows(checkpoint: Path) -> None:
 
 
 def state_answers(spark: Any, checkpoint: Path, precise: bool) -> list[dict[str, Any]]:
-    """One answer for each question that can be asked of Spark's `statestore` source, refusals included."""
+    """Return the result of every possible query on Spark's `statestore` source, errors included."""
     _ = spark.streams.active  # its readers need a coordinator that only this starts
     metadata = metadata_rows(spark, checkpoint) or _operators_by_their_folders(checkpoint / "state")
     _name_the_partitions(checkpoint / "offsets", metadata[0]["numPartitions"])
@@ -66,7 +66,7 @@ def state_answers(spark: Any, checkpoint: Path, precise: bool) -> list[dict[str,
 
 
 def _operators_by_their_folders(state: Path) -> list[dict[str, Any]]:
-    """What `state-metadata` would tell, for Spark 3.5, which wrote none."""
+    """Return what `state-metadata` would show; Spark 3.5 wrote no operator metadata."""
     found = []
     for operator in sorted(state.iterdir()):
         partitions = sorted(entry for entry in operator.iterdir() if entry.name.isdigit())
@@ -78,7 +78,7 @@ def _operators_by_their_folders(state: Path) -> list[dict[str, Any]]:
 
 
 def _name_the_partitions(offsets: Path, partitions: int) -> None:
-    """Offset log version 2 does not note how many partitions there are, and the state reader cannot do without."""
+    """Add the number of partitions, which the state reader needs and version 2 of the offset log does not record."""
     for entry in offsets.iterdir():
         version, _, rest = entry.read_text("utf-8").partition("\n") if entry.name.isdigit() else ("", "", "")
         if version == "v2":
@@ -131,7 +131,7 @@ def _ask(spark: Any, checkpoint: Path, batch: int, question: dict[str, str], pre
 
 
 def _without_hidden_columns(frame: Any) -> Any:
-    """One side of a join: its rows hold a column more than their schema says, on which `to_json` stumbles."""
+    """Return one side of a join without the column that its schema lacks, on which `to_json` fails."""
     fields = [F.col(f"value.`{field.name}`") for field in frame.schema["value"].dataType.fields]
     return frame.select("key", F.struct(*fields).alias("value"), "partition_id")
 

@@ -1,4 +1,4 @@
-"""One archive for each checkpoint: the folder as Spark left it, and what was noted about it beside it."""
+"""One archive for each checkpoint: the folder as Spark left it, and the notes about it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 
 def pack(place: Path, notes: Mapping[str, Any], archive: Path) -> None:
-    """Store every file below `place`, bytes and times untouched, and each note as `<name>.json`."""
+    """Store every file below `place` with its contents and times, and each note as `<name>.json`."""
     archive.parent.mkdir(parents=True, exist_ok=True)
     with tarfile.open(archive, "w:xz", format=tarfile.PAX_FORMAT, preset=9) as tar:
         for path in sorted(place.rglob("*")):

@@ -1,4 +1,4 @@
-"""What one checkpoint of the corpus is: a query, its input, its state store and how its run ends."""
+"""The definition of a checkpoint of the corpus: a query, its input, its state store and how its run ends."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Stream:
 
 @dataclass(frozen=True)
 class Case:
-    """One checkpoint to be made. `query` takes the inputs by name and gives the streaming DataFrame."""
+    """One checkpoint to create. `query` takes the inputs by name and returns the streaming DataFrame."""
 
     name: str
     description: str
@@ -57,18 +57,18 @@ class Case:
     #: files, kafka, rate or rate-micro-batch
     source: str = "files"
     source_options: Mapping[str, str] = field(default_factory=dict)
-    #: "rows": foreachBatch that notes what was emitted; "files": Spark's file sink; "kafka": a topic
+    #: "rows": foreachBatch that records what was emitted; "files": Spark's file sink; "kafka": a topic
     sink: str = "rows"
     sink_options: Mapping[str, str] = field(default_factory=dict)
     #: sources and the sink are given names, which Spark then writes into its logs
     named: bool = False
     #: "before" or "after" the state was written: the last feed's batch is planned and never committed
     crash: str | None = None
-    #: the query is stopped after so many feeds and started again, with other settings or another query
+    #: the query is stopped after this many feeds and started again, with other settings or another query
     restart_after: int | None = None
     conf_after_restart: Mapping[str, str] = field(default_factory=dict)
     query_after_restart: Callable[[Inputs], Any] | None = None
-    #: answers hold a second rendering of each row, with microseconds, where milliseconds would hide a mistake
+    #: answers contain each row a second time, with microseconds, where milliseconds would hide an error
     precise: bool = False
     since: tuple[int, int] = (3, 5)
 
@@ -86,7 +86,7 @@ class Case:
 
     @property
     def trigger(self) -> dict[str, bool]:
-        """None for one run over all feeds, else each feed is a run of its own.
+        """None for one run over all feeds; otherwise each feed is a separate run.
 
         The rate sources never run dry and get one batch a run. Rows for two streams cannot be put in place at the
         same instant, so that a running query could see the first of them alone.

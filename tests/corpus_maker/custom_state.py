@@ -10,7 +10,7 @@ from pyspark.sql import Row
 
 try:
     from pyspark.sql.streaming import StatefulProcessor
-except ImportError:  # Spark 3.5 has no such thing
+except ImportError:  # Spark 3.5 does not have it
     StatefulProcessor = object
 
 OUTPUT = "user STRING, total BIGINT, n BIGINT, kinds BIGINT, closed BOOLEAN"
@@ -69,7 +69,7 @@ class Purchases(StatefulProcessor):  # type: ignore[misc, valid-type]
 
 
 class PurchasesInPandas(Purchases):
-    """The same through pandas frames, the only form that Spark 4.0 has."""
+    """The same processor on pandas DataFrames, the only form that Spark 4.0 has."""
 
     def _output(self, user: Any, total: int, n: int, kinds: int, closed: bool) -> Any:
         import pandas as pd
@@ -78,7 +78,7 @@ class PurchasesInPandas(Purchases):
 
 
 class EvolvedPurchases(Purchases):
-    """After a change of the code: the total has a column more, and there is one variable more."""
+    """The processor after a code change: the total has one more column, and there is one more variable."""
 
     TOTAL = f"{Purchases.TOTAL}, largest BIGINT"
 
@@ -93,7 +93,7 @@ class EvolvedPurchases(Purchases):
 
 
 class _Padded:
-    """A value of four columns for code that knows three."""
+    """A value of four columns for code that uses three."""
 
     def __init__(self, state: Any) -> None:
         self._state = state
@@ -133,7 +133,7 @@ def _as_rows(rows: Any) -> Iterator[Any]:
 
 
 def _utc(at: datetime) -> datetime:
-    """Rows come with a time zone and state comes without one; the maker runs with TZ=UTC."""
+    """Return a time in UTC: rows have a time zone and state has none. The corpus is built with TZ=UTC."""
     return at if at.tzinfo else at.replace(tzinfo=UTC)
 
 

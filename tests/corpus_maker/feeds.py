@@ -1,4 +1,4 @@
-"""The rows that the corpus is made of: seeded, tiny, with late and repeated ones, nulls and odd names."""
+"""The input rows of the corpus: few, seeded, with late and repeated rows, nulls and unusual names."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CLICKED_SCHEMA = "ad BIGINT, user STRING, clicked_at TIMESTAMP"
 
 
 def events(feeds: int = 5, rows: int = 9) -> Stream:
-    """Events whose time moves on with each feed, far enough before the last for most state to end.
+    """Return events whose time advances with each feed, far enough before the last for most state to expire.
 
     One in six is late, one in six repeats an earlier one.
     """
@@ -47,7 +47,7 @@ def events(feeds: int = 5, rows: int = 9) -> Stream:
 
 
 def shown_and_clicked(feeds: int = 5) -> dict[str, Stream]:
-    """Ads that were shown, and clicks on most of them within ten minutes."""
+    """Return ads that were shown, and clicks on most of them within ten minutes."""
     random = Random(20240502)
     shown: list[tuple[Row, ...]] = []
     clicked: list[tuple[Row, ...]] = []

@@ -1,4 +1,4 @@
-"""A Kafka broker for the run, started with the product's own command."""
+"""A Kafka broker for the run, started with the `headwater` command."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ HEADWATER = Path(sys.executable).with_name("headwater")
 
 @contextmanager
 def local_broker() -> Iterator[str]:
-    """host:port of a broker on this machine that lives as long as the block."""
+    """Yield host:port of a broker on this machine that runs until the block ends."""
     with tempfile.TemporaryDirectory() as data, socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]

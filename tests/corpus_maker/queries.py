@@ -1,4 +1,4 @@
-"""The queries whose checkpoints the corpus holds, one for each stateful operator that Spark has."""
+"""The queries of the corpus, one for each of Spark's stateful operators."""
 
 from __future__ import annotations
 

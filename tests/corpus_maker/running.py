@@ -1,4 +1,4 @@
-"""Runs one case on real Spark, feed by feed, and packs what it left."""
+"""Run one case on real Spark, feed by feed, and archive the result."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SETTLE_SECONDS = 0.35  # three maintenance intervals: snapshots are written by a
 
 
 class Crash(Exception):
-    """Raised inside a batch on purpose."""
+    """Raised in a batch to simulate a crash."""
 
 
 def make(spark: Any, case: Case, archive: Path) -> None:
@@ -48,7 +48,7 @@ def make(spark: Any, case: Case, archive: Path) -> None:
 
 
 def answer_again(spark: Any, case: Case, archive: Path) -> None:
-    """Put this Spark's answers into an archive that another Spark, or an earlier run, made."""
+    """Add this Spark's answers to an archive that another Spark version or an earlier run created."""
     left = case.place.with_name(f".{case.name}")
     for place in (case.place, left):
         shutil.rmtree(place, ignore_errors=True)
@@ -70,7 +70,7 @@ def answer_again(spark: Any, case: Case, archive: Path) -> None:
 
 
 def answer_notes(spark: Any, case: Case) -> dict[str, Any]:
-    """Spark's readers' answers about the checkpoint that lies in the case's place."""
+    """Return the answers of Spark's readers for the checkpoint in the case's folder."""
     checkpoint = case.place / "checkpoint"
     if not (checkpoint / "state").exists() or spark.version.startswith("3."):
         return {"metadata": [], "answers": []}
@@ -152,7 +152,7 @@ class _Run:
         if case.trigger:
             writer = writer.trigger(**case.trigger)
         if case.named:
-            writer._jwrite.name("corpus_sink")  # PySpark has no method of its own for it yet
+            writer._jwrite.name("corpus_sink")  # PySpark has no method for it yet
         if case.sink == "kafka":
             return writer.format("kafka").options(**kafka_sink(case)).start()
         if case.sink == "files":

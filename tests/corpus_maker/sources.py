@@ -1,4 +1,4 @@
-"""How a case's rows reach its query: files, Kafka, or Spark's rate sources, which make their own."""
+"""How a case's rows reach its query: files, Kafka, or Spark's rate sources, which generate their own."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ KAFKA = "HEADWATER_CORPUS_KAFKA"  # environment variable: host:port of the broke
 
 
 class Feeder(Protocol):
-    """Hands the rows of each feed to the sources that `inputs` opened."""
+    """Passes the rows of each feed to the sources that `inputs` opened."""
 
     def inputs(self) -> Mapping[str, Any]: ...
 
@@ -40,7 +40,7 @@ def _reader(spark: Any, case: Case, stream: str) -> Any:
 
 
 class FileFeeder:
-    """One JSON file for each stream and feed, put in place whole."""
+    """One JSON file for each stream and feed, written atomically."""
 
     def __init__(self, spark: Any, case: Case) -> None:
         self._spark, self._case = spark, case
@@ -70,7 +70,7 @@ class FileFeeder:
 
 
 class KafkaFeeder:
-    """One topic of two partitions for each stream, rows dealt to the partitions in turn."""
+    """One topic of two partitions for each stream; rows go to the partitions in turn."""
 
     def __init__(self, spark: Any, case: Case) -> None:
         from confluent_kafka import Producer
@@ -119,7 +119,7 @@ class KafkaFeeder:
 
 
 def kafka_sink(case: Case) -> dict[str, str]:
-    """Options that send a case's rows to a topic of its own."""
+    """Return the options that send a case's rows to a separate topic."""
     return {"kafka.bootstrap.servers": os.environ[KAFKA], "topic": f"corpus-{case.name}-out"}
 
 

@@ -1,4 +1,4 @@
-"""A column of every Spark SQL type, for the state's keys and values. Rows hold text; the query casts it."""
+"""A column of every Spark SQL type, for the state's keys and values. Rows contain text; the query casts it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .case import Inputs, Row, Stream
 
 _STRUCT = "struct<a:int,b:string,c:struct<d:array<int>,e:decimal(20,2)>>"
 
-#: column -> (SQL that makes the column from its text, four texts)
+#: column -> (SQL that converts the text to the column, four texts)
 KEY_TYPES: dict[str, tuple[str, tuple[str | None, ...]]] = {
     "flag": ("cast({} as boolean)", ("true", "false", None, "true")),
     "tiny": ("cast({} as tinyint)", ("-128", "127", None, "0")),
@@ -69,13 +69,13 @@ NEWER_TYPES = {"any": VARIANT, "clock": TIME}
 
 
 def key_rows() -> dict[str, Stream]:
-    """Each row comes twice, in two feeds, so that the second one has to be found in the state."""
+    """Return each row twice, in two feeds, so that the second one has to be found in the state."""
     rows = _rows(KEY_TYPES)
     return {"typed": Stream(_schema(KEY_TYPES), (rows[:2], rows[1:], rows, rows[:1], rows[2:], rows))}
 
 
 def value_rows(newer: bool = True) -> dict[str, Stream]:
-    """Four ids, whose values move on by one in every feed."""
+    """Return four ids, whose values advance by one in every feed."""
     types = VALUE_TYPES | (NEWER_TYPES if newer else {})
     rows = _rows(types)
     feeds = []

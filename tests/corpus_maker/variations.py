@@ -1,4 +1,4 @@
-"""Checkpoints for one option, source, sink or ending each, most of them on one store."""
+"""Checkpoints that each vary one option, source, sink or ending, most of them on one store."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _aggregation(name: str, description: str, **more: Any) -> Case:
 
 
 def _custom_with_ttl(name: str, conf: Mapping[str, str] | None = None, **more: Any) -> Case:
-    # In processing time Spark always sees a reason for one more batch, and the run would never come to rest.
+    # With processing time, Spark always plans another batch, and the run would never end.
     resting = {"spark.sql.streaming.noDataMicroBatches.enabled": "false", **(conf or {})}
     return _case(name, "custom state with a time-to-live", queries.custom_with_ttl, "update", conf=resting, **more)
 

@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from broker_support import HEADWATER, Broker, free_port, headwater
+from headwater.datagen.files import ObjectWriter
 from headwater.kafka.topics import find_topic
+from s3_support import BUCKET, S3
 
 FAULTS = ["--late", "5%", "--duplicates", "1%", "--malformed", "0.02"]
 
@@ -80,7 +82,8 @@ def test_partitions_are_filled_in_turns(broker: Broker) -> None:
     ("arguments", "status", "part"),
     [
         (["--to", "console:"], 2, "kafka://127.0.0.1:9092/visits"),
-        (["--to", "files:s3a://bucket/in"], 2, "a local folder"),
+        (["--to", "s3://bucket/in?format=orc"], 2, "json, csv or text"),
+        (["--to", "kafka://ann:secret@127.0.0.1:9/x"], 2, "kafka.sasl.jaas.config"),
         (["--to", "files:in?format=orc"], 2, "json, csv or text"),
         (["--to", "in"], 2, "files:in?format=json"),
         (["--to", "kafka://127.0.0.1:9/x?startingOffsets=earliest"], 2, "--to kafka://127.0.0.1:9/x"),
@@ -104,3 +107,47 @@ def test_no_broker() -> None:
     done = headwater("generate", "visits", "--to", f"kafka://127.0.0.1:{free_port()}/visits", "--count", 1)
     assert done.returncode == 12
     assert "headwater broker start" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "to", ["s3://{}/landing-1?format=csv&header=true", "files:s3a://{}/landing-2?format=csv&header=true"]
+)
+def test_objects_on_s3(to: str, s3: S3, tmp_path: Path) -> None:
+    """On S3 each file is one object with the bytes of the local file; a second run continues the numbering."""
+    options = ["--count", 250, "--per-file", 100, "--seed", 5, "--json"]
+    for target in (to.format(BUCKET), f"files:{tmp_path}?format=csv&header=true"):
+        for _ in range(2):
+            done = headwater("generate", "sales", "--to", target, *options)
+            assert done.returncode == 0, done.stderr
+            assert json.loads(done.stdout)["records"] == 250
+    prefix = to.partition("{}/")[2].partition("?")[0]
+    names = [f"sales-{number:010d}.csv" for number in range(6)]
+    assert sorted(s3.objects(prefix)) == sorted(file.name for file in tmp_path.iterdir()) == names
+    assert [s3.read(prefix, name) for name in names] == [(tmp_path / name).read_bytes() for name in names]
+
+
+def test_object_appears_complete(s3: S3) -> None:
+    """While records are being added, a reader sees only complete objects."""
+    writer = ObjectWriter(s3.url("complete"), stem="sales", suffix=".json", records_per_file=3)
+    writer.send_values([b"1", b"2"])
+    assert s3.objects("complete") == {}
+    writer.send_values([b"3", b"4"])
+    assert {name: s3.read("complete", name) for name in s3.objects("complete")} == {
+        "sales-0000000000.json": b"1\n2\n3\n"
+    }
+    writer.flush()
+    assert s3.read("complete", "sales-0000000001.json") == b"4\n"
+
+
+def test_missing_bucket(s3: S3) -> None:
+    """A bucket that does not exist is reported with the store's reason and a remedy."""
+    done = headwater("generate", "sales", "--to", "s3://no-such-bucket/landing", "--count", 1)
+    assert (done.returncode, done.stderr.partition("]")[0]) == (12, "error[store-unreachable")
+    assert "bucket does not exist" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_store_without_a_driver() -> None:
+    """A URL for which no fsspec driver is installed is refused."""
+    done = headwater("generate", "sales", "--to", "files:nosuch://bucket/landing", "--count", 1)
+    assert (done.returncode, done.stderr.partition("]")[0]) == (11, "error[no-store-driver")

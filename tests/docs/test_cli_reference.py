@@ -1,4 +1,4 @@
-"""The command line, as help and the reference tell it."""
+"""The help of the commands, and the reference page generated from it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ import cli_reference  # noqa: E402  it lies beside the Makefile that runs it
 
 
 def leaves(command: Any, words: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
-    """Every command that can be run, with the words that run it."""
+    """Return every command that can be run, with its full name."""
     for name, inner in getattr(command, "commands", {}).items():
         if inner.params or not getattr(inner, "commands", None):
             yield " ".join((*words, name)), inner
@@ -35,8 +35,8 @@ ROOT_COMMAND = typer.main.get_command(app)
 COMMANDS = dict(leaves(ROOT_COMMAND))
 
 
-def test_the_page_is_what_the_commands_say() -> None:
-    """The committed page of the command line is the one that the commands give now."""
+def test_the_page_is_up_to_date() -> None:
+    """The committed page is the one that the script generates from the commands."""
     written = cli_reference.PAGE.read_text()
     assert written == cli_reference.page(), "the commands have changed: python scripts/cli_reference.py"
 
@@ -53,7 +53,7 @@ def test_verbs_are_grouped() -> None:
 
 @pytest.mark.parametrize("words", sorted(COMMANDS))
 def test_every_command_has_an_example(words: str) -> None:
-    """A command's help ends with an example of that very command, whose options it knows."""
+    """A command's help ends with a valid example of that command."""
     command = COMMANDS[words]
     _, _, examples = command.help.partition("\nExample")
     lines = [line.strip() for line in examples.splitlines()[1:] if line.strip()]
@@ -76,7 +76,7 @@ def test_every_command_has_an_example(words: str) -> None:
     ],
 )
 def test_a_shell_completes(line: str, expected: set[str], tmp_path: Path) -> None:
-    """Verbs, options, jobs and the checkpoints of the folder are completed as bash asks for it."""
+    """Verbs, options, jobs and the checkpoints of the folder are completed in bash."""
     for name in ("orders", "order-status", "visits"):
         (tmp_path / ".headwater/checkpoints" / name).mkdir(parents=True)
     asked = {"_HEADWATER_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": str(line.count(" "))}

@@ -1,4 +1,4 @@
-"""Whatever command a page shows, there is such a command with such options."""
+"""Every command shown on a page exists and has the options shown."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ROOT_COMMAND = typer.main.get_command(app)
 
 
 def commands(page: Path) -> Iterator[str]:
-    """Every headwater command of a page: in blocks at the start of a line, and in running text."""
+    """Return every headwater command of a page: in blocks at the start of a line, and in running text."""
     text = page.read_text()
     for block in BLOCK.findall(text):
         for line in block.replace("\\\n", " ").splitlines():
@@ -64,7 +64,7 @@ def test_commands_exist(page: Path) -> None:
 
 
 def test_a_wrong_one_would_be_noticed() -> None:
-    """A verb or option that is not there is named."""
+    """An unknown verb or option is reported by name."""
     assert unknown(words_of("headwater rewnd CKPT --to 3")) == "rewnd"
     assert unknown(words_of("headwater topics create visits --partition 3")) == "--partition"
     assert unknown(words_of("headwater produce visits --partition 0 < lines.json")) is None

@@ -1,4 +1,4 @@
-"""The page of errors knows every error that the code can raise."""
+"""The errors page lists every error that the code can raise."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CLASSES = {
 }
 # A corrupt text file is refused through this function, whose first argument is the code.
 CLASSES |= {"unreadable_file": errors.CheckpointUnreadable.exit_status}
-# Handed on from another process or from the function above.
+# Passed on from another process or from the function above.
 PASSED_ON = {"code", "error['error']"}
 
 
@@ -36,7 +36,7 @@ def codes_in(word: ast.expr) -> Iterator[str]:
 
 
 def defaults_of(function: ast.FunctionDef) -> Iterator[tuple[int, str]]:
-    """The code that an error has where a function's caller does not choose one."""
+    """Return the code that an error has if the caller of a function does not choose one."""
     given = function.args.args[len(function.args.args) - len(function.args.defaults) :]
     defaults = {place.arg: value for place, value in zip(given, function.args.defaults, strict=True)}
     if isinstance(defaults.get("code"), ast.Constant):
@@ -46,7 +46,7 @@ def defaults_of(function: ast.FunctionDef) -> Iterator[tuple[int, str]]:
 
 
 def raised() -> dict[int, set[str]]:
-    """Every code that stands in the source, by exit status."""
+    """Return every code in the source, by exit status."""
     found: dict[int, set[str]] = defaultdict(set)
     found[errors.InternalError.exit_status].add("unexpected")
     for file in (ROOT / "src/headwater").rglob("*.py"):
@@ -62,7 +62,7 @@ def raised() -> dict[int, set[str]]:
 
 
 def documented() -> dict[int, set[str]]:
-    """Every code that a table of the page has, by the exit status in the section's title."""
+    """Return every code in the tables of the page, by the exit status in the section's title."""
     found = {}
     for section in PAGE.split("\n## ")[1:]:
         if section.startswith("In Python\n"):
@@ -75,5 +75,5 @@ def documented() -> dict[int, set[str]]:
 
 
 def test_every_error_is_documented() -> None:
-    """The page has every code under the exit status that it ends with, and no code that is raised nowhere."""
+    """The page has every code under its exit status, and no code that is never raised."""
     assert documented() == raised()

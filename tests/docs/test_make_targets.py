@@ -1,4 +1,4 @@
-"""What the pages tell people to make can be made."""
+"""Every make target that the pages name exists."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ RULES = set(re.findall(r"^([a-z]+):(?!=)", MAKEFILE, re.MULTILINE))
 
 
 def test_every_phony_target_has_a_rule() -> None:
-    """Without its rule make says that there is nothing to be done for a target named like a folder."""
+    """A phony target without a rule would do nothing if a folder has its name."""
     (phony,) = re.findall(r"^\.PHONY: (.*)$", MAKEFILE, re.MULTILINE)
     assert set(phony.split()) == RULES
 
 
 def test_every_target_that_the_pages_name_has_a_rule() -> None:
-    """README, the contributing guide and docs/."""
+    """Every make target that README, the contributing guide or docs/ names has a rule in the Makefile."""
     pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]
     named = {
         word

@@ -1,4 +1,4 @@
-"""The page of the Python interface knows what there is."""
+"""The Python reference lists the public API."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PAGE = (Path(__file__).parents[2] / "docs/reference/python.md").read_text()
 
 
 def test_every_name_is_there() -> None:
-    """Each public name, with each of its fields, methods and defaults, stands on the page."""
+    """Each public name, with each of its fields, methods and defaults, is on the page."""
     for name in headwater.__all__:
         if name == "__version__":
             continue
@@ -30,7 +30,7 @@ def test_every_name_is_there() -> None:
 
 
 def test_every_method_is_there() -> None:
-    """Each public method and property of a checkpoint, a batch, a plan, a scenario and a step stands on the page."""
+    """Each public method and property of a checkpoint, a batch, a plan, a scenario and a step is on the page."""
     internal = {"close", "fail", "dropped_lines", "malformed_count", "job"}  # for the plugin itself
     shown_elsewhere = {"stores", "stores_missing", "problem", "change", "sink_files"}
     for kind in (headwater.Checkpoint, Batch, RewindPlan, Scenario, Step):
@@ -42,7 +42,7 @@ def test_every_method_is_there() -> None:
 
 
 def test_signatures_are_those_of_the_code() -> None:
-    """The parameters of state, diff and plan_rewind are named as they are, in their order."""
+    """The page shows the parameters of state, diff and plan_rewind with their names and in their order."""
     for name in ("state", "diff", "plan_rewind"):
         parameters = list(inspect.signature(getattr(headwater.Checkpoint, name)).parameters)[1:]
         line = next(line for line in PAGE.splitlines() if f"`.{name}(" in line)

@@ -1,4 +1,4 @@
-"""What the README says is what happens."""
+"""The commands and code of the README work as shown."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.services
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
 BLOCK = re.compile(r"```(console|python)\n(.*?)```", re.DOTALL)
-# Run by their own tests, or by whoever reads this.
+# Not run here: covered by other tests, or left to the reader.
 NOT_HERE = ("make demo", "make test")
 
 
@@ -45,7 +45,7 @@ def run(command: str, place: Path) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.timeout(900)
 def test_every_command_works(place: Path) -> None:
-    """The commands of the README, in its order, in one folder, all end well and say what the README shows."""
+    """The commands of the README, run in order in one folder, succeed and print what the README shows."""
     seen = []
     for command in commands():
         if command.startswith(NOT_HERE):
@@ -70,7 +70,7 @@ def test_every_command_works(place: Path) -> None:
 
 
 def test_links_lead_somewhere() -> None:
-    """Every relative link and picture of the README is there."""
+    """Every relative link and picture of the README exists."""
     for target in re.findall(r"""(?:\]\(|src=")([^)"#]+)[)"]""", README):
         if "://" not in target:
             assert (ROOT / target).exists(), target

@@ -17,7 +17,7 @@ ENVIRONMENT = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}
 
 
 def steps() -> list[tuple[str, list[str]]]:
-    """Each command of the page with the lines that it shows as its output."""
+    """Return each command of the page with the output that the page shows for it."""
     found: list[tuple[str, list[str]]] = []
     for block in re.findall(r"```console\n(.*?)```", PAGE, re.DOTALL):
         for line in block.splitlines():
@@ -33,7 +33,7 @@ def plain(text: str) -> str:
 
 
 class Background:
-    """The job that goes on while others try to start: stopped as its user would, by Ctrl-C."""
+    """Run a job while others try to start; stop it with Ctrl-C, as a user would."""
 
     def __init__(self, command: str, folder: Path) -> None:
         self.process = subprocess.Popen(
@@ -62,7 +62,7 @@ class Background:
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_every_command_does_what_the_page_shows(tmp_path: Path) -> None:
-    """The commands of the page, in its order, in an empty folder, end well and give the totals of the files."""
+    """The commands of the page, run in order in an empty folder, succeed and print the totals of the files."""
     running: Background | None = None
     seen = ""
     expected_of_it: list[str] = []

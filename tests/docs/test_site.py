@@ -1,4 +1,4 @@
-"""The documentation is one site, complete, and made without the network."""
+"""The documentation site: complete, and built without a network."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ FETCHED = re.compile(
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The site, built as `make docs` builds it. A broken link or a page that is in no menu ends the build."""
+    """The site, built as `make docs` builds it. A broken link or a page without a menu entry fails the build."""
     folder = tmp_path_factory.mktemp("site")
     done = subprocess.run(
         [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(folder)],
         cwd=ROOT,
-        # Whoever asks for a package by the network gets nothing.
+        # Requests for packages over the network fail.
         env={
             **os.environ,
             "NO_MKDOCS_2_WARNING": "1",
@@ -39,7 +39,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_every_page_is_built(site: Path) -> None:
-    """Each page under docs/ is a page of the site, with the words that it begins with."""
+    """Each page under docs/ is a page of the site, and contains the title."""
     for page in (ROOT / "docs").rglob("*.md"):
         built = site / page.relative_to(ROOT / "docs").with_suffix(".html")
         built = built.with_name("index.html") if page.stem == "README" else built
@@ -50,6 +50,6 @@ def test_every_page_is_built(site: Path) -> None:
 
 
 def test_nothing_is_fetched(site: Path) -> None:
-    """A reader without the network sees the whole page: no script, font or picture comes from elsewhere."""
+    """Every page works offline: no script, font or picture is loaded from another host."""
     for page in site.rglob("*.html"):
         assert not FETCHED.search(page.read_text()), page

@@ -1,12 +1,11 @@
 """The batch oracle: streaming over any split of the records, with restarts, has the result of one batch computation.
 
 A model of Spark's rule excludes the late records of the same split. Jobs whose result depends on the split by design are
-compared batch by batch instead. ``ORACLE_SCALE=10`` runs ten times as many cases.
+compared batch by batch instead.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -24,7 +23,6 @@ from headwater.core.times import iso_from_ms, ms_from_iso
 from headwater.jobs.loading import load_job
 from headwater.spark.writing import captured_rows
 
-SCALE = int(os.environ.get("ORACLE_SCALE", "1"))
 MINUTE_MS = 60_000
 START_MS = ms_from_iso("2024-03-01T00:00:00Z")
 NAMES = ("Chrome", "Firefox", "Safari")
@@ -95,19 +93,20 @@ def native_totals(purchases: DataFrame) -> DataFrame:
 
 
 AGGREGATING = [
-    Case("browser-stats-stateful", visit, 7, ("browser", "window"), 5 * MINUTE_MS, 20 * MINUTE_MS),
-    Case("visits-windows-counter", click, 6, ("window",), 10 * MINUTE_MS, 20 * MINUTE_MS),
+    Case("browser-stats-stateful", visit, 3, ("browser", "window"), 5 * MINUTE_MS, 20 * MINUTE_MS),
+    Case("visits-windows-counter", click, 3, ("window",), 10 * MINUTE_MS, 20 * MINUTE_MS),
     Case("retail-sales", sale, 5, ("window",), 15 * MINUTE_MS, 60 * MINUTE_MS),
-    Case("retail-sales", sale, 2, mode="complete", settings=(("per", "total"),)),
-    Case("profit-per-window", trade, 3, mode="complete"),
-    Case("profit-per-id", trade, 3, mode="complete"),
-    Case("profit-sliding", trade, 3, mode="complete"),
-    Case("sliding-counts", event, 3, mode="complete", delay_ms=30 * MINUTE_MS),
-    Case("word-count", words, 2, mode="complete"),
-    Case("order-status", order, 2, mode="complete"),
-    Case("order-status", order, 2, ("order_status",), mode="update"),
-    Case("deduplicated-events", event, 5, ("User", "event_time"), delay_ms=30 * MINUTE_MS),
-    Case("running-totals", purchase, 3, ("user",), batch=native_totals),
+    Case("retail-sales", sale, 1, mode="complete", settings=(("per", "total"),)),
+    Case("profit-per-window", trade, 1, mode="complete"),
+    Case("profit-per-id", trade, 1, mode="complete"),
+    Case("profit-sliding", trade, 1, mode="complete"),
+    Case("sliding-counts", event, 2, mode="complete", delay_ms=30 * MINUTE_MS),
+    Case("word-count", words, 1, mode="complete"),
+    Case("order-status", order, 1, mode="complete"),
+    Case("order-status", order, 1, ("order_status",), mode="update"),
+    Case("deduplicated-events", event, 3, ("User", "event_time"), delay_ms=30 * MINUTE_MS),
+    Case("running-totals", purchase, 2, ("user",), batch=native_totals),
+    Case("running-totals", purchase, 1, ("user",), settings=(("form", "pandas"),), batch=native_totals),
 ]
 
 few_minutes = st.builds(
@@ -118,17 +117,23 @@ few_days = st.builds(
 )
 
 
+@pytest.fixture(params=[1, pytest.param(5, marks=pytest.mark.slow)], ids=["few", "many"])
+def scale(request: pytest.FixtureRequest) -> int:
+    """How many times as many examples to try."""
+    return int(request.param)
+
+
 def splits(records: st.SearchStrategy[Record]) -> st.SearchStrategy[Split[Record]]:
     batches = st.lists(st.lists(records, max_size=6), min_size=1, max_size=3)
     return st.lists(batches, min_size=2, max_size=2)
 
 
-def examples(count: int) -> Callable[..., Any]:
+def examples(count: int, scale: int) -> Callable[..., Any]:
     """Return repeatable settings. Failing cases are not minimized, because they are small already."""
     return settings(
-        max_examples=count * SCALE,
+        max_examples=count * scale,
         deadline=None,
-        derandomize=SCALE == 1,
+        derandomize=scale == 1,
         database=None,
         phases=[Phase.explicit, Phase.generate],
         suppress_health_check=list(HealthCheck),
@@ -142,14 +147,14 @@ def as_lines(split: Split[Record], line: Lines) -> Split[str]:
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("case", AGGREGATING, ids=lambda case: case.label)
 def test_streaming_equals_batch(
-    headwater_spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, case: Case
+    headwater_spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, scale: int, case: Case
 ) -> None:
     """Any split, with a restart, has the same final result as one batch over the records that are not late."""
     job = replace(load_job(case.job), settings=dict(case.settings))
     job = replace(job, mode=case.mode) if case.mode else job
     late = 0
 
-    @examples(case.examples)
+    @examples(case.examples, scale)
     @given(splits(few_minutes))
     def check(split: Split[Record]) -> None:
         nonlocal late
@@ -173,16 +178,17 @@ def test_streaming_equals_batch(
 
 
 @pytest.mark.timeout(600)
+@pytest.mark.parametrize(("name", "line"), [("browser-stats-stateless", visit), ("order-status-per-batch", order)])
 def test_stateless_counts_each_batch_by_itself(
-    headwater_spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
+    headwater_spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, scale: int, name: str, line: Lines
 ) -> None:
-    """browser-stats-stateless emits for each micro-batch what its function returns for that batch alone."""
-    job = load_job("browser-stats-stateless")
+    """A per-batch job emits for each micro-batch what its function returns for that batch alone."""
+    job = load_job(name)
 
-    @examples(3)
+    @examples(2, scale)
     @given(splits(few_minutes))
     def check(split: Split[Record]) -> None:
-        lines = as_lines(split, visit)
+        lines = as_lines(split, line)
         emitted = streamed(headwater_spark, job, lines, tmp_path_factory.mktemp("oracle"))
         batches = [records for run in lines for records in run]
         assert sorted(emitted) == list(range(len(batches)))
@@ -195,12 +201,12 @@ def test_stateless_counts_each_batch_by_itself(
 
 @pytest.mark.timeout(600)
 def test_weekly_totals_follow_the_model(
-    headwater_spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
+    headwater_spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, scale: int
 ) -> None:
     """weekly-totals emits in each batch the totals that the model computes."""
     job = load_job("weekly-totals")
 
-    @examples(5)
+    @examples(3, scale)
     @given(splits(few_days))
     def check(split: Split[Record]) -> None:
         emitted = streamed(headwater_spark, job, as_lines(split, purchase), tmp_path_factory.mktemp("oracle"))
@@ -213,13 +219,13 @@ def test_weekly_totals_follow_the_model(
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("form", ["session_window", "transform_with_state", "pandas"])
 def test_sessions_follow_the_model(
-    headwater_spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, form: str
+    headwater_spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, scale: int, form: str
 ) -> None:
     """Each form of user-sessions emits in each batch the sessions that the model closes."""
     job = replace(load_job("user-sessions"), settings={"form": form})
     gap_ms = 30 * MINUTE_MS
 
-    @examples(3)
+    @examples(2, scale)
     @given(splits(few_minutes))
     def check(split: Split[Record]) -> None:
         lines = as_lines(split, lambda one: event(one, user="user"))

@@ -23,6 +23,10 @@ OWN = Kafka("visits", schema="a INT", key="a", decode={"timestampFormat": "yyyy"
             "kafka://h:1/t?format=csv&sep=;&kafka.group.id=g",
             Kafka("t", "a INT", "csv", "h:1", None, {"kafka.group.id": "g"}, {**OWN.decode, "sep": ";"}),
         ),
+        (
+            "kafka://h:1/t?allowTrailingComma=true",
+            Kafka("t", "a INT", servers="h:1", decode={**OWN.decode, "allowTrailingComma": "true"}),
+        ),
         ("files:in?latestFirst=true", Files("in", "a INT", "json", {"latestFirst": "true"}, OWN.decode)),
         (
             "files:in?format=csv&header=true",

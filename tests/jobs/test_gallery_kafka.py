@@ -20,14 +20,8 @@ from golden import Step, golden
 KCAT = shutil.which("kcat") or shutil.which("kafkacat")
 pytestmark = pytest.mark.timeout(600)
 NEEDS_KCAT = pytest.mark.skipif(KCAT is None, reason="kcat is not installed")
-KAFKA_JOBS = [
-    "browser_stats_stateless",
-    "browser_stats_stateful",
-    "visits_windows_counter",
-    "profit_tumbling",
-    "profit_per_id",
-    "profit_sliding",
-]
+KAFKA_JOBS = ["browser_stats_stateless", "browser_stats_stateful", "profit_tumbling"]
+MORE_KAFKA_JOBS = ["visits_windows_counter", "profit_per_id", "profit_sliding"]
 
 
 class Running:
@@ -97,7 +91,9 @@ def moves_watermark(name: str, step: Step) -> bool:
 
 
 @NEEDS_KCAT
-@pytest.mark.parametrize("name", KAFKA_JOBS)
+@pytest.mark.parametrize(
+    "name", [*KAFKA_JOBS, *(pytest.param(name, marks=pytest.mark.slow) for name in MORE_KAFKA_JOBS)]
+)
 def test_golden_through_a_broker(broker: Broker, tmp_path: Path, name: str) -> None:
     """The lines of each step result in exactly the golden JSON on the output topic."""
     expected = golden(name)

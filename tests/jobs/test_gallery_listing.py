@@ -24,12 +24,13 @@ PARAMETERS = {
     "browser-stats-stateless": {"window": "5 minutes"},
     "deduplicated-events": {"watermark": "30 minutes"},
     "order-status": {"aggregate": True},
+    "order-status-per-batch": {},
     "profit-per-id": {"window": "5 minutes"},
     "profit-per-window": {"window": "5 minutes"},
     "profit-sliding": {"window": "10 minutes", "slide": "5 minutes"},
     "retail-sales": {"per": "window", "window": "15 minutes", "watermark": "1 hour"},
     "running-totals": {"form": "custom_state", "ttl": ""},
-    "sliding-counts": {"window": "10 minutes", "slide": "5 minutes", "watermark": "30 minutes"},
+    "sliding-counts": {"window": "10 minutes", "slide": "5 minutes", "watermark": "30 minutes", "deduplicate": False},
     "user-sessions": {
         "form": "session_window",
         "gap": "30 minutes",
@@ -38,7 +39,7 @@ PARAMETERS = {
         "mode": "append",
     },
     "visits-windows-counter": {"window": "10 minutes", "watermark": "20 minutes"},
-    "weekly-totals": {"period": "7 days"},
+    "weekly-totals": {"form": "custom_state", "period": "7 days", "slide": "1 day"},
     "word-count": {},
 }
 

@@ -50,6 +50,14 @@ def test_valid_jobs(changes: dict[str, Any]) -> None:
     check_job(replace(JOB, **changes))
 
 
+def test_a_socket_after_a_restart() -> None:
+    """A job on a socket cannot resume, in any mode."""
+    with pytest.raises(JobRefused) as refused:
+        check_restart(replace(JOB, reads=Socket(), mode="complete"), checkpoint="ck")
+    assert refused.value.code == "socket-checkpoint"
+    assert refused.value.evidence == {"source": "socket://127.0.0.1:9994", "checkpoint": "ck"}
+
+
 def test_a_memory_table_after_a_restart() -> None:
     """Only complete mode fills a memory table again."""
     with pytest.raises(JobRefused, match="lost with the process"):

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+import pty
 import signal
 import socket
 import subprocess
+import sys
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from broker_support import Broker, free_port, headwater
+from broker_support import HEADWATER, Broker, free_port, headwater
 from headwater.kafka import broker as local_broker
 from headwater.kafka.broker_settings import new_cluster_id, server_properties
 from headwater.kafka.options import Connection
@@ -192,3 +194,111 @@ def test_cluster_id_may_begin_with_a_dash(tmp_path: Path, monkeypatch: pytest.Mo
         assert str(local_broker.start(tmp_path, port=free_port()).cluster_id).startswith("-")
     finally:
         local_broker.stop(tmp_path)
+
+
+def test_wipe_stops_and_removes(tmp_path: Path) -> None:
+    """Wiping stops the broker and removes its topics; the next start is on the default port, with a new cluster id."""
+    data = tmp_path / "kafka"
+    started = headwater("broker", "start", "--port", free_port(), "--data", data)
+    assert started.returncode == 0, started.stderr
+    first = status(data)
+    try:
+        refused = headwater("broker", "stop", "--data", data, "--wipe")
+        assert (refused.returncode, refused.stderr.partition("]")[0]) == (2, "error[not-confirmed")
+        assert f"help: headwater broker stop --data {data} --wipe --yes" in refused.stderr
+        assert status(data) == first, "without confirmation the broker keeps running"
+    finally:
+        wiped = headwater("broker", "stop", "--data", data, "--wipe", "--yes")
+    assert (wiped.returncode, wiped.stdout) == (0, f"Kafka stopped (pid {first['pid']}); removed {data}\n")
+    assert not alive(int(str(first["pid"])))
+    assert list(tmp_path.iterdir()) == []
+    assert (status(data)["port"], status(data)["cluster_id"]) == (9092, None)
+
+
+def test_wipe_of_a_stopped_broker(tmp_path: Path) -> None:
+    """The data of a broker that is not running can be removed; a folder that does not exist is no error."""
+    for name in ("topics", "logs", "tls"):
+        (tmp_path / "kafka" / name).mkdir(parents=True)
+    for name in ("client.properties", "broker.json", "lock", "topics/meta.properties"):
+        (tmp_path / "kafka" / name).touch()
+    (tmp_path / "kafka" / "server.properties").write_text(server_properties(port=1, controller_port=2))
+    for expected in ("Kafka was not running; removed", "Kafka was not running, and there is no data in"):
+        wiped = headwater("broker", "stop", "--data", tmp_path / "kafka", "--wipe", "--yes")
+        assert (wiped.returncode, wiped.stdout) == (0, f"{expected} {tmp_path / 'kafka'}\n")
+        assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("files", "problem"),
+    [
+        (
+            {"server.properties": server_properties(port=1, controller_port=2), "thesis.odt": "", "topics": ""},
+            "also contains files that are not the broker's",
+        ),
+        ({"server.properties": "log.dirs=topics\n"}, "is not the data folder of a Headwater broker"),
+        ({"topics": "", "logs": ""}, "is not the data folder of a Headwater broker"),
+        ({}, "is not the data folder of a Headwater broker"),
+    ],
+)
+def test_wipe_of_another_folder(files: dict[str, str], problem: str, tmp_path: Path) -> None:
+    """A folder that is not a broker's, or contains other files as well, is not removed."""
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    refused = headwater("broker", "stop", "--data", tmp_path, "--wipe", "--yes")
+    assert (refused.returncode, refused.stderr.partition("]")[0]) == (11, "error[not-broker-data")
+    assert problem in refused.stderr
+    assert sorted(file.name for file in tmp_path.iterdir()) == sorted(files)
+
+
+def test_wipe_asks_on_a_terminal(tmp_path: Path) -> None:
+    """On a terminal, anything but yes keeps the data."""
+    data = tmp_path / "kafka"
+    data.mkdir()
+    (data / "server.properties").write_text(server_properties(port=1, controller_port=2))
+    for answer, kept in (("no", True), ("yes", False)):
+        terminal, command_side = pty.openpty()
+        with subprocess.Popen(
+            [HEADWATER, "broker", "stop", "--data", data, "--wipe"],
+            stdin=command_side, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        ) as command:  # fmt: skip
+            os.close(command_side)
+            os.write(terminal, f"{answer}\n".encode())
+            shown, _ = command.communicate(timeout=60)
+            os.close(terminal)
+        assert command.returncode == 0, shown
+        assert "This cannot be undone. Type yes to continue" in shown
+        assert data.exists() == kept
+
+
+def test_start_while_the_folder_is_wiped(tmp_path: Path) -> None:
+    """A process that waits for the lock of a folder that is removed in the meantime locks the new folder."""
+    data = tmp_path / "kafka"
+    data.mkdir()
+    with local_broker._lock(data):
+        waiting = subprocess.Popen(
+            [sys.executable, "-c", WAITING, data], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        assert waiting.stdout is not None
+        assert waiting.stdout.readline() == "waiting\n"
+        data.rename(tmp_path / "removed")
+    shown, _ = waiting.communicate("", timeout=60)
+    assert (waiting.returncode, shown) == (0, "locked\n")
+    assert (data / "lock").exists()
+
+
+WAITING = """
+import sys
+from pathlib import Path
+from headwater.kafka import broker
+opened = Path.open
+def open_and_tell(self, *arguments):
+    stream = opened(self, *arguments)
+    if not told:
+        told.append(self)
+        print("waiting", flush=True)
+    return stream
+told = []
+Path.open = open_and_tell
+with broker._lock(Path(sys.argv[1])):
+    print("locked", flush=True)
+"""

@@ -156,7 +156,7 @@ def test_missing_store_is_named(tmp_path: Path) -> None:
 
 def test_unknown_protocol() -> None:
     """A security protocol that Kafka does not have is refused with those that it has."""
-    with pytest.raises(UsageProblem, match="'TLS' is not a security protocol"):
+    with pytest.raises(UsageProblem, match="'TLS' is not a Kafka security protocol"):
         librdkafka_settings({"kafka.security.protocol": "TLS"})
 
 

@@ -174,7 +174,7 @@ def test_a_batch_that_is_no_longer_in_the_log(headwater_spark, job: Job, tmp_pat
     ("uri", "reason"),
     [
         ("console:", "cannot be saved to console"),
-        ("files:dead-letters?format=parquet", "lines of JSON, not as parquet"),
+        ("files:dead-letters?format=parquet", "JSON lines, not as parquet"),
     ],
 )
 def test_unsuitable_sinks(job: Job, uri: str, reason: str) -> None:

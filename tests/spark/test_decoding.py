@@ -138,6 +138,33 @@ def test_a_trailing_blank_changes_nothing(headwater_spark: SparkSession) -> None
     assert as_is == decoded(headwater_spark, [record + b" " for record in records], Decoding(SCHEMA, "json"))
 
 
+@pytest.mark.parametrize("name", ["allowTrailingComma", "ALLOWTRAILINGCOMMA"])
+def test_trailing_commas_if_allowed(headwater_spark: SparkSession, name: str) -> None:
+    """With allowTrailingComma one comma may follow an object, with white space around it, and nothing else."""
+    decoding = Decoding(SCHEMA, "json", {name: "true"})
+    good = [line + end for line in GOOD_JSON for end in ("", ",", " ,", ",  ", " \t,\r")]
+    still_bad = [record for record in BAD_JSON if record != b'{"a":1},']
+    bad = [
+        *still_bad,
+        *(record + b"," for record in still_bad if record is not None),
+        *(b'{"a":1},,', b'{"a":1}, ,', b",", b" , ", b'{"a":1},x', b'{"a":1,', b'{"a":1},{"a":2},', b',{"a":1},'),
+        *(b'{"s":"\xff"},', b'{"a":1},\x00', b'{"a":1}],'),
+    ]
+    found = decoded(headwater_spark, [*good, *bad], decoding)
+    assert [bad[index - len(good)] for index in found if index >= len(good)] == []
+    assert sorted(found) == list(range(len(good)))
+    plain = decoded(headwater_spark, [*GOOD_JSON], Decoding(SCHEMA, "json"))
+    assert [found[index] for index in range(0, len(good), 5)] == [plain[index] for index in range(len(GOOD_JSON))]
+    assert all(found[index] == found[index // 5 * 5] for index in found)
+
+
+def test_trailing_commas_are_malformed_by_default(headwater_spark: SparkSession) -> None:
+    """Without the option, or with false, a trailing comma makes a record malformed; the last of two options applies."""
+    on, off = {"allowTrailingComma": "true"}, {"ALLOWTRAILINGCOMMA": "false"}
+    for options in ({}, off, {**on, **off}):
+        assert decoded(headwater_spark, ['{"a":1},'], Decoding(SCHEMA, "json", options)) == {}
+
+
 @pytest.mark.parametrize(("format_name", "wrong"), [("json", '{"a":"wrong","s":"x"}'), ("csv", "wrong,x,")])
 def test_malformed_does_not_depend_on_the_columns_in_use(
     headwater_spark: SparkSession, format_name: str, wrong: str

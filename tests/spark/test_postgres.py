@@ -191,6 +191,7 @@ writing.upsert_batch = apply_and_die
 '''
 
 
+@pytest.mark.slow
 def test_killed_between_the_two_commits(postgres: PostgresServer, shop: Shop, tmp_path: Path) -> None:
     """If the process is killed after PostgreSQL commits and before Spark does, the batch is not applied twice."""
     (tmp_path / "jobs.py").write_text(JOB_FILE)

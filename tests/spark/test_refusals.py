@@ -218,7 +218,7 @@ def test_checkpoint_of_another_job(headwater_spark: SparkSession, run: Run) -> N
     ],
 )
 def test_checkpoint_of_another_source(headwater_spark: SparkSession, run: Run, before, now) -> None:
-    """Offsets of one source mean nothing to another."""
+    """A checkpoint cannot be resumed with another source."""
     run = replace(run, job=replace(run.job, writes=Console()))
     leave_record(replace(run, job=replace(run.job, reads=before)))
     assert (

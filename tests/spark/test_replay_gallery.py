@@ -17,8 +17,11 @@ from headwater.spark.replay import replay
 from spark.replay_support import GOLDEN, in_folder, put
 
 FORMS: dict[str, dict[str, Any]] = {
+    "running-totals/pandas": {"form": "pandas"},
+    "sliding-counts/deduplicate": {"deduplicate": True},
     "user-sessions/transform_with_state": {"form": "transform_with_state"},
     "user-sessions/pandas": {"form": "pandas"},
+    "weekly-totals/window": {"form": "window"},
 }
 # One job per kind of operator runs every time; the others are marked slow.
 IN_EVERY_RUN = {
@@ -30,7 +33,7 @@ IN_EVERY_RUN = {
     "word-count",
 }
 GOLDEN_FILES = [json.loads(file.read_text()) for file in sorted(GOLDEN.glob("*.json"))]
-GOLDEN_BY_JOB = {golden["job"]: golden for golden in GOLDEN_FILES}
+GOLDEN_BY_JOB = {golden["job"]: golden for golden in GOLDEN_FILES if "settings" not in golden}
 
 
 def first_lines(job: str) -> list[list[str]]:

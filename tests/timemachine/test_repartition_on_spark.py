@@ -93,7 +93,7 @@ def test_a_repartitioned_stream_continues(stream_pair, operator: str, store: str
 @pytest.mark.parametrize("store", [name for name in STORES if name != "hdfs"])
 @pytest.mark.parametrize("operator", QUERIES)
 def test_all_operators_on_all_stores_that_spark_repartitions(stream_pair, operator: str, store: str) -> None:
-    """The same for all operators on all stores that Spark can repartition."""
+    """Every operator on every store that Spark can repartition continues as its control does."""
     repartition_and_continue(stream_pair(operator, store))
 
 

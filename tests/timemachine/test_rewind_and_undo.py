@@ -264,7 +264,7 @@ def test_a_gap_in_the_source_log_is_refused() -> None:
     """A rewind is refused if the log no longer records which input files were read."""
     contents = checkpoint("aggregation-hdfs")
     gap = {path: data for path, data in contents.items() if path not in ("sources/0/0", "sources/0/2.compact")}
-    with pytest.raises(ChangeRefused, match="no longer contains the files read up to offset"):
+    with pytest.raises(ChangeRefused, match="no longer lists the files read up to offset"):
         plan_rewind(Tree(gap), to=1)
 
 

@@ -74,3 +74,27 @@ def test_failed_read_is_not_kept(cache: StateCache, monkeypatch: pytest.MonkeyPa
         with pytest.raises(OSError, match="gone"):
             cache.view(target, 3)
     assert cache.view(target, 3).batch == 3
+
+
+def test_job_view_is_read_once_per_batch(corpus: Callable[[str], CorpusCheckpoint]) -> None:
+    """The rows of the job's view are paged, searched and sorted like a state, and read once for each batch."""
+    path = str(corpus("aggregation-changelog").path)
+    watched = WatchedCheckpoint("name", lambda: open_checkpoint(path))
+    watched.poll()
+    reads: list[tuple[str, int]] = []
+
+    def find(location: str, batch: int) -> list[dict[str, object]]:
+        reads.append((location, batch))
+        return [{"user": "Sankar", "total": 200}, {"user": "Jade", "total": 800}]
+
+    cache = StateCache(watched, find)
+    assert not cache.has_job_view, "the checkpoint does not record a job"
+    view = cache.job_view(3)
+    assert cache.job_view(3) is view
+    assert cache.job_view(4).batch == 4
+    assert reads == [(path, 3), (path, 4)]
+    assert [(column.name, column.is_number) for column in view.columns] == [("user", False), ("total", True)]
+    assert [row["c0"]["now"] for row in view.page(order_by="c1", descending=True).rows] == ["Jade", "Sankar"]
+    assert view.page(search="sank").matching == 1
+    assert view.page(start=1, size=1).rows[0]["c1"]["now"] == "800"
+    assert StateCache(watched, lambda *_: []).job_view(3).page().rows == []

@@ -7,9 +7,10 @@ which data files each batch added.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from typing import Generic, Protocol, TypeVar
 
 from headwater.checkpoint.filetree import FileTree
 from headwater.checkpoint.layout import COMPACT, SINK_LOG, log_id
@@ -22,7 +23,7 @@ MOST_OFFSETS_IN_A_BATCH = 10_000
 
 @dataclass(frozen=True)
 class LogNames:
-    """The file names of such a log by id, from a listing."""
+    """The file names of a source's or sink's log by id, from a listing."""
 
     by_id: dict[int, str]
     duplicates: tuple[str, ...] = ()
@@ -84,8 +85,36 @@ class LogNames:
         return None if later is None else self.by_id[later]
 
 
-NEWEST_SOURCE_VERSION = 1
-SOURCE_VERSION_LINE = "v1"
+NEWEST_VERSION = 1
+
+
+class LoggedFile(Protocol):
+    """A file that a log names. ``line`` is its entry as read."""
+
+    @property
+    def line(self) -> str: ...
+
+
+Logged = TypeVar("Logged", bound=LoggedFile)
+
+
+@dataclass(frozen=True)
+class LogFile(Generic[Logged]):
+    """A file of a source's or a sink's log. ``text`` is the file as read."""
+
+    text: LogText
+    entries: tuple[Logged, ...]
+
+
+def log_with(entries: Iterable[LoggedFile]) -> bytes:
+    """Return a log file with exactly these entries, as Spark writes it."""
+    return "\n".join([f"v{NEWEST_VERSION}", *(entry.line for entry in entries)]).encode("utf-8")
+
+
+def _parse(data: bytes, path: str, entry: Callable[[str, str], Logged]) -> LogFile[Logged]:
+    text = LogText.from_bytes(data, path)
+    text.version(path, newest=NEWEST_VERSION)
+    return LogFile(text, tuple(entry(line, path) for line in text.body))
 
 
 @dataclass(frozen=True)
@@ -98,24 +127,9 @@ class FileEntry:
     line: str
 
 
-@dataclass(frozen=True)
-class FileSourceEntries:
-    """A file of a source's log. ``text`` is the file as read."""
-
-    text: LogText
-    entries: tuple[FileEntry, ...]
-
-
-def parse_file_source_log(data: bytes, path: str) -> FileSourceEntries:
+def parse_file_source_log(data: bytes, path: str) -> LogFile[FileEntry]:
     """Return a parsed file of a source's log."""
-    text = LogText.from_bytes(data, path)
-    text.version(path, newest=NEWEST_SOURCE_VERSION)
-    return FileSourceEntries(text, tuple(_file_entry(line, path) for line in text.body))
-
-
-def source_log_with(entries: Iterable[FileEntry]) -> bytes:
-    """Return a log file with exactly these entries, as Spark writes it."""
-    return "\n".join([SOURCE_VERSION_LINE, *(entry.line for entry in entries)]).encode("utf-8")
+    return _parse(data, path, _file_entry)
 
 
 def _file_entry(line: str, path: str) -> FileEntry:
@@ -141,7 +155,7 @@ class FileSourceLog:
     def _read_bytes(self, name: str) -> bytes:
         return read_bytes(self.files, f"{self.folder}/{name}")
 
-    def _read_file(self, name: str) -> FileSourceEntries:
+    def _read_file(self, name: str) -> LogFile[FileEntry]:
         return parse_file_source_log(self._bytes(name), f"{self.folder}/{name}")
 
     def entries_at(self, number: int) -> tuple[FileEntry, ...] | None:
@@ -195,10 +209,6 @@ class FileSourceLog:
         return tuple(entry for entry in self._read(self.names.by_id[later]).entries if entry.batch_id <= number)
 
 
-NEWEST_SINK_VERSION = 1
-SINK_VERSION_LINE = "v1"
-
-
 @dataclass(frozen=True)
 class SinkFile:
     """A data file of a sink. ``path`` is an absolute, percent-encoded URI."""
@@ -209,24 +219,9 @@ class SinkFile:
     line: str
 
 
-@dataclass(frozen=True)
-class FileSinkEntries:
-    """A file of a sink's log. ``text`` is the file as read."""
-
-    text: LogText
-    entries: tuple[SinkFile, ...]
-
-
-def parse_file_sink_log(data: bytes, path: str) -> FileSinkEntries:
+def parse_file_sink_log(data: bytes, path: str) -> LogFile[SinkFile]:
     """Return a parsed file of a sink's log."""
-    text = LogText.from_bytes(data, path)
-    text.version(path, newest=NEWEST_SINK_VERSION)
-    return FileSinkEntries(text, tuple(_sink_file(line, path) for line in text.body))
-
-
-def sink_log_with(entries: Iterable[SinkFile]) -> bytes:
-    """Return a log file with exactly these entries, as Spark writes it."""
-    return "\n".join([SINK_VERSION_LINE, *(entry.line for entry in entries)]).encode("utf-8")
+    return _parse(data, path, _sink_file)
 
 
 def _sink_file(line: str, path: str) -> SinkFile:
@@ -250,7 +245,7 @@ class FileSinkLog:
         """Return the path of the file that has an id."""
         return f"{SINK_LOG}/{self.names.by_id[number]}"
 
-    def read(self, number: int) -> FileSinkEntries:
+    def read(self, number: int) -> LogFile[SinkFile]:
         """Return the parsed file that has an id."""
         path = self.path(number)
         return parse_file_sink_log(read_bytes(self.files, path), path)

@@ -141,7 +141,7 @@ class History:
 
     def _why_not(self, number: BatchId, *, committed: bool, problems: list[str]) -> str | None:
         if not committed:
-            return "it is planned and not committed"
+            return "it is planned but not committed"
         if problems:
             return problems[0]
         logs = self.logs

@@ -37,7 +37,7 @@ RECORD_GRACE_SECONDS = 3.0
 
 @dataclass(frozen=True)
 class Lease:
-    """What the holder of a lease recorded about itself; None for what the record lacks."""
+    """A lease as its holder recorded it. Attributes that the record lacks are None."""
 
     holder: str
     pid: int | None

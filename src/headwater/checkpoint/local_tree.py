@@ -160,7 +160,7 @@ def _refuse_path_outside(path: str) -> None:
     if path.startswith("/") or (".." in path and ".." in path.split("/")):
         raise CheckpointUnreadable(
             "path-outside",
-            "the checkpoint names a file outside itself",
+            "the checkpoint refers to a file outside its own folder",
             evidence={"path": path},
             remedy="do not trust this checkpoint: Spark never writes such a path",
         )

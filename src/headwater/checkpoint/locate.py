@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from datetime import datetime
 from difflib import get_close_matches
 from pathlib import Path
 
@@ -12,6 +14,7 @@ from headwater.checkpoint.object_tree import ObjectTree
 from headwater.core.errors import CheckpointUnreadable, HeadwaterError, ServiceUnreachable
 
 CHECKPOINTS = ".headwater/checkpoints"
+START_SUFFIX = re.compile(r"-([0-9]{8}-[0-9]{6})(?:-([0-9]+))?")
 
 
 def open_files(location: str) -> FileTree:
@@ -40,10 +43,30 @@ def open_checkpoint(name: str) -> FileTree:
 
 
 def candidates(name: str) -> list[str]:
-    """Return the locations that a name may refer to, in order: the location itself, then a job of that name."""
+    """Return the locations that a name may refer to, in order.
+
+    These are the location itself, the checkpoint of a job of that name, and the newest one of a job that gets a
+    checkpoint at each start.
+    """
     if "://" in name or name.startswith(("/", ".", "file:")):
         return [name]
-    return [name, f"{CHECKPOINTS}/{name}"]
+    return [name, f"{CHECKPOINTS}/{name}", *(f"{CHECKPOINTS}/{start}" for start in _starts_of(name)[-1:])]
+
+
+def new_start(job: str, at: datetime) -> str:
+    """Return an unused checkpoint path for one start of a job: its name and the time, plus a number if that is taken."""
+    name = f"{job}-{at:%Y%m%d-%H%M%S}"
+    used, number = known_names(), 1
+    while (name if number == 1 else f"{name}-{number}") in used:
+        number += 1
+    return f"{CHECKPOINTS}/{name}" + ("" if number == 1 else f"-{number}")
+
+
+def _starts_of(job: str) -> list[str]:
+    """Return the names of the checkpoints that ``new_start`` has given a job, oldest first."""
+    found = {name: START_SUFFIX.fullmatch(name.removeprefix(job)) for name in known_names() if name.startswith(job)}
+    starts = {name: (match[1], int(match[2] or 1)) for name, match in found.items() if match}
+    return sorted(starts, key=starts.__getitem__)
 
 
 def known_names() -> list[str]:
@@ -76,7 +99,10 @@ def _names(files: FileTree, folder: str) -> list[str]:
         if not files.is_local:
             raise unreachable(files, error) from None
         raise CheckpointUnreadable(
-            "no-permission", f"permission to read {files.location} is denied", evidence={"reason": error.strerror}
+            "no-permission",
+            f"cannot read {files.location}: permission denied",
+            evidence={"reason": error.strerror},
+            remedy="change the permissions, or run as a user who has access",
         ) from None
     except OSError as error:
         raise unreachable(files, error) from None
@@ -125,7 +151,7 @@ def _no_checkpoint(name: str) -> CheckpointUnreadable:
 
 def _remedy(name: str, known: list[str]) -> str:
     if not known:
-        return "give the folder that is the query's checkpointLocation"
+        return "give the folder or URL that the query uses as its checkpointLocation"
     close = get_close_matches(name, known, n=1)
     return f"headwater log {close[0] if close else known[0]}"
 

@@ -161,15 +161,15 @@ def _unique_ids(value: Any, path: str) -> StateUniqueIds | None:
     try:
         found = {int(operator): tuple(tuple(ids) for ids in partitions) for operator, partitions in value.items()}
     except (AttributeError, TypeError, ValueError):
-        raise unreadable_file("bad-json", path, "has stateUniqueIds of an unknown form") from None
+        raise unreadable_file("bad-json", path, "has stateUniqueIds in an unknown format") from None
     if not all(isinstance(text, str) for partitions in found.values() for ids in partitions for text in ids):
-        raise unreadable_file("bad-json", path, "has stateUniqueIds of an unknown form")
+        raise unreadable_file("bad-json", path, "has stateUniqueIds in an unknown format")
     return found
 
 
 def _sinks(value: Any, path: str) -> tuple[SinkInfo, ...]:
     if not isinstance(value, dict) or not all(isinstance(info, dict) for info in value.values()):
-        raise unreadable_file("bad-json", path, "has a sinkMetadataMap of an unknown form")
+        raise unreadable_file("bad-json", path, "has a sinkMetadataMap in an unknown format")
     return tuple(
         SinkInfo(
             name,

@@ -35,7 +35,7 @@ Parsed = TypeVar("Parsed")
 
 @dataclass(frozen=True)
 class Outcome(Generic[Parsed]):
-    """A parsed file, or the error that prevented it."""
+    """A parsed file, or the error that prevented parsing."""
 
     entry: Parsed | None
     error: CheckpointUnreadable | None = None

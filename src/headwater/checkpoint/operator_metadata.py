@@ -1,12 +1,21 @@
-"""``state/N/_metadata``: the name and the stores of a stateful operator. Spark writes it since 4.0."""
+"""``state/N/_metadata``: the name and the stores of a stateful operator. Spark has written it since 4.0."""
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
+from headwater.checkpoint.filetree import FileTree
 from headwater.checkpoint.layout import STATE, batch_id
-from headwater.checkpoint.logtext import LogText, integer_field, json_object, string_field, unreadable_file
+from headwater.checkpoint.logtext import (
+    LogText,
+    integer_field,
+    json_object,
+    list_entries,
+    string_field,
+    unreadable_file,
+)
 
 NEWEST_VERSION = 2
 
@@ -48,6 +57,36 @@ def schema_folder(operator_id: int, store_name: str) -> str:
     return f"{STATE}/{operator_id}/_stateSchema/{store_name}"
 
 
+@dataclass(frozen=True)
+class SchemaFiles:
+    """The schema files of a store, oldest first, and those that its metadata names but that do not exist."""
+
+    paths: tuple[str, ...]
+    missing: tuple[str, ...] = ()
+
+
+def find_schema_files(
+    files: FileTree, operator_id: int, store: StoreInfo, names: Collection[str], batch: int
+) -> SchemaFiles:
+    """Return the schema files of a store as of a batch; ``names`` are those in its schema folder.
+
+    The metadata names them by absolute paths, which may be those of another machine, so only their last part is used. If
+    it names none, or one that does not exist, they are found by the batch in their names.
+    """
+    folder = schema_folder(operator_id, store.name)
+    recorded = list(dict.fromkeys(path.rstrip("/").rpartition("/")[2] for path in store.schema_paths))
+    missing = tuple(f"{folder}/{name}" for name in recorded if name not in names)
+    if recorded and not missing:
+        return SchemaFiles(tuple(f"{folder}/{name}" for name in recorded))
+    newest: dict[int, str] = {}
+    # A batch that was planned twice may have left two files: the one that was written last is the valid one.
+    for entry in sorted(list_entries(files, folder), key=lambda entry: (entry.modified_ms or 0, entry.name)):
+        number = batch_id(entry.name.partition("_")[0])
+        if number is not None and number <= batch and not entry.is_folder:
+            newest[number] = f"{folder}/{entry.name}"
+    return SchemaFiles(tuple(newest[number] for number in sorted(newest)), missing)
+
+
 def metadata_path(operator_id: int, v2_names: list[str], batch: int) -> str:
     """Return the file that is valid as of a batch: version 2's newest up to that batch, otherwise version 1's."""
     known = [number for number in map(batch_id, v2_names) if number is not None and number <= batch]
@@ -78,13 +117,17 @@ def parse_operator_metadata(data: bytes, path: str) -> OperatorMetadata:
 
 def _store(value: Any, path: str) -> StoreInfo:
     if not isinstance(value, dict):
-        raise unreadable_file("bad-json", path, "has a store of an unknown form")
-    schemas = value.get("stateSchemaFilePaths", [])
-    if not isinstance(schemas, list):
-        raise unreadable_file("bad-json", path, "has stateSchemaFilePaths of an unknown form")
+        raise unreadable_file("bad-json", path, "has a store in an unknown format")
+    schemas = value.get("stateSchemaFilePaths")
+    if schemas is None:
+        # Early builds of Spark 4.0 recorded a single path.
+        single = value.get("stateSchemaFilePath")
+        schemas = [] if single is None else [single]
+    if not isinstance(schemas, list) or not all(isinstance(schema, str) for schema in schemas):
+        raise unreadable_file("bad-json", path, "has stateSchemaFilePaths in an unknown format")
     return StoreInfo(
         string_field(value, "storeName", path),
         integer_field(value, "numColsPrefixKey", path, default=0),
         integer_field(value, "numPartitions", path),
-        tuple(str(schema) for schema in schemas),
+        tuple(schemas),
     )

@@ -38,6 +38,8 @@ class JobRecord:
     settings: Mapping[str, Any] = field(default_factory=dict)
     table_folder: str | None = None
     """The folder of a table sink, which cannot be derived from the table's name."""
+    has_state_view: bool = False
+    """Whether the job has a ``state_view``, so that readers need not load the job to know."""
 
     def to_bytes(self) -> bytes:
         """Return the contents of ``job.json``."""
@@ -96,7 +98,9 @@ def parse_job_record(data: bytes) -> JobRecord:
         _text(value.get(name)) for name in ("job", "source", "sink", "mode", "reference", "table_folder")
     )
     settings = value.get("settings")
-    return JobRecord(job, source, sink, mode, reference, settings if isinstance(settings, dict) else {}, folder)
+    kept = settings if isinstance(settings, dict) else {}
+    has_state_view = value.get("has_state_view") is True
+    return JobRecord(job, source, sink, mode, reference, kept, folder, has_state_view)
 
 
 def _text(value: Any) -> str | None:

@@ -93,7 +93,7 @@ def _not_a_zip(path: str, error: Exception) -> Exception:
 def _files(value: dict[str, Any], field: str, name: str, folder: str, path: str) -> tuple[SnapshotFile, ...]:
     listed = value.get(field)
     if not isinstance(listed, list) or not all(isinstance(one, dict) for one in listed):
-        raise unreadable_file("bad-json", path, f"has {field} of an unknown form")
+        raise unreadable_file("bad-json", path, f"has {field} in an unknown format")
     return tuple(
         SnapshotFile(
             f"{folder}/{string_field(one, name, path)}",
@@ -107,5 +107,5 @@ def _files(value: dict[str, Any], field: str, name: str, folder: str, path: str)
 def _families(value: dict[str, Any], path: str) -> dict[str, int]:
     families = value.get("columnFamilyMapping") or {}
     if not isinstance(families, dict):
-        raise unreadable_file("bad-json", path, "has a columnFamilyMapping of an unknown form")
+        raise unreadable_file("bad-json", path, "has a columnFamilyMapping in an unknown format")
     return {name: integer_field(families, name, path) for name in families}

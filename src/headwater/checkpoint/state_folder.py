@@ -259,4 +259,4 @@ def state_obstacle(kept: BatchId, stores: list[tuple[StoreKey, int]]) -> str | N
     if missing != version:
         reason += f": version {missing} is missing"
     others = len(stores) - 1
-    return f"{reason}, nor can that of {count(others, 'other store')}" if others else reason
+    return f"{reason}; the same applies to {count(others, 'other store')}" if others else reason

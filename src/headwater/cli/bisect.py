@@ -9,7 +9,7 @@ import typer
 from headwater.cli.app import INSPECT, JsonObject, app
 from headwater.cli.checkpoint_options import CheckpointName
 from headwater.cli.output import json_line, say
-from headwater.cli.state_source import ENGINE, OPERATOR, STORE, VAR, Engine
+from headwater.cli.state_source import ENGINE, OPERATOR, SCHEMA, STORE, VAR, Engine
 from headwater.core.errors import UsageProblem
 from headwater.core.ids import StoreRef
 
@@ -21,6 +21,7 @@ def bisect(
     operator: Annotated[int | None, OPERATOR] = None,
     store: Annotated[str | None, STORE] = None,
     var: Annotated[str | None, VAR] = None,
+    schema: Annotated[str | None, SCHEMA] = None,
     engine: Annotated[Engine, ENGINE] = Engine.auto,
     as_json: JsonObject = False,
 ) -> None:
@@ -35,15 +36,16 @@ def bisect(
     """
     from headwater.cli.state_source import StateSource
 
-    source = StateSource(checkpoint, engine)
+    ref = StoreRef(operator, store, var)
+    source = StateSource(checkpoint, engine, schema, ref)
     batches = source.reader.readable(operator)
     if not batches:
         raise UsageProblem("no-batch", "there is no batch whose state can be rebuilt")
-    found = source.first_batch(batches, where, StoreRef(operator, store, var))
+    found = source.first_batch(batches, where, ref)
     if as_json:
         json_line({"first_batch": found.first_batch, "tested": list(found.tested)})
     elif found.first_batch is None:
-        say(f"true after none of the batches {batches[0]} to {batches[-1]}")
+        say(f"not true after any of the batches {batches[0]} to {batches[-1]}")
     elif found.first_batch == batches[0]:
         say(f"already true after batch {batches[0]}, the oldest one whose state can be rebuilt")
     else:

@@ -60,7 +60,7 @@ def start(
     from headwater.kafka import broker as local_broker
 
     if sasl_plain and no_sasl:
-        raise UsageProblem("bad-option", "--sasl-plain and --no-sasl contradict each other", remedy="use one of them")
+        raise UsageProblem("bad-option", "--sasl-plain and --no-sasl cannot be combined", remedy="use one of them")
     before = local_broker.status(data)
     security = changed_security(before.security, tls, sasl_plain, no_sasl=no_sasl)
     if not before.running:
@@ -73,16 +73,40 @@ def start(
 
 
 @broker.command()
-def stop(data: DataFolder = DEFAULT_DATA) -> None:
-    """Stop the broker. Its topics are kept for the next start.
+def stop(
+    data: DataFolder = DEFAULT_DATA,
+    wipe: Annotated[
+        bool, typer.Option("--wipe", help="Remove the data folder too, with all topics, logs and certificates.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="With --wipe: do not ask for confirmation.")] = False,
+) -> None:
+    """Stop the broker. Its topics are kept for the next start, unless --wipe removes them.
 
-    Example:
+    --wipe works on a stopped broker too. The removal cannot be undone. A checkpoint of a job that has read the topics
+    keeps its offsets, which no longer match any records: headwater rewind CKPT --redo 0 restarts such a job from
+    scratch.
+
+    Examples:
       headwater broker stop
+      headwater broker stop --wipe --yes
     """
+    from headwater.cli.checkpoint_options import confirm
     from headwater.kafka import broker as local_broker
 
-    pid = local_broker.stop(data)
-    say(f"Kafka was not running (data in {data})" if pid is None else f"Kafka stopped (pid {pid}, data kept in {data})")
+    if not wipe:
+        pid = local_broker.stop(data)
+        stopped = f"Kafka stopped (pid {pid}, data kept in {data})"
+        say(f"Kafka was not running (data in {data})" if pid is None else stopped)
+        return
+    if not data.exists():
+        say(f"Kafka was not running, and there is no data in {data}")
+        return
+    local_broker.check_wipe(data)
+    question = f"Stop the broker and remove {data} with all its topics? This cannot be undone."
+    if not confirm(question, yes=yes, remedy=f"headwater broker stop --data {data} --wipe --yes"):
+        return
+    pid = local_broker.wipe(data)
+    say(f"Kafka {'was not running' if pid is None else f'stopped (pid {pid})'}; removed {data}")
 
 
 @broker.command()

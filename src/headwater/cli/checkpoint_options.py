@@ -74,15 +74,17 @@ def print_plan(plan: Mapping[str, Any], lines: Iterable[str], *, as_json: bool) 
         say(line)
 
 
-def confirm(question: str, *, yes: bool) -> bool:
-    """Ask on the terminal whether to continue. Without a terminal, require ``--yes``."""
+def confirm(
+    question: str, *, yes: bool, remedy: str = "review the plan with --dry-run, then run the same command with --yes"
+) -> bool:
+    """Ask on the terminal whether to continue. Without a terminal, require ``--yes``; ``remedy`` says how."""
     if yes:
         return True
     if not sys.stdin.isatty():
         raise UsageProblem(
             "not-confirmed",
             "nothing was changed: there is no terminal to ask for confirmation",
-            remedy="review the plan with --dry-run, then run the same command with --yes",
+            remedy=remedy,
         )
     answer = typer.prompt(f"{question} Type yes to continue", default="no", show_default=False, err=True)
     if answer.strip().lower() != "yes":

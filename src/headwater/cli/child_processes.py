@@ -23,7 +23,7 @@ def command_line(*arguments: str) -> list[str]:
 def run_command(
     arguments: Sequence[str], *, timeout_seconds: float | None = None, ignore_interrupts: bool = False
 ) -> subprocess.CompletedProcess[str]:
-    """Run a command to its end and return its output. With ``ignore_interrupts``, Ctrl-C on the terminal skips it."""
+    """Run a command to its end and return its output. With ``ignore_interrupts``, Ctrl-C does not reach it."""
     return subprocess.run(
         command_line(*arguments),
         stdin=subprocess.DEVNULL,

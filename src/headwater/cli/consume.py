@@ -49,4 +49,4 @@ def consume(
     except KeyboardInterrupt:
         note("")
     if limit is None or shown < limit:
-        note(f"{count(shown, 'record', grouped=False)} of {topic}")
+        note(f"{count(shown, 'record', grouped=False)} from {topic}")

@@ -9,7 +9,7 @@ import typer
 from headwater.cli.app import INSPECT, JsonLines, app
 from headwater.cli.checkpoint_options import CheckpointName
 from headwater.cli.output import note, say, table
-from headwater.cli.state_source import ENGINE, OPERATOR, SHOWN_ROWS, STORE, VAR, Engine
+from headwater.cli.state_source import ENGINE, OPERATOR, SCHEMA, SHOWN_ROWS, STORE, VAR, Engine
 from headwater.core.ids import StoreRef
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ def diff(
     operator: Annotated[int | None, OPERATOR] = None,
     store: Annotated[str | None, STORE] = None,
     var: Annotated[str | None, VAR] = None,
+    schema: Annotated[str | None, SCHEMA] = None,
     limit: Annotated[
         int | None,
         typer.Option(min=0, help=f"Maximum number of keys, 0 for all. A table shows {SHOWN_ROWS} by default."),
@@ -43,9 +44,10 @@ def diff(
     """
     from headwater.cli.state_source import StateSource
 
-    source = StateSource(checkpoint, engine)
+    ref = StoreRef(operator, store, var)
+    source = StateSource(checkpoint, engine, schema, ref)
     first, second = source.resolve(a), source.resolve(b)
-    for found in source.diffs(first, second, StoreRef(operator, store, var)):
+    for found in source.diffs(first, second, ref):
         if as_json:
             from headwater.views.state_lines import diff_lines
 

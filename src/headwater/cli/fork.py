@@ -18,7 +18,7 @@ def fork(
     into: Annotated[str, typer.Argument(metavar="INTO", help="New folder or URL, missing or empty.")],
     at: Annotated[str | None, typer.Option(metavar="B", help="Last batch of the fork; default: HEAD.")] = None,
     sink: Annotated[
-        str | None, typer.Option(metavar="files:DIR", help="New file sink of the fork, to be prepared for it.")
+        str | None, typer.Option(metavar="files:DIR", help="New file sink for the fork; its log is created.")
     ] = None,
     dry_run: DryRun = False,
     as_json: PlanJson = False,
@@ -33,7 +33,7 @@ def fork(
     from headwater.checkpoint import revisions
     from headwater.checkpoint.history import History
     from headwater.checkpoint.locate import open_files
-    from headwater.checkpoint.record import FILES, folder_of
+    from headwater.checkpoint.record import FILES, sink_of
     from headwater.core.errors import UsageProblem
     from headwater.timemachine.fork import plan_fork
     from headwater.views.plans import fork_lines
@@ -43,8 +43,10 @@ def fork(
     batch = revisions.resolve(at or "HEAD", history.batch_ids, history.committed_at_ms)
     target = open_files(into if "://" in into else str(Path(into).absolute()))
     if sink is not None and not sink.startswith(FILES):
-        raise UsageProblem("bad-option", "only a file sink has to be prepared", remedy="--sink files:DIR")
-    folder = open_files(folder_of(sink)) if sink else None
+        raise UsageProblem(
+            "bad-option", "--sink takes a file sink; other sinks need no preparation", remedy="--sink files:DIR"
+        )
+    folder = sink_of(files, sink) if sink else None
     plan = plan_fork(files, target, at=batch, sink=folder)
     print_plan(plan.as_dict(), fork_lines(plan), as_json=as_json)
     if dry_run:

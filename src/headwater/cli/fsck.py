@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 def fsck(
     checkpoint: CheckpointName,
     sink: Annotated[
-        str | None, typer.Option(metavar="files:DIR", help="File sink of the query, to be checked as well.")
+        str | None, typer.Option(metavar="files:DIR", help="File sink of the query; it is checked as well.")
     ] = None,
-    strict: Annotated[bool, typer.Option("--strict", help="Exit with status 1 on warnings, too.")] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Exit with status 1 on warnings too.")] = False,
     repair: Annotated[
         bool, typer.Option("--repair", help="Repair what can be repaired safely. Can be undone.")
     ] = False,

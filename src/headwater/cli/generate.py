@@ -1,10 +1,10 @@
-"""``headwater generate``: write generated data to a topic or a folder."""
+"""``headwater generate``: write generated data to a topic, a folder or an object store."""
 
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -13,7 +13,7 @@ from headwater.cli.output import json_line, note, progress_bar, say
 
 if TYPE_CHECKING:
     from headwater.core.uris import Uri
-    from headwater.datagen.files import FolderWriter
+    from headwater.datagen.files import FileWriter
     from headwater.kafka.records import TopicWriter
 
 DEFAULT_EVERY_SECONDS = 5.0
@@ -33,7 +33,10 @@ class ShapeName(StrEnum):
 def generate(
     shape: ShapeName = typer.Argument(help="Kind of records."),
     to: str = typer.Option(
-        ..., "--to", metavar="URI", help="Target: kafka://127.0.0.1:9092/visits or files:DIR?format=json."
+        ...,
+        "--to",
+        metavar="URI",
+        help="Target: kafka://127.0.0.1:9092/visits, files:DIR?format=json or s3://BUCKET/DIR.",
     ),
     rate: float = typer.Option(None, "--rate", help="Records per second; default: as fast as possible."),
     count: int = typer.Option(None, "--count", min=1, help="Total number of records; default: until Ctrl-C."),
@@ -57,7 +60,7 @@ def generate(
     ),
     as_json: bool = typer.Option(False, "--json", help="Print the summary as one JSON object."),
 ) -> None:
-    """Write generated records to a Kafka topic or to a folder.
+    """Write generated records to a Kafka topic, or as files to a folder or to S3.
 
     With --count or --seed, the records are reproducible: event time starts at a fixed instant and advances by a step
     of the record kind, regardless of the rate. Otherwise event time is the current time. --count is the total number
@@ -66,6 +69,7 @@ def generate(
     Examples:
       headwater generate visits --to kafka://127.0.0.1:9092/visits --rate 100 --late 5% --malformed 1%
       headwater generate sales --to 'files:data/sales?format=json' --count 10000 --seed 7
+      headwater generate sales --to s3://bucket/landing --rate 100 --every 60
     """
     import secrets
     import signal
@@ -163,34 +167,35 @@ def _format(uri: Uri) -> str:
         return "json"
     found = uri.options.get("format", "json")
     unknown = uri.options.keys() - {"format", "header"}
-    if uri.scheme != "files" or found not in SUFFIXES or unknown or "://" in uri.path:
+    if uri.scheme != "files" or found not in SUFFIXES or unknown:
         raise UsageProblem(
             "bad-target",
-            "generated records can be written to a Kafka topic, or to a local folder as json, csv or text",
+            "generated records can be written to a Kafka topic, or as json, csv or text to a folder or to S3",
             evidence={"found": uri.redacted()},
             remedy="--to kafka://127.0.0.1:9092/visits, or --to 'files:data/visits?format=json'",
         )
     return found
 
 
-def _target(uri: Uri, stem: str, format_name: str, per_file: int) -> AbstractContextManager[TopicWriter | FolderWriter]:
+def _target(uri: Uri, stem: str, format_name: str, per_file: int) -> AbstractContextManager[TopicWriter | FileWriter]:
     from pathlib import Path
 
     from headwater.core.errors import UsageProblem
-    from headwater.datagen.files import SUFFIXES, FolderWriter
+    from headwater.datagen.files import SUFFIXES, FolderWriter, ObjectWriter
     from headwater.datagen.shapes import SHAPES
     from headwater.kafka.options import Connection
     from headwater.kafka.records import TopicWriter
 
     if uri.scheme == "files":
         header = uri.options.get("header", "false").lower() == "true" and format_name == "csv"
-        return FolderWriter(
-            Path(uri.path).expanduser(),
-            stem=stem,
-            suffix=SUFFIXES[format_name],
-            records_per_file=per_file,
-            header=",".join(SHAPES[stem].columns) if header else None,
-        )
+        layout: dict[str, Any] = {
+            "stem": stem,
+            "suffix": SUFFIXES[format_name],
+            "records_per_file": per_file,
+            "header": ",".join(SHAPES[stem].columns) if header else None,
+        }
+        is_url = "://" in uri.path
+        return ObjectWriter(uri.path, **layout) if is_url else FolderWriter(Path(uri.path).expanduser(), **layout)
     foreign = [name for name in uri.options if not name.startswith("kafka.")]
     if foreign or "," in uri.path or not uri.path:
         raise UsageProblem(

@@ -9,7 +9,7 @@ import typer
 from headwater.cli.app import INSPECT, JsonLines, app
 from headwater.cli.checkpoint_options import CheckpointName
 from headwater.cli.output import note, say, table
-from headwater.cli.state_source import OPERATOR, STORE, VAR, parse_key
+from headwater.cli.state_source import OPERATOR, SCHEMA, STORE, VAR, parse_key
 from headwater.core.ids import StoreRef
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ def history(
     operator: Annotated[int | None, OPERATOR] = None,
     store: Annotated[str | None, STORE] = None,
     var: Annotated[str | None, VAR] = None,
+    schema: Annotated[str | None, SCHEMA] = None,
     changes: Annotated[bool, typer.Option("--changes", help="Omit batches that did not change the key.")] = False,
     as_json: JsonLines = False,
 ) -> None:
@@ -39,8 +40,9 @@ def history(
     from headwater.timemachine.key_history import key_history
 
     fields = parse_key(key)
-    source = StateSource(checkpoint, "native")
-    targets = source.targets(source.reader.latest(), StoreRef(operator, store, var))
+    ref = StoreRef(operator, store, var)
+    source = StateSource(checkpoint, "native", schema, ref)
+    targets = source.targets(source.reader.latest(), ref)
     histories = [key_history(source.reader, target, fields) for target in with_key_fields(targets, fields)]
     histories = [found.changes_only() if changes else found for found in histories]
     for found in histories:

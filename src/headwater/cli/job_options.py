@@ -88,32 +88,12 @@ def select_job(
 def recorded_job(files: FileTree, reference: str | None, source: str | None, settings: Sequence[str] | None) -> Job:
     """Return the job of a checkpoint with the source it ran on: the named job, or the one that ``run`` recorded."""
     from headwater.checkpoint.record import read_job_record
+    from headwater.spark.recorded_job import job_reference
 
+    name = job_reference(files, reference)
     recorded = read_job_record(files)
-    name = reference or recorded.reference
-    if name is None:
-        raise UsageProblem(
-            "unknown-job",
-            "this checkpoint has no record of its job: it was not created by headwater run",
-            evidence={"checkpoint": files.location},
-            remedy="name the job: --job path/to/file.py:NAME",
-        )
-    if reference is None:
-        _refuse_job_inside_checkpoint(files, name)
     known = [f"{key}={value}" for key, value in recorded.settings.items()] if name == recorded.reference else []
     return select_job(name, source=source or recorded.source, mode=recorded.mode, settings=[*known, *(settings or [])])
-
-
-def _refuse_job_inside_checkpoint(files: FileTree, recorded: str) -> None:
-    """Raise if the recorded job is a file in the checkpoint: reading a received checkpoint must not run its code."""
-    file, folder = Path(recorded.partition(":")[0]).resolve(), files.local_path()
-    if folder is not None and file.is_relative_to(folder.resolve()):
-        raise UsageProblem(
-            "job-in-checkpoint",
-            "the recorded job is a file inside the checkpoint, and its code would be run",
-            evidence={"checkpoint": files.location, "job": recorded},
-            remedy=f"if you trust it: --job {recorded}",
-        )
 
 
 def jars_for(job: Job, checkpoint: str = "", dead_letters: str | None = None) -> list[str]:

@@ -37,7 +37,7 @@ def repartition(
     from headwater.spark.session import start_session
 
     before = check_repartition(files, partitions)
-    say(f"repartition {files.location} from {before} to {partitions} state partitions, in a batch of its own")
+    say(f"repartition {files.location} from {before} to {partitions} state partitions, in a separate batch")
     if dry_run or not confirm("Repartition?", yes=yes):
         return
     line = StatusLine()

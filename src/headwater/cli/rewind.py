@@ -58,7 +58,7 @@ def rewind(
     from headwater.views.plans import rewind_lines
 
     if resume and abort:
-        raise UsageProblem("bad-option", "--resume and --abort exclude each other")
+        raise UsageProblem("bad-option", "--resume and --abort cannot be combined")
     if resume or abort:
         _end_interrupted(open_checkpoint(checkpoint), abort=abort)
         return

@@ -12,7 +12,7 @@ import typer
 from headwater.cli.app import INSPECT, app
 from headwater.cli.checkpoint_options import CheckpointName
 from headwater.cli.output import note, say, table
-from headwater.cli.state_source import BATCH_HELP, ENGINE, OPERATOR, SHOWN_ROWS, STORE, VAR, Engine, parse_key
+from headwater.cli.state_source import BATCH_HELP, ENGINE, OPERATOR, SCHEMA, SHOWN_ROWS, STORE, VAR, Engine, parse_key
 from headwater.core.errors import UsageProblem
 from headwater.core.ids import StoreRef
 from headwater.core.text import count
@@ -20,6 +20,7 @@ from headwater.core.text import count
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from headwater.cli.state_source import StateSource
     from headwater.statefiles.reader import StateAnswer
 
 NULL = "null"
@@ -47,6 +48,13 @@ def state(
     sql: Annotated[
         str | None, typer.Option(metavar="SQL", help="Query to run on the table state: select … from state")
     ] = None,
+    view: Annotated[
+        bool, typer.Option("--view", help="Show the rows that the job's state_view makes of the state. Loads the job.")
+    ] = False,
+    job: Annotated[
+        str | None, typer.Option(metavar="JOB", help="Job for --view, if the checkpoint does not record it.")
+    ] = None,
+    schema: Annotated[str | None, SCHEMA] = None,
     form: Annotated[Format, typer.Option("--format", help="Output format.")] = Format.table,
     out: Annotated[Path | None, typer.Option(help="Output file; required for parquet.")] = None,
     limit: Annotated[
@@ -60,21 +68,30 @@ def state(
 
     Shows every row of every state store. Fields have the names that the schema in the checkpoint gives them. In --where,
     --sql, tables and files, the fields of key and value are columns, and a repeated name gets a suffix (count, count_2).
-    Does not start Spark, unless only Spark can read the state files.
+    With --view, the rows and columns are those of the job's state_view. Does not start Spark, unless only Spark can read
+    the state files.
 
-    Example:
+    Examples:
       headwater state browser-stats-stateful --at HEAD~1 --where "browser = 'Firefox'"
+      headwater state weekly-totals --view
     """
     from headwater.cli.state_source import StateSource
 
     form = Format.json if as_json else form
     if form == Format.parquet and out is None:
         raise UsageProblem("no-file", "parquet output needs a file", remedy="add --out state.parquet")
-    source = StateSource(checkpoint, engine)
+    ref = StoreRef(operator, store, var)
+    source = StateSource(checkpoint, engine, schema, ref)
     batch = source.resolve(at)
+    if view:
+        _refuse_with_view(store=store, var=var, key=key)
+        _print_view(source, batch, ref, job, where, sql, form, out, limit)
+        return
+    if job is not None:
+        raise UsageProblem("bad-option", "--job has no effect without --view", remedy="add --view")
     one = sql is not None or form in (Format.csv, Format.parquet)
     fields = parse_key(key) if key else None
-    answers = source.answers(batch, StoreRef(operator, store, var), one=one, key=fields)
+    answers = source.answers(batch, ref, one=one, key=fields)
     if where is not None:
         from headwater.views import state_sql
 
@@ -86,6 +103,46 @@ def state(
         return
     for number, answer in enumerate(answers):
         _print_state(answer, batch, form, out, limit, append=number > 0)
+
+
+def _refuse_with_view(**options: object) -> None:
+    """Raise for options that would hide a part of the state from the job's function."""
+    for name, value in options.items():
+        if value:
+            raise UsageProblem(
+                "bad-option",
+                f"--{name} cannot be combined with --view, which needs every row of the state",
+                remedy=f"omit --{name}; --where and --sql apply to the rows of the view",
+            )
+
+
+def _print_view(
+    source: StateSource,
+    batch: int,
+    ref: StoreRef,
+    job: str | None,
+    where: str | None,
+    sql: str | None,
+    form: Format,
+    out: Path | None,
+    limit: int | None,
+) -> None:
+    from headwater.spark.recorded_job import job_with_state_view
+    from headwater.views.job_view import view_table
+
+    chosen, view = job_with_state_view(source.files, job)
+    rows = view_table(source.answers(batch, ref), view, chosen.name)
+    if where is not None or sql is not None:
+        from headwater.views import state_sql
+
+        rows = rows if where is None else state_sql.where_in_table(rows, where)
+        rows = rows if sql is None else state_sql.sql_on_table(rows, sql)
+    if form == Format.table:
+        note(f"state of {chosen.name} after batch {batch}: {count(rows.num_rows, 'row')}")
+    if rows.num_columns:
+        _print_query_result(rows, form, out, limit)
+    elif out is not None:
+        note(f"{out} was not written: the view has no rows")
 
 
 def _print_state(

@@ -34,6 +34,9 @@ STORE = typer.Option(help="Only this state store, such as left-keyToNumValues of
 VAR = typer.Option(
     help="Only this variable of custom state; timers for its timers. Hidden variables are shown only if named."
 )
+SCHEMA = typer.Option(
+    metavar="DDL", help="Schema of a state store that has none on disk: 'key: user STRING; value: count BIGINT'."
+)
 ENGINE = typer.Option(help="Reader: native reads the state files, spark uses Spark, auto prefers native.")
 
 
@@ -49,17 +52,24 @@ def parse_key(texts: list[str]) -> dict[str, str]:
 
 
 class StateSource:
-    """The state of one checkpoint, read natively or, where the engine allows it, by Spark."""
+    """The state of one checkpoint, read natively or, where the engine allows it, by Spark.
 
-    def __init__(self, checkpoint: str, engine: str) -> None:
+    ``schema`` describes the store that ``ref`` means, if that has no schema file.
+    """
+
+    def __init__(self, checkpoint: str, engine: str, schema: str | None = None, ref: StoreRef | None = None) -> None:
         from headwater.checkpoint.history import History
         from headwater.cli.checkpoint_options import open_to_read
+        from headwater.core.ids import ANY_STORE
         from headwater.statefiles.reader import StateReader
+        from headwater.statefiles.stores import GivenSchema
 
+        given = None if schema is None else GivenSchema.parse(schema, ref or ANY_STORE)
         self.files = open_to_read(checkpoint)
         self.history = History(self.files)
-        self.reader = StateReader(self.files)
+        self.reader = StateReader(self.files, given)
         self._engine = engine
+        self._noted_as_bytes: set[str] = set()
         self._fallback_noted = False
 
     def resolve(self, revision: str) -> BatchId:
@@ -72,7 +82,15 @@ class StateSource:
         """Return the stores and variables that match ``--operator``, ``--store`` and ``--var``."""
         from headwater.statefiles.stores import select
 
-        return select(self.reader.targets(batch), ref)
+        found = select(self.reader.targets(batch), ref)
+        for target in found:
+            if target.kind == "raw" and target.label not in self._noted_as_bytes:
+                self._noted_as_bytes.add(target.label)
+                note(
+                    f"{target.label} has no schema file: keys and values are shown as bytes in base64; "
+                    "--schema 'key: …; value: …' decodes them"
+                )
+        return found
 
     def answers(
         self, batch: int, ref: StoreRef, *, one: bool = False, key: dict[str, str] | None = None

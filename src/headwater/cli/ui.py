@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from headwater.web.server import ServedCheckpoint
 
 LATE_TIMEOUT_SECONDS = 180.0
+VIEW_TIMEOUT_SECONDS = 60.0
 
 
 @app.command(rich_help_panel=INSPECT)
@@ -66,6 +67,7 @@ def ui(
         port=port,
         allow_changes=allow_changes,
         find_records=find_dropped_records,
+        find_view_rows=find_view_rows,
     )
     if host not in {LOOPBACK, "localhost", "::1"}:
         note(f"warning: the page can be reached from other machines on {host}; anyone who has the URL can open it")
@@ -89,24 +91,44 @@ def _served(checkpoint: str) -> ServedCheckpoint:
 def find_dropped_records(location: str, batch: int) -> list[dict[str, Any]]:
     """Return what ``headwater late`` finds for a batch. Runs it in a process of its own, because it starts Spark."""
     arguments = ["late", location, "--batch", str(batch), "--json"]
+    too_slow = JobFailed(
+        "late-too-slow",
+        f"the records of batch {batch} were not found within {LATE_TIMEOUT_SECONDS:.0f} seconds",
+        remedy=f"headwater {' '.join(arguments)}",
+    )
+    failed = JobFailed("late-failed", "cannot read the records of this batch", remedy=too_slow.remedy)
+    return _rows_printed_by(arguments, LATE_TIMEOUT_SECONDS, too_slow, failed)
+
+
+def find_view_rows(location: str, batch: int) -> list[dict[str, Any]]:
+    """Return what ``headwater state --view`` prints for a batch. Runs it in a process of its own, which loads the job."""
+    arguments = ["state", location, "--view", "--at", str(batch), "--json"]
+    failed = JobFailed(
+        "state-view-failed",
+        f"the job's state_view gave no result within {VIEW_TIMEOUT_SECONDS:.0f} seconds, or ended with an error",
+        remedy=f"headwater {' '.join(arguments)}",
+    )
+    return _rows_printed_by(arguments, VIEW_TIMEOUT_SECONDS, failed, failed)
+
+
+def _rows_printed_by(
+    arguments: list[str], timeout_seconds: float, too_slow: JobFailed, failed: JobFailed
+) -> list[dict[str, Any]]:
+    """Return the JSON Lines that a command prints. Raise the error that it prints, or one of the given ones."""
     try:
-        done = run_command(arguments, timeout_seconds=LATE_TIMEOUT_SECONDS)
+        done = run_command(arguments, timeout_seconds=timeout_seconds)
     except subprocess.TimeoutExpired:
-        raise JobFailed(
-            "late-too-slow",
-            f"the records of batch {batch} were not found within {LATE_TIMEOUT_SECONDS:.0f} seconds",
-            remedy=f"headwater {' '.join(arguments)}",
-        ) from None
+        raise too_slow from None
     if done.returncode:
-        raise _error_from(done.stderr)
+        raise _printed_error(done.stderr) or failed
     return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
 
 
-def _error_from(stderr: str) -> HeadwaterError:
-    """Return the error that the other process printed as JSON."""
+def _printed_error(stderr: str) -> HeadwaterError | None:
+    """Return the error that another process printed as JSON; None if it printed none."""
     last = stderr.strip().splitlines()[-1] if stderr.strip() else ""
     try:
         error = json.loads(last)
         return JobFailed(error["error"], error["problem"], evidence=error.get("evidence"), remedy=error.get("help"))
     except (ValueError, KeyError, TypeError):
-        return JobFailed("late-failed", "cannot read the records of this batch", evidence={"output": last or "none"})
+        return None

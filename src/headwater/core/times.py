@@ -1,9 +1,11 @@
-"""Conversion between epoch milliseconds and ISO 8601 in UTC (``2026-07-01T10:30:00.000Z``)."""
+"""Conversion between epoch milliseconds and ISO 8601 in UTC (``2026-07-01T10:30:00.000Z``), and durations."""
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime, timedelta
 
+DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(ms|milliseconds?|s|seconds?|m|minutes?|h|hours?)")
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -22,3 +24,12 @@ def ms_from_iso(text: str) -> int:
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
     return (moment - EPOCH) // timedelta(milliseconds=1)
+
+
+def seconds_from_text(text: str) -> float:
+    """Return the seconds of a duration such as ``500ms``, ``5s``, ``2m``, ``1h`` or ``10 seconds``."""
+    matched = DURATION.fullmatch(text.strip().lower())
+    if not matched:
+        raise ValueError(f"{text!r} is not a duration")
+    unit = "ms" if matched[2].startswith(("ms", "milli")) else matched[2][0]
+    return float(matched[1]) * {"ms": 0.001, "s": 1, "m": 60, "h": 3600}[unit]

@@ -19,9 +19,11 @@ FORMS = {
     "memory": "memory:NAME",
     "postgresql": "postgresql://user@host:5432/DATABASE?table=TABLE&key=a,b",
 }
-DEFAULT_PORTS = {"kafka": 9092, "postgresql": 5432}
+DEFAULT_PORTS = {"kafka": 9092, "socket": 9994, "postgresql": 5432}
 WITH_ADDRESS = {"kafka", "socket", "postgresql"}
 WITHOUT_PATH = {"socket", "rate", "console"}
+# A URL of S3 is short for files: and the URL. Spark knows S3 as s3a.
+S3_SCHEMES = {"s3", "s3a"}
 # A Kafka URI needs no topic in its path if one of Spark's options selects the topics.
 TOPIC_OPTIONS = {"subscribe", "subscribePattern", "assign", "topic"}
 
@@ -57,12 +59,14 @@ def parse_uri(text: str) -> Uri:
     """Return the parts of a URI in one of the ``FORMS``; the ``UsageProblem`` for any other text shows the right form."""
     scheme, colon, rest = text.strip().partition(":")
     scheme = {"postgres": "postgresql"}.get(scheme.lower(), scheme.lower())
+    if scheme in S3_SCHEMES and rest.startswith("//"):
+        scheme, rest = "files", f"{scheme}:{rest}"
     if not colon or scheme not in FORMS:
         _refuse_scheme(text, scheme if colon else "")
     rest, options = _split_options(text, scheme, rest)
     if scheme in WITH_ADDRESS:
         return _with_address(text, scheme, rest, options)
-    path = _local_path(text, rest) if scheme == "files" else unquote(rest)
+    path = _file_path(text, rest) if scheme == "files" else unquote(rest)
     if scheme in WITHOUT_PATH and path:
         _refuse(text, scheme, f"{scheme}: takes options only, no name")
     if scheme not in WITHOUT_PATH and not path:
@@ -76,6 +80,10 @@ def _with_address(text: str, scheme: str, rest: str, options: dict[str, str]) ->
     authority, _, path = rest[2:].partition("/")
     credentials, _, servers = authority.rpartition("@")
     user, _, password = credentials.partition(":")
+    if credentials and scheme == "kafka":
+        _refuse_kafka_login(text, servers, path)
+    if credentials and scheme == "socket":
+        _refuse(text, scheme, "socket: takes no login")
     addresses = [_address(text, scheme, server) for server in servers.split(",")]
     if scheme != "kafka" and len(addresses) > 1:
         _refuse(text, scheme, f"{scheme}: takes a single address")
@@ -129,7 +137,12 @@ def _split_options(text: str, scheme: str, rest: str) -> tuple[str, dict[str, st
     return before, options
 
 
-def _local_path(text: str, rest: str) -> str:
+def _file_path(text: str, rest: str) -> str:
+    scheme, separator, location = rest.partition("://")
+    if separator and scheme.lower() in S3_SCHEMES:
+        if not location.strip("/"):
+            _refuse(text, "files", "the bucket is missing")
+        return f"s3a://{location}"
     if rest.startswith("//") and not rest.startswith("///"):
         _refuse(text, "files", "the path must follow files: directly, without //")
     return "/" + rest.lstrip("/") if rest.startswith("/") else rest
@@ -144,8 +157,18 @@ def _refuse(text: str, scheme: str, problem: str) -> NoReturn:
     )
 
 
+def _refuse_kafka_login(text: str, servers: str, path: str) -> NoReturn:
+    raise UsageProblem(
+        "bad-uri",
+        "a kafka URI cannot contain a login before the address: Kafka takes it from its SASL options",
+        evidence={"found": redact(text), "manual": "docs/how-to/secure-kafka.md"},
+        remedy=f"kafka://{servers}/{path} with the options kafka.security.protocol, kafka.sasl.mechanism and "
+        "kafka.sasl.jaas.config, in the URI or in a file that HEADWATER_KAFKA_PROPERTIES names",
+    )
+
+
 def _refuse_scheme(text: str, scheme: str) -> NoReturn:
-    is_path = not scheme or "/" in scheme or scheme in {"file", "s3", "s3a", "s3n", "gs", "abfs", "abfss", "hdfs"}
+    is_path = not scheme or "/" in scheme or scheme in {"file", "s3n", "gs", "abfs", "abfss", "hdfs"}
     if is_path and text.strip():
         path = re.sub(r"^\s*file:(//)?", "", text)
         raise UsageProblem(

@@ -1,45 +1,35 @@
-"""Write records to a folder as files for Spark's file source: each appears complete, and in order."""
+"""Write records as files for Spark's file source, to a folder or to an object store: each appears complete, in order."""
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
-from headwater.core.errors import SetupProblem
+from headwater.core.errors import HeadwaterError, ServiceUnreachable, SetupProblem
 
 SUFFIXES = {"json": ".json", "csv": ".csv", "text": ".txt"}
 MILLISECOND_NS = 1_000_000
 
 
-class FolderWriter:
-    """Writes files one after the other. A file appears, by a rename, when it has its number of records.
+class FileWriter(ABC):
+    """Writes files one after the other. A file appears when it has its number of records.
 
-    File names sort in the order of writing, and modification times increase by at least a millisecond: Spark's file
-    source orders files by them. In a folder that already has files, numbering continues.
+    File names sort in the order of writing. In a place that already has files, numbering continues.
     """
 
-    def __init__(
-        self, folder: Path, *, stem: str, suffix: str, records_per_file: int, header: str | None = None
-    ) -> None:
-        self.folder = folder
+    def __init__(self, *, stem: str, suffix: str, records_per_file: int, header: str | None = None) -> None:
         self.sent = 0
         self.files = 0
         self._stem, self._suffix, self._per_file = stem, suffix, records_per_file
         self._header = [] if header is None else [header.encode()]
         self._buffer: list[bytes] = []
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            for unfinished in folder.glob(f".{stem}-*.writing"):
-                unfinished.unlink()
-            existing = sorted(folder.glob(f"{stem}-*{suffix}"))
-            self._newest_ns = max((file.stat().st_mtime_ns for file in existing), default=0)
-        except OSError as error:
-            raise self._refusal(error) from None
-        self._next = max((_number(file, stem) for file in existing), default=-1) + 1
+        self._next = 0
 
     def send_values(self, values: Sequence[bytes]) -> None:
         """Add records, and write every file that is full."""
@@ -61,22 +51,57 @@ class FolderWriter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if not isinstance(error, SetupProblem):
+        if not isinstance(error, HeadwaterError):
             self.flush()
 
     def _write_file(self, records: Sequence[bytes]) -> None:
         name = f"{self._stem}-{self._next:010d}{self._suffix}"
+        self._put(name, b"\n".join([*self._header, *records, b""]))
+        self._next += 1
+        self.files += 1
+
+    def _number_after(self, names: Iterable[str]) -> int:
+        """Return the first number that no existing file has."""
+        mine = [name for name in names if name.startswith(f"{self._stem}-") and name.endswith(self._suffix)]
+        numbers = [name.removeprefix(f"{self._stem}-").partition(".")[0] for name in mine]
+        return max((int(digits) for digits in numbers if digits.isdecimal()), default=-1) + 1
+
+    @abstractmethod
+    def _put(self, name: str, data: bytes) -> None:
+        """Make a complete file visible under its name."""
+
+
+class FolderWriter(FileWriter):
+    """Writes to a local folder. A file appears by a rename.
+
+    Modification times increase by at least a millisecond: Spark's file source orders files by them.
+    """
+
+    def __init__(
+        self, folder: Path, *, stem: str, suffix: str, records_per_file: int, header: str | None = None
+    ) -> None:
+        super().__init__(stem=stem, suffix=suffix, records_per_file=records_per_file, header=header)
+        self.folder = folder
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            for unfinished in folder.glob(f".{stem}-*.writing"):
+                unfinished.unlink()
+            existing = sorted(folder.glob(f"{stem}-*{suffix}"))
+            self._newest_ns = max((file.stat().st_mtime_ns for file in existing), default=0)
+        except OSError as error:
+            raise self._refusal(error) from None
+        self._next = self._number_after(file.name for file in existing)
+
+    def _put(self, name: str, data: bytes) -> None:
         # Spark's file source ignores names that start with a dot.
         draft = self.folder / f".{name}.writing"
         self._newest_ns = max(time.time_ns(), self._newest_ns + MILLISECOND_NS)
         try:
-            draft.write_bytes(b"\n".join([*self._header, *records, b""]))
+            draft.write_bytes(data)
             os.utime(draft, ns=(self._newest_ns, self._newest_ns))
             draft.rename(self.folder / name)
         except OSError as error:
             raise self._refusal(error) from None
-        self._next += 1
-        self.files += 1
 
     def _refusal(self, error: OSError) -> SetupProblem:
         return SetupProblem(
@@ -87,6 +112,55 @@ class FolderWriter:
         )
 
 
-def _number(file: Path, stem: str) -> int:
-    digits = file.name.removeprefix(f"{stem}-").partition(".")[0]
-    return int(digits) if digits.isdecimal() else -1
+class ObjectWriter(FileWriter):
+    """Writes to an object store through fsspec, such as S3. An object appears when its upload is complete.
+
+    The store sets the modification times. Objects of the same second are read in the order of their names.
+    """
+
+    def __init__(self, url: str, *, stem: str, suffix: str, records_per_file: int, header: str | None = None) -> None:
+        super().__init__(stem=stem, suffix=suffix, records_per_file=records_per_file, header=header)
+        self.url = url.rstrip("/")
+        scheme, _, self._root = self.url.partition("://")
+        with self._explained():
+            self._system = _file_system("s3" if scheme == "s3a" else scheme)
+            self._next = self._number_after(self._existing())
+
+    def _existing(self) -> list[str]:
+        try:
+            return [str(path).rpartition("/")[2] for path in self._system.ls(self._root, detail=False)]
+        except FileNotFoundError:  # no object has this prefix yet
+            return []
+
+    def _put(self, name: str, data: bytes) -> None:
+        with self._explained():
+            self._system.pipe_file(f"{self._root}/{name}", data)
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        try:
+            yield
+        except HeadwaterError:
+            raise
+        except Exception as error:  # each store raises exceptions of its own
+            raise ServiceUnreachable(
+                "store-unreachable",
+                f"cannot write objects to {self.url}",
+                evidence={"reason": str(error).partition("\n")[0] or type(error).__name__},
+                remedy="check the bucket, the address and the credentials "
+                "(for S3: AWS_ENDPOINT_URL, AWS_ACCESS_KEY_ID, AWS_PROFILE)",
+            ) from None
+
+
+def _file_system(scheme: str) -> Any:
+    import fsspec  # noqa: PLC0415  not needed for local folders
+
+    try:
+        return fsspec.filesystem(scheme, use_listings_cache=False)
+    except (ImportError, ValueError) as error:
+        raise SetupProblem(
+            "no-store-driver",
+            f"no driver is installed for {scheme}://",
+            evidence={"reason": str(error).partition("\n")[0]},
+            remedy="pip install 'headwater[s3]'" if scheme == "s3" else "install the fsspec driver for it",
+        ) from None

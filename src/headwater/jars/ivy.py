@@ -77,7 +77,7 @@ def _ivy_jar() -> Path:
     if not jars:
         raise SetupProblem(
             "pyspark-incomplete",
-            "the Ivy jar of PySpark is missing",
+            "PySpark's Ivy jar is missing",
             evidence={"folder": pyspark_folder() / "jars"},
             remedy="pip install --force-reinstall pyspark",
         )

@@ -19,7 +19,8 @@ class Decoding:
     """How a source's raw records become columns.
 
     ``schema`` is a DDL string or a ``StructType``; ``options`` are those of Spark's JSON or CSV reader, for example
-    ``timestampFormat``. A record that does not match is counted as malformed and never reaches the job's function.
+    ``timestampFormat``. With ``allowTrailingComma`` set to ``true``, one comma may follow a JSON object, as in lines
+    copied from an array. A record that does not match is counted as malformed and never reaches the job's function.
     """
 
     schema: Schema = None
@@ -72,10 +73,10 @@ class Files:
 
 @dataclass(frozen=True)
 class Socket:
-    """Lines from a TCP server, for experiments only: they cannot be read again after a failure."""
+    """Lines from a TCP server, for experiments only: they cannot be read again, so a job on a socket cannot resume."""
 
     host: str = "127.0.0.1"
-    port: int = 9999
+    port: int = 9994
     schema: Schema = None
     format: str = "text"
     options: Options = field(default_factory=dict)

@@ -1,11 +1,14 @@
-"""What can be refused from the job alone, before Spark starts."""
+"""Checks on the job's definition alone, before Spark starts."""
 
 from __future__ import annotations
+
+from typing import NoReturn
 
 from headwater.core.errors import JobRefused
 from headwater.jobs.endpoints import Console, Files, Kafka, Memory, Rate, Socket, Table
 from headwater.jobs.job import MODES, Job
 from headwater.jobs.triggers import parse_trigger
+from headwater.jobs.uris import uri_of
 
 APPEND_ONLY = (Files, Table)
 
@@ -60,7 +63,9 @@ def _check_trigger(job: Job) -> None:
 
 
 def check_restart(job: Job, *, checkpoint: str) -> None:
-    """Refuse to resume a memory table, which was lost with its process, unless complete mode fills it again."""
+    """Refuse to resume what was lost with its process: lines of a socket, or a memory table outside complete mode."""
+    if isinstance(job.reads, Socket):
+        refuse_socket_checkpoint(job, checkpoint)
     if isinstance(job.writes, Memory) and job.mode != "complete":
         raise JobRefused(
             "mode",
@@ -68,3 +73,13 @@ def check_restart(job: Job, *, checkpoint: str) -> None:
             evidence={"checkpoint": checkpoint},
             remedy=("" if job.per_batch else "--mode complete, ") + "another sink, or a new --checkpoint",
         )
+
+
+def refuse_socket_checkpoint(job: Job, checkpoint: str) -> NoReturn:
+    """Refuse to run a job that reads from a socket on a checkpoint that the user chose, or on one with batches."""
+    raise JobRefused(
+        "socket-checkpoint",
+        f"{job.name} cannot run on a given checkpoint: a socket cannot be read again, so a run cannot resume an earlier one",
+        evidence={"source": uri_of(job.reads), "checkpoint": checkpoint},
+        remedy="omit --checkpoint (each start gets a checkpoint of its own), or read from Kafka or files",
+    )

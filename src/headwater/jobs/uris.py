@@ -26,13 +26,15 @@ SOURCES = ("kafka", "files", "socket", "rate", "table")
 SINKS = ("console", "memory", "files", "kafka", "table", "postgresql")
 FILE_FORMATS = ("csv", "text", "json", "orc", "parquet")
 LINE_FORMATS = ("csv", "text", "json")
-# Options for decoding records from any source: those of Spark's JSON and CSV parsers, in lower case.
+# Options for decoding records from any source, in lower case: those of Spark's JSON and CSV parsers, and Headwater's own
+# allowTrailingComma.
 DECODE_OPTIONS = {
     "allowbackslashescapinganycharacter",
     "allowcomments",
     "allownonnumericnumbers",
     "allownumericleadingzeros",
     "allowsinglequotes",
+    "allowtrailingcomma",
     "allowunquotedcontrolchars",
     "allowunquotedfieldnames",
     "chartoescapequoteescaping",
@@ -178,7 +180,7 @@ def _postgres(uri: Uri) -> Postgres:
     if not key:
         raise UsageProblem(
             "bad-uri",
-            "invalid postgresql URI: key is missing, which upserts need",
+            "invalid postgresql URI: the option key is missing, and upserts need it",
             evidence={"found": uri.redacted()},
             remedy=f"use the form {FORMS['postgresql']}",
         )

@@ -10,6 +10,7 @@ import fcntl
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -24,13 +25,17 @@ from headwater.jars.java import require_java
 from headwater.jars.resolve import jar_paths
 from headwater.kafka.broker_settings import (
     CLIENT_FILE,
+    DATA_NAMES,
     DEFAULT_DATA,
     DEFAULT_PORT,
     HOST,
     JVM_OPTIONS,
+    LOCK_FILE,
+    RECORD_FILE,
     SERVER_FILE,
     Security,
     ensure_certificates,
+    is_server_file,
     local_connection,
     new_cluster_id,
     write_settings,
@@ -159,15 +164,62 @@ def stop(data: Path = DEFAULT_DATA) -> int | None:
     if not data.is_dir():
         return None
     with _lock(data):
-        now = _found(data)
-        if now.pid is None:
-            return None
-        os.kill(now.pid, signal.SIGTERM)
-        if not _wait_until_ended(now.pid, data):
-            os.kill(now.pid, signal.SIGKILL)
-            _wait_until_ended(now.pid, data)
-        _write_record(data, pid=None, port=now.port)
-        return now.pid
+        return _stop_process(data)
+
+
+def wipe(data: Path = DEFAULT_DATA) -> int | None:
+    """Stop the broker, remove its data folder, and return its process id; None if it was not running."""
+    data = data.resolve()
+    check_wipe(data)
+    with _lock(data):
+        pid = _stop_process(data)
+        # The folder disappears at once, so that an interrupted removal leaves no broker with half of its topics.
+        removed = data.with_name(f".{data.name}.wiped-{os.getpid()}")
+        try:
+            data.rename(removed)
+            shutil.rmtree(removed)
+        except OSError as failure:
+            raise SetupProblem(
+                "data-unwritable",
+                "cannot remove the broker's data folder",
+                evidence={"data": removed if removed.exists() else data, "reason": failure.strerror or failure},
+                remedy="remove the folder by hand",
+            ) from None
+    return pid
+
+
+def check_wipe(data: Path = DEFAULT_DATA) -> None:
+    """Raise unless the folder is the data folder of a Headwater broker and contains nothing else."""
+    data = data.resolve()
+    names = {entry.name for entry in data.iterdir()} if data.is_dir() else set()
+    if not is_server_file(data / SERVER_FILE):
+        raise SetupProblem(
+            "not-broker-data",
+            "the folder is not the data folder of a Headwater broker, so it is not removed",
+            evidence={"data": data},
+            remedy="name the data folder of the broker: --data DIR",
+        )
+    foreign = sorted(names - DATA_NAMES)
+    if foreign:
+        more = f" and {len(foreign) - 8} more" if len(foreign) > 8 else ""
+        raise SetupProblem(
+            "not-broker-data",
+            "the folder also contains files that are not the broker's, so it is not removed",
+            evidence={"data": data, "other files": ", ".join(foreign[:8]) + more},
+            remedy="move these files to another folder, then run the same command again",
+        )
+
+
+def _stop_process(data: Path) -> int | None:
+    now = _found(data)
+    if now.pid is None:
+        return None
+    os.kill(now.pid, signal.SIGTERM)
+    if not _wait_until_ended(now.pid, data):
+        os.kill(now.pid, signal.SIGKILL)
+        _wait_until_ended(now.pid, data)
+    _write_record(data, pid=None, port=now.port)
+    return now.pid
 
 
 def _found(data: Path) -> BrokerStatus:
@@ -299,20 +351,32 @@ def _make_folder(data: Path) -> None:
 
 def _read_record(data: Path) -> dict[str, int]:
     try:
-        record = json.loads((data / "broker.json").read_bytes())
+        record = json.loads((data / RECORD_FILE).read_bytes())
     except (OSError, ValueError):
         return {}
     return {name: value for name, value in record.items() if isinstance(value, int)} if isinstance(record, dict) else {}
 
 
 def _write_record(data: Path, *, pid: int | None, port: int) -> None:
-    written = data / "broker.json.new"
+    written = data / f"{RECORD_FILE}.new"
     written.write_text(json.dumps({"pid": pid, "port": port}) + "\n")
-    written.rename(data / "broker.json")
+    written.rename(data / RECORD_FILE)
 
 
 @contextmanager
 def _lock(data: Path) -> Iterator[None]:
-    with (data / "lock").open("w") as stream:
-        fcntl.flock(stream, fcntl.LOCK_EX)
-        yield
+    while True:
+        with (data / LOCK_FILE).open("w") as stream:
+            fcntl.flock(stream, fcntl.LOCK_EX)
+            if _is_open_file(stream.fileno(), data / LOCK_FILE):
+                yield
+                return
+        # Another process has removed the folder in the meantime.
+        _make_folder(data)
+
+
+def _is_open_file(descriptor: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(descriptor), path.stat())
+    except FileNotFoundError:
+        return False

@@ -26,6 +26,10 @@ DEFAULT_PORT = 9092
 DEFAULT_DATA = Path(".headwater/kafka")
 SERVER_FILE = "server.properties"
 CLIENT_FILE = "client.properties"
+RECORD_FILE = "broker.json"
+LOCK_FILE = "lock"
+# All names that a broker's data folder can contain.
+DATA_NAMES = {SERVER_FILE, CLIENT_FILE, RECORD_FILE, f"{RECORD_FILE}.new", LOCK_FILE, "topics", "logs", "tls"}
 CA_FILE = "tls/ca.pem"
 KEYSTORE_FILE = "tls/server.p12"
 PASSWORD_FILE = "tls/keystore.password"  # noqa: S105  a file's name
@@ -154,6 +158,15 @@ def server_properties(
             f"listener.name.{protocol.lower()}.plain.sasl.jaas.config": f"{login} {accepted};",
         }
     return format_properties(settings)
+
+
+def is_server_file(path: Path) -> bool:
+    """Return whether a file is a ``server.properties`` of a Headwater broker: one node on loopback, in this folder."""
+    try:
+        found = parse_properties(path.read_text("latin-1"))
+    except OSError:
+        return False
+    return found.get("log.dirs") == "topics" and found.get("controller.quorum.voters", "").startswith(f"1@{HOST}:")
 
 
 def _client_properties(data: Path, port: int, security: Security) -> str:

@@ -1,6 +1,6 @@
 """Spark's ``kafka.*`` options, and their counterparts in librdkafka, the library behind the Python client.
 
-Spark passes these options to Kafka's Java client. Headwater's own questions about topics and offsets go through
+Spark passes these options to Kafka's Java client. Headwater's own requests about topics and offsets go through
 librdkafka, which spells TLS and SASL differently. This module is the only place that translates between the two. An
 option that decides how a connection is secured and that has no counterpart raises ``UnmappedOption``: a client that
 ignored it would connect in another way than Spark does.
@@ -126,7 +126,7 @@ def librdkafka_settings(options: Mapping[str, str]) -> dict[str, object]:
     if protocol not in PROTOCOLS:
         raise UsageProblem(
             "bad-kafka-option",
-            f"{protocol!r} is not a security protocol of Kafka",
+            f"{protocol!r} is not a Kafka security protocol",
             evidence={"known": ", ".join(PROTOCOLS)},
             remedy=f"{PREFIX}security.protocol=SASL_SSL",
         )
@@ -280,7 +280,7 @@ def _options_from_file(servers: str) -> dict[str, str]:
         raise _bad_file(named, "cannot be read", failure.strerror or str(failure)) from None
     if "bootstrap.servers" not in properties:
         raise _bad_file(
-            named, "does not list bootstrap.servers", "its password is sent to no broker that is not listed"
+            named, "does not list bootstrap.servers", "its password is sent only to the brokers that it lists"
         )
     listed = {server.strip() for server in properties["bootstrap.servers"].split(",")}
     if not {server.strip() for server in servers.split(",")} <= listed:

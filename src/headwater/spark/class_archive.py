@@ -43,7 +43,7 @@ def create_archive(archive: Path, jars: Sequence[str], *, report: Callable[[str]
     """Create the archive unless it exists. A failure is reported and not raised: Spark starts without it."""
     if archive.exists() or " " in str(archive):
         return
-    report("creating an archive of classes, so that Spark starts faster (once, 150 MB)")
+    report("creating a class archive, so that Spark starts faster (once, 160 MB)")
     draft = archive.with_name(f".{archive.name}.{os.getpid()}")
     try:
         archive.parent.mkdir(parents=True, exist_ok=True)
@@ -55,7 +55,7 @@ def create_archive(archive: Path, jars: Sequence[str], *, report: Callable[[str]
             _owners_file(archive).write_text(json.dumps([sys.prefix, *jars]))
             draft.replace(archive)
     except (OSError, subprocess.TimeoutExpired):
-        report("the archive of classes could not be created; Spark starts at its usual speed")
+        report("the class archive could not be created; Spark starts at its usual speed")
     finally:
         with suppress(OSError):
             draft.unlink()

@@ -5,6 +5,8 @@ Spark's ``from_json`` (``internals/json_parser``), which takes half the time. Ot
 Spark's own functions. ``from_json`` stops after the first value and ignores what follows it. A record whose only
 closing brace is its last character has nothing after its object and is parsed as it is. Other records (nested objects,
 braces in strings, trailing blanks) are parsed as the only element of an array, which reveals anything that follows.
+
+The option ``allowTrailingComma`` is Headwater's own: one comma may follow the object, as in lines copied from an array.
 """
 
 from __future__ import annotations
@@ -123,7 +125,10 @@ def _json_records(raw: DataFrame, schema: StructType, options: Mapping[str, str]
     """Return the schema's fields of each ``value``, the columns ``keep``, and the column ``MALFORMED``."""
     if not json_parser.probe(raw.sparkSession):
         return _json_with_functions(raw, schema, options, keep=keep)
-    record = json_parser.parsed_objects(raw.sparkSession, schema, options).alias("record")
+    allow_trailing_comma = _allows_trailing_comma(options)
+    record = json_parser.parsed_objects(
+        raw.sparkSession, schema, options, allow_trailing_comma=allow_trailing_comma
+    ).alias("record")
     fields = [F.col("record").getField(name).alias(name) for name in schema.fieldNames()]
     return raw.select(*keep, record).select(*fields, *keep, F.col("record").isNull().alias(MALFORMED))
 
@@ -132,6 +137,8 @@ def _json_with_functions(
     raw: DataFrame, schema: StructType, options: Mapping[str, str], *, keep: Sequence[str]
 ) -> DataFrame:
     """Do the work of ``_json_records`` with public functions only."""
+    if _allows_trailing_comma(options):
+        raw = _without_trailing_comma(raw, keep=keep)
     text, corrupt = F.col("value").cast("string"), StructField(CORRUPT, StringType())
     simple, valid, null = _ends_with_its_only_brace(text), F.is_valid_utf8(text), F.lit(None)
     plain = F.from_json(text, StructType([*schema.fields, corrupt]), {**options})
@@ -151,6 +158,18 @@ def _json_with_functions(
         F.coalesce(F.col("plain").getField(name), element.getField(name)).alias(name) for name in schema.fieldNames()
     ]
     return parsed.select(*fields, *keep, (~is_object | is_corrupt).alias(MALFORMED))
+
+
+def _allows_trailing_comma(options: Mapping[str, str]) -> bool:
+    chosen = {name.lower(): value.lower() for name, value in options.items()}
+    return chosen.get("allowtrailingcomma") == "true"
+
+
+def _without_trailing_comma(raw: DataFrame, *, keep: Sequence[str]) -> DataFrame:
+    text = F.col("value").cast("string")
+    # Checked first: regexp_replace would replace invalid bytes, and the record would then pass for valid.
+    valid = F.when(F.is_valid_utf8(text), F.regexp_replace(text, r",[ \t\r\n]*\z", ""))
+    return raw.select(valid.alias("value"), *keep)
 
 
 def _ends_with_its_only_brace(text: Column) -> Column:

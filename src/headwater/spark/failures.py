@@ -42,6 +42,13 @@ def refusal(problem: str, error: Exception) -> JobRefused:
             evidence={"columns": known.replace("`", "")} if known else {"reason": sentence},
             remedy="use one of these columns, or add the field to the source's schema",
         )
+    if condition == "PATH_NOT_FOUND":
+        return JobRefused(
+            "no-folder",
+            "there are no files to read",
+            evidence={"reason": sentence},
+            remedy="start the job when the first file has arrived (a prefix in an object store exists only then)",
+        )
     named = condition and not condition.startswith("_LEGACY")
     return JobRefused("spark-refuses", problem, evidence={condition if named else "reason": sentence})
 

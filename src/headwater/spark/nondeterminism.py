@@ -47,7 +47,7 @@ ATTRIBUTE_LOADS = {"LOAD_ATTR", "LOAD_METHOD"}
 
 @dataclass(frozen=True)
 class UnstableExpression:
-    """One of them. ``recorded`` marks the batch's own time, which Spark records and a replay uses again."""
+    """An unstable expression or call. ``recorded`` marks the batch's own time, which Spark records and a replay uses again."""
 
     text: str
     recorded: bool = False
@@ -59,7 +59,7 @@ class UnstableExpression:
 
 
 def unstable_expressions(spark: SparkSession, job: Job) -> list[UnstableExpression]:
-    """Return those of a replayable job: first from its plan, then from its Python code."""
+    """Return the unstable expressions of a replayable job: first from its plan, then from its Python code."""
     frame = prepare_job(spark, job).frame
     if job.per_batch:
         frame = apply_function(job, spark.createDataFrame([], frame.schema))

@@ -69,7 +69,7 @@ def check_ownership(files: FileTree, run: Run) -> None:
     if recorded.source and current.source and _identity(recorded.source) != _identity(current.source):
         raise JobRefused(
             "other-source",
-            "this checkpoint holds the offsets of another source",
+            "this checkpoint has the offsets of a different source",
             evidence={"recorded": recorded.source, "given": current.source},
             remedy="use the recorded source, or a new --checkpoint",
         )
@@ -85,7 +85,15 @@ def check_ownership(files: FileTree, run: Run) -> None:
 def job_record(run: Run) -> JobRecord:
     """Return what the checkpoint records about a run."""
     job = run.job
-    return JobRecord(job.name, _absolute(job.reads), _absolute(job.writes), job.mode, run.reference, dict(job.settings))
+    return JobRecord(
+        job.name,
+        _absolute(job.reads),
+        _absolute(job.writes),
+        job.mode,
+        run.reference,
+        dict(job.settings),
+        has_state_view=job.state_view is not None,
+    )
 
 
 def _identity(source: str) -> tuple[str, str]:

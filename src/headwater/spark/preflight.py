@@ -97,6 +97,6 @@ def _check_folder(source: Files) -> None:
         return
     raise JobRefused(
         "no-folder",
-        f"the folder {path} to read from does not exist",
+        f"the source folder {path} does not exist",
         remedy=f"mkdir -p {path}   (files may arrive later)",
     )

@@ -78,7 +78,7 @@ def check_only(spark: SparkSession, job: Job) -> None:
 def apply_function(job: Job, frame: DataFrame) -> DataFrame:
     """Call the job's function. An error in it becomes a refusal that names the line of the user's file."""
     try:
-        with explained(f"the function of {job.name} does not match its source"):
+        with explained(f"Spark cannot analyze the function of {job.name}"):
             result = job(frame)
             if isinstance(result, DataFrame):
                 result.schema  # noqa: B018  forces Spark to resolve the columns

@@ -122,7 +122,7 @@ def _replay_error(job: Job, error: StreamingQueryException) -> HeadwaterError:
     if any(name in cause for name in INCOMPATIBLE_STATE):
         return ChangeRefused(
             "state-incompatible",
-            f"{job.name} cannot resume from this state: its own state has a different schema",
+            f"{job.name} cannot resume from the recorded state: its own state has a different schema",
             evidence={"reason": root_cause(error)},
             remedy="add --from-empty-state: both jobs then start from empty state at the first batch",
         )

@@ -19,7 +19,7 @@ from headwater.checkpoint.layout import JOB_FILE
 from headwater.checkpoint.local_tree import LocalTree
 from headwater.checkpoint.logs import CheckpointLogs
 from headwater.checkpoint.record import ProgressRecord, ProgressWriter, read_job_record
-from headwater.core.errors import JobFailed, JobRefused, ServiceUnreachable
+from headwater.core.errors import HeadwaterError, JobFailed, JobRefused, ServiceUnreachable
 from headwater.jobs.endpoints import Postgres, Socket, Table
 from headwater.jobs.job import Job
 from headwater.spark import postgres
@@ -44,12 +44,14 @@ def run_job(
     stop: threading.Event,
     on_batch: Callable[[ProgressRecord], None] = lambda _: None,
     on_status: Callable[[str], None] | None = None,
+    on_poll: Callable[[StreamingQuery], None] = lambda _: None,
     warn: Callable[[str], None] = lambda _: None,
 ) -> None:
     """Run until the trigger has drained the source, or until ``stop`` is set and the current batch is committed.
 
     ``on_batch`` is called after each batch, from another thread; ``on_status`` several times a second, with Spark's
-    description of what it is doing; ``warn`` with warnings that cannot wait for the end of the run. The run has passed
+    description of what it is doing; ``on_poll`` as often, from this thread, with the running query, which ends after
+    the current batch if ``on_poll`` raises; ``warn`` with warnings that cannot wait for the end of the run. The run has passed
     ``check_run``, and its services have passed ``preflight.check_services``.
     """
     job = run.job
@@ -73,7 +75,7 @@ def run_job(
             if isinstance(job.writes, Table):
                 files.write(JOB_FILE, replace(record, table_folder=table_folder(spark, job.writes)).to_bytes())
             with _explained_death(job):
-                _wait(query, stop, on_status)
+                _wait(query, stop, on_status, on_poll)
                 _raise_if_failed(query, job)
 
 
@@ -93,7 +95,7 @@ def _refuse_stuck_batch(spark: SparkSession, files: FileTree, run: Run) -> None:
         f"Spark cannot finish batch {batch} of this checkpoint",
         evidence={
             "checkpoint": run.checkpoint,
-            "why": "the batch was killed after its output and before its commit; the file sink now skips it, and "
+            "why": "the query was killed between the output and the commit of this batch; the file sink now skips it, and "
             "checkpoint format 2 cannot continue without its state",
         },
         remedy=f"headwater rewind {run.checkpoint} --redo {batch}   (sets its output aside and writes it again)",
@@ -127,7 +129,12 @@ def _explained_death(job: Job) -> Iterator[None]:
         ) from error
 
 
-def _wait(query: StreamingQuery, stop: threading.Event, on_status: Callable[[str], None] | None) -> None:
+def _wait(
+    query: StreamingQuery,
+    stop: threading.Event,
+    on_status: Callable[[str], None] | None,
+    on_poll: Callable[[StreamingQuery], None],
+) -> None:
     try:
         while not query.awaitTermination(POLL_SECONDS):
             if stop.is_set():
@@ -135,8 +142,12 @@ def _wait(query: StreamingQuery, stop: threading.Event, on_status: Callable[[str
                 return
             if on_status:
                 on_status(query.status["message"])
+            on_poll(query)
     except StreamingQueryException:
         return
+    except HeadwaterError:
+        stop_after_batch(query)
+        raise
 
 
 def _raise_if_failed(query: StreamingQuery, job: Job) -> None:

@@ -15,6 +15,7 @@ from headwater.jobs.endpoints import Console, Files, Kafka, Memory, Postgres, Si
 from headwater.jobs.job import Job
 from headwater.kafka.options import Connection
 from headwater.spark.internals.gateway import print_line
+from headwater.spark.memory_tables import replacing_table
 from headwater.spark.postgres import upsert_batch
 from headwater.spark.tables import prepare_table
 
@@ -105,9 +106,10 @@ def _memory_writer(spark: SparkSession, sink: Memory, schema: StructType) -> Bat
     rows: list[object] = []
     spark.createDataFrame([], schema).createOrReplaceTempView(sink.name)
 
-    def append(frame: DataFrame, _: int) -> None:
+    def append(frame: DataFrame, batch_id: int) -> None:
         rows.extend(frame.collect())
-        spark.createDataFrame(rows, schema).createOrReplaceTempView(sink.name)
+        with replacing_table(sink.name, batch_id):
+            spark.createDataFrame(rows, schema).createOrReplaceTempView(sink.name)
 
     return append
 

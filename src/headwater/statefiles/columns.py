@@ -8,14 +8,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
-from headwater.statefiles.buffers import Ints, numbers, offsets_of, one_array
+from headwater.statefiles.buffers import ByteSpace, Ints, binary, numbers, offsets_of, one_array
 from headwater.statefiles.list_state import list_elements
 from headwater.statefiles.records import Records
 from headwater.statefiles.rowcodec import AvroRows, RowCodec, UnsafeRows, decode_keys
 from headwater.statefiles.schemafile import KeyEncoding
 from headwater.statefiles.sqltypes import Array, Atomic, Field, SqlType, Struct
 from headwater.statefiles.stores import StateTarget, StoreSettings
-from headwater.statefiles.unsaferow import struct_of
+from headwater.statefiles.unsaferow import check_rows, struct_of
 
 PARTITION = "partition_id"
 
@@ -51,14 +51,18 @@ class RowDecoder:
 
     def keys(self, rows: Records) -> pa.StructArray:
         """Return the keys as they are stored; those of maps and timers are structs of several parts."""
+        if self.target.kind == "raw":
+            return _raw(self.target.schema.key, rows.keys, rows.key_start, rows.key_length)
         codec: RowCodec = AvroRows() if self._is_avro else UnsafeRows(version_byte=not self.hdfs)
         encoding = KeyEncoding("row") if self.hdfs else self.target.schema.encoding
+        if self.target.has_given_schema and encoding.layout == "row":
+            check_rows(self.target.schema.key, rows.keys, rows.key_start, rows.key_length, version_byte=not self.hdfs)
         return decode_keys(self.target.schema.key, encoding, codec, rows.keys, rows.key_start, rows.key_length)
 
     @property
     def key_row_start(self) -> int | None:
         """The position of the row within a stored key; None if keys are not plain unsafe rows."""
-        if self._is_avro or not (self.hdfs or self.target.schema.encoding.layout == "row"):
+        if self._is_avro or self.target.kind == "raw" or not (self.hdfs or self.target.schema.encoding.layout == "row"):
             return None
         return 0 if self.hdfs else 1
 
@@ -76,7 +80,11 @@ class RowDecoder:
         )
 
     def _values(self, rows: Records, start: Ints, length: Ints) -> pa.StructArray:
+        if self.target.kind == "raw":
+            return _raw(self.target.schema.value, rows.values, start, length)
         codec: RowCodec = UnsafeRows(version_byte=not self.hdfs)
+        if self.target.has_given_schema:
+            check_rows(self.target.schema.value, rows.values, start, length, version_byte=not self.hdfs)
         if self._is_avro:
             codec = AvroRows({past.value_schema_id: past.value for past in self.target.older_schemas})
         return codec.rows(self.target.schema.value, rows.values, start, length)
@@ -94,6 +102,10 @@ class RowDecoder:
                 return {"key": _narrowed(keys, types[0].type), "value": _narrowed(values(), types[1].type)}
             case _:
                 return {"key": keys, "value": values()}
+
+
+def _raw(kind: Struct, space: ByteSpace, start: Ints, length: Ints) -> pa.StructArray:
+    return struct_of(kind, [binary(pa.binary(), space, start, length, None)], len(start), None)
 
 
 def column_types(target: StateTarget) -> Struct:

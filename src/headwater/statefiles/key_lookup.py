@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import re
 import struct
 from collections.abc import Callable, Mapping, Sequence
@@ -125,6 +126,10 @@ def field_names(key: Struct, prefix: str = "") -> list[str]:
 
 def _value(kind: SqlType, text: str) -> pa.Scalar:
     arrow = arrow_type(kind)
+    if kind == Atomic("binary"):
+        # Bytes are given as they are shown.
+        data = base64.b64decode(text, validate=True)
+        return buffers.binary(arrow, ByteSpace(data), np.array([0]), np.array([len(data)]), None)[0]
     if pa.types.is_timestamp(arrow) and arrow.tz is not None and not _UTC_OFFSET.search(text):
         text = f"{text}Z"
     return buffers.text(text).cast(arrow)

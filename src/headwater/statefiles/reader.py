@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -23,32 +23,48 @@ from headwater.statefiles.partition import PartitionReader, recipe_for
 from headwater.statefiles.records import Records, concat_ranked
 from headwater.statefiles.refusals import unknown_format, version_missing
 from headwater.statefiles.sqltypes import Field, Struct, distinct
-from headwater.statefiles.stores import StateTarget, StoreSettings, find_targets, select, select_one
+from headwater.statefiles.stores import (
+    GivenSchema,
+    StateTarget,
+    StoreSettings,
+    find_targets,
+    select,
+    select_one,
+)
 
 # Smaller parts are decoded together, larger ones without being copied.
 _DECODED_ALONE = 20_000
 
 
-def read_state(files: FileTree, at: int | None = None, ref: StoreRef = ANY_STORE) -> pa.Table:
+def read_state(
+    files: FileTree, at: int | None = None, ref: StoreRef = ANY_STORE, schema: str | None = None
+) -> pa.Table:
     """Return the rows of one store or variable as of a batch, by default the last committed one.
 
-    The columns are those of Spark's ``statestore`` source.
+    The columns are those of Spark's ``statestore`` source. ``schema`` describes a store that has no schema file.
     """
-    reader = StateReader(files)
+    reader = StateReader(files, None if schema is None else GivenSchema.parse(schema, ref))
     batch = reader.latest() if at is None else at
     return reader.table(select_one(reader.targets(batch), ref), batch)
 
 
-def read_answers(files: FileTree, at: int | None = None, ref: StoreRef = ANY_STORE) -> list[StateAnswer]:
+def read_answers(
+    files: FileTree, at: int | None = None, ref: StoreRef = ANY_STORE, schema: str | None = None
+) -> list[StateAnswer]:
     """Return every store and variable that a reference matches; hidden column families only if named."""
-    reader = StateReader(files)
+    reader = StateReader(files, None if schema is None else GivenSchema.parse(schema, ref))
     batch = reader.latest() if at is None else at
     return [reader.answer(target, batch) for target in select(reader.targets(batch), ref)]
 
 
 def state_rows(files: FileTree, at: int | None = None, ref: StoreRef = ANY_STORE) -> list[dict[str, object]]:
     """Return state as plain dictionaries: ``operator_id, store, var, partition_id, key, value``."""
-    return [row for answer in read_answers(files, at, ref) for row in answer.rows()]
+    return rows_of(read_answers(files, at, ref))
+
+
+def rows_of(answers: Iterable[StateAnswer]) -> list[dict[str, object]]:
+    """Return the rows of several stores and variables as plain dictionaries."""
+    return [row for answer in answers for row in answer.rows()]
 
 
 @dataclass(frozen=True)
@@ -128,10 +144,14 @@ class StateAnswer:
 
 
 class StateReader:
-    """Reads the state of one checkpoint. It reads listings and logs once; create a new one to see newer batches."""
+    """Reads the state of one checkpoint. It reads listings and logs once; create a new one to see newer batches.
 
-    def __init__(self, files: FileTree) -> None:
+    ``given`` is the schema of a store that has no schema file.
+    """
+
+    def __init__(self, files: FileTree, given: GivenSchema | None = None) -> None:
         self.files = files
+        self.given = given
         self.logs = CheckpointLogs(files)
         self.families: dict[str, Mapping[str, int]] = {}
         self._settings: dict[int, StoreSettings] = {}
@@ -162,7 +182,7 @@ class StateReader:
 
     def targets(self, batch: int) -> list[StateTarget]:
         """Return everything that can be read as of a batch."""
-        return find_targets(self.logs, batch)
+        return find_targets(self.logs, batch, self.given)
 
     def answer(self, target: StateTarget, batch: int, keys: KeyFilter | None = None) -> StateAnswer:
         """Return a target's rows as of a batch, of all keys or of those that a filter selects, with their types."""
@@ -262,5 +282,12 @@ def _rows_of(target: StateTarget) -> Iterator[None]:
     try:
         yield
     except (ValueError, IndexError, pa.ArrowInvalid) as error:
+        if target.has_given_schema:
+            raise UsageProblem(
+                "bad-schema",
+                f"the rows of {_first_folder(target)} do not match --schema",
+                evidence={"reason": error},
+                remedy="omit --schema to see the rows as bytes",
+            ) from None
         what = f"has rows that do not match {target.schema.path}: {error}"
         raise unknown_format(_first_folder(target), what) from None

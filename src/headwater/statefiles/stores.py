@@ -9,13 +9,14 @@ from typing import Any, Literal
 
 from headwater.checkpoint.log_entries import OffsetEntry
 from headwater.checkpoint.logs import CheckpointLogs
-from headwater.checkpoint.logtext import read_bytes
-from headwater.checkpoint.operator_metadata import OperatorMetadata, StoreInfo
+from headwater.checkpoint.logtext import read_bytes, unreadable_file
+from headwater.checkpoint.operator_metadata import OperatorMetadata, StoreInfo, find_schema_files, schema_folder
 from headwater.core.errors import UsageProblem
-from headwater.core.ids import DEFAULT_STORE, StoreKey, StoreRef
+from headwater.core.ids import ANY_STORE, DEFAULT_STORE, StoreKey, StoreRef
+from headwater.statefiles.ddl import parse_columns, parse_key_and_value
 from headwater.statefiles.schemafile import FamilySchema, KeyEncoding, parse_schema_file
 
-Kind = Literal["rows", "value", "list", "map", "timers", "side", "hidden"]
+Kind = Literal["rows", "raw", "value", "list", "map", "timers", "side", "hidden"]
 
 JOIN = "symmetricHashJoin"
 _VARIABLE_KINDS: dict[str, Kind] = {
@@ -36,6 +37,9 @@ _JOIN_SIDES = {
 TIMERS = "timers"
 _CONF = "spark.sql.streaming.stateStore."
 _SESSION_START = "sessionStartTime"
+_SCHEMA_OPTION = "--schema"
+# The schemas of undecoded keys and values.
+_KEY_BYTES, _VALUE_BYTES = parse_columns("key_bytes BINARY"), parse_columns("value_bytes BINARY")
 
 
 @dataclass(frozen=True)
@@ -43,7 +47,8 @@ class StateTarget:
     """A store, or a variable in one, that can be read as a table.
 
     ``store`` is its name in Spark's reader. ``folder_store`` is the store on disk; it contains several targets if
-    ``family`` is set, which is then the column family of this one.
+    ``family`` is set, which is then the column family of this one. A store of the kind ``raw`` has no schema file: its
+    keys and values are bytes.
     """
 
     operator_id: int
@@ -59,6 +64,11 @@ class StateTarget:
     @property
     def is_list(self) -> bool:
         return self.kind == "list" or self.family in _JOIN_LISTS
+
+    @property
+    def has_given_schema(self) -> bool:
+        """Whether the user gave the schema, because the store has no schema file."""
+        return self.schema.path == _SCHEMA_OPTION
 
     @property
     def label(self) -> str:
@@ -115,7 +125,27 @@ class StoreSettings:
         return 8 if self.row_checksums else 0
 
 
-def find_targets(logs: CheckpointLogs, batch: int) -> list[StateTarget]:
+@dataclass(frozen=True)
+class GivenSchema:
+    """A schema that the user gives for the only store without a schema file among those that a reference matches."""
+
+    key_json: str
+    value_json: str
+    ref: StoreRef
+
+    @classmethod
+    def parse(cls, text: str, ref: StoreRef = ANY_STORE) -> GivenSchema:
+        """Parse ``key: COLUMNS; value: COLUMNS``. Raise ``UsageProblem`` if the text is invalid."""
+        given = cls(*parse_key_and_value(text), ref)
+        given.schema  # noqa: B018  an unsupported type is refused now
+        return given
+
+    @property
+    def schema(self) -> FamilySchema:
+        return _session_prefixed(FamilySchema(_SCHEMA_OPTION, DEFAULT_STORE, self.key_json, self.value_json))
+
+
+def find_targets(logs: CheckpointLogs, batch: int, given: GivenSchema | None = None) -> list[StateTarget]:
     """Return everything that can be read as of a batch, including hidden column families, in a stable order."""
     found: list[StateTarget] = []
     for operator_id in logs.state.operators:
@@ -125,8 +155,25 @@ def find_targets(logs: CheckpointLogs, batch: int) -> list[StateTarget]:
         elif metadata.version == 1:
             found += _plain(logs, metadata)
         else:
-            found += _with_families(logs, metadata)
-    return found + [_side(target) for target in found if target.store in _JOIN_SIDES]
+            found += _with_families(logs, metadata, batch)
+    if given is not None:
+        found = _with_schema(found, given)
+    return found + [_side(target) for target in found if target.store in _JOIN_SIDES and target.kind != "raw"]
+
+
+def _with_schema(targets: list[StateTarget], given: GivenSchema) -> list[StateTarget]:
+    """Return the targets with the given schema for the one that has none."""
+    without = [target for target in select(targets, given.ref) if target.kind == "raw"]
+    if not without:
+        raise UsageProblem(
+            "schema-not-needed",
+            "the checkpoint has a schema file for this state store, so it takes no --schema",
+            remedy="omit --schema",
+        )
+    chosen = only_one(without)
+    schema = replace(given.schema, encoding=chosen.schema.encoding) if chosen.schema.encoding.columns else given.schema
+    described = replace(chosen, kind="rows", schema=schema)
+    return [described if target is chosen else target for target in targets]
 
 
 def select(targets: list[StateTarget], ref: StoreRef) -> list[StateTarget]:
@@ -168,36 +215,55 @@ def _side(target: StateTarget) -> StateTarget:
 def _plain(logs: CheckpointLogs, metadata: OperatorMetadata) -> Iterator[StateTarget]:
     for store in metadata.stores:
         schema = _store_schema(logs, metadata.operator_id, store.name)
-        yield _rows(metadata.operator_id, metadata.operator_name, store.name, _prefixed(schema, store.prefix_columns))
+        kept = _prefixed(schema or _no_schema(metadata.operator_id, store.name), store.prefix_columns)
+        yield _rows(metadata.operator_id, metadata.operator_name, store.name, kept, "rows" if schema else "raw")
 
 
 def _without_metadata(logs: CheckpointLogs, operator_id: int) -> Iterator[StateTarget]:
     """Return the targets of an operator without metadata, as written by Spark before 4.0, from its folders."""
     for name in logs.state.store_names[operator_id]:
         schema = _store_schema(logs, operator_id, name)
-        # Only session windows used prefix keys then; the name of their last column is Spark's own.
-        prefix = len(schema.key.fields) - 1 if schema.key.names[-1:] == [_SESSION_START] else 0
-        yield _rows(operator_id, "unknown operator", name, _prefixed(schema, prefix))
+        if schema is None:
+            yield _rows(operator_id, "unknown operator", name, _no_schema(operator_id, name), "raw")
+        else:
+            yield _rows(operator_id, "unknown operator", name, _session_prefixed(schema), "rows")
+
+
+def _session_prefixed(schema: FamilySchema) -> FamilySchema:
+    # Before Spark 4.0, only session windows used prefix keys; the name of their last column is Spark's own.
+    return _prefixed(schema, len(schema.key.fields) - 1 if schema.key.names[-1:] == [_SESSION_START] else 0)
 
 
 def _prefixed(schema: FamilySchema, columns: int) -> FamilySchema:
     return replace(schema, encoding=KeyEncoding("prefix", tuple(range(columns)))) if columns else schema
 
 
-def _rows(operator_id: int, operator_name: str, store: str, schema: FamilySchema) -> StateTarget:
-    return StateTarget(operator_id, operator_name, store, None, "rows", store, None, schema)
+def _rows(operator_id: int, operator_name: str, store: str, schema: FamilySchema, kind: Kind) -> StateTarget:
+    return StateTarget(operator_id, operator_name, store, None, kind, store, None, schema)
 
 
-def _store_schema(logs: CheckpointLogs, operator_id: int, store: str) -> FamilySchema:
-    # Spark writes the schema to partition 0 only.
-    path = f"{StoreKey(operator_id, 0, store).folder}/_metadata/schema"
+def _store_schema(logs: CheckpointLogs, operator_id: int, store: str) -> FamilySchema | None:
+    """Return the schema of a store; None if it has no schema file, as written by Spark before 3.1."""
+    path = _schema_path(operator_id, store)
+    folder, _, name = path.rpartition("/")
+    if name not in logs.state.names.get(folder, []):
+        return None
     return parse_schema_file(read_bytes(logs.files, path), path)[0]
 
 
-def _with_families(logs: CheckpointLogs, metadata: OperatorMetadata) -> Iterator[StateTarget]:
+def _schema_path(operator_id: int, store: str) -> str:
+    # Spark writes the schema to partition 0 only.
+    return f"{StoreKey(operator_id, 0, store).folder}/_metadata/schema"
+
+
+def _no_schema(operator_id: int, store: str) -> FamilySchema:
+    return FamilySchema(_schema_path(operator_id, store), DEFAULT_STORE, _KEY_BYTES, _VALUE_BYTES)
+
+
+def _with_families(logs: CheckpointLogs, metadata: OperatorMetadata, batch: int) -> Iterator[StateTarget]:
     variables = _variables(metadata)
     for store in metadata.stores:
-        *older, newest = _schema_files(logs, metadata.operator_id, store)
+        *older, newest = _schema_files(logs, metadata.operator_id, store, batch)
         for schema in newest:
             if schema.name == DEFAULT_STORE and len(newest) > 1:
                 continue
@@ -231,12 +297,10 @@ def _variables(metadata: OperatorMetadata) -> dict[str, Kind]:
         return {}
 
 
-def _schema_files(logs: CheckpointLogs, operator_id: int, store: StoreInfo) -> list[list[FamilySchema]]:
-    """Return the schemas of a store, oldest first. Recorded paths are absolute, so only their last part is used."""
-    folder = f"state/{operator_id}/"
-    found = []
-    for recorded in store.schema_paths:
-        _, _, inside = recorded.rpartition(f"/{folder}")
-        path = folder + inside
-        found.append(parse_schema_file(read_bytes(logs.files, path), path))
-    return found
+def _schema_files(logs: CheckpointLogs, operator_id: int, store: StoreInfo, batch: int) -> list[list[FamilySchema]]:
+    """Return the schemas of a store as of a batch, oldest first."""
+    folder = schema_folder(operator_id, store.name)
+    found = find_schema_files(logs.files, operator_id, store, logs.state.names.get(folder, []), batch)
+    if not found.paths:
+        raise unreadable_file("missing-file", found.missing[-1] if found.missing else folder, "does not exist")
+    return [parse_schema_file(read_bytes(logs.files, path), path) for path in found.paths]

@@ -53,6 +53,44 @@ def decode_fields(kind: Struct, space: ByteSpace, starts: Ints, valid: Mask | No
     return columns
 
 
+def check_rows(kind: Struct, space: ByteSpace, start: Ints, length: Ints, *, version_byte: bool) -> None:
+    """Raise ``ValueError`` if rows cannot have a schema: by their size, their null bits, or where their fields point.
+
+    A schema in a checkpoint is the one with which Spark wrote the rows. A schema that a user writes may be wrong.
+    """
+    start, length = (start + 1, length - 1) if version_byte else (start, length)
+    # Spark before 2.3 may have appended four bytes to a row.
+    length = length // 8 * 8
+    fields = len(kind.fields)
+    fixed = bitset_bytes(fields) + 8 * fields
+    is_fixed = all(_is_inline(field.type) for field in kind.fields)
+    if bool((length < fixed).any()) or (is_fixed and bool((length != fixed).any())):
+        wrong = int(length[(length != fixed) if is_fixed else (length < fixed)][0])
+        raise ValueError(f"a row of {wrong} bytes, where {'exactly' if is_fixed else 'at least'} {fixed} were expected")
+    if fields % 64:
+        last_word = space.gather("<u8", start + bitset_bytes(fields) - 8)
+        if bool((last_word >> np.uint64(fields % 64)).any()):
+            raise ValueError(f"a row with more than {fields} fields")
+    for number, field in enumerate(kind.fields):
+        if _is_inline(field.type):
+            continue
+        nulls = space.gather("<u8", start + 8 * (number // 64)) >> np.uint64(number % 64) & np.uint64(1)
+        word = space.gather("<i8", start + bitset_bytes(fields) + 8 * number)
+        at, size = word >> 32, word & 0xFFFFFFFF
+        if bool(((nulls == 0) & ((at < fixed) | (at + size > length))).any()):
+            raise ValueError(f"a row whose field {field.name} is not of the type {arrow_type(field.type)}")
+
+
+def _is_inline(kind: SqlType) -> bool:
+    match kind:
+        case Atomic(name):
+            return name in _FIXED or name == "void"
+        case Decimal(precision):
+            return precision <= _INLINE_DECIMAL_DIGITS
+        case _:
+            return isinstance(kind, Interval)
+
+
 def bitset_bytes(fields: int) -> int:
     """Return the size of the null bitset of a row with so many fields."""
     return (fields + 63) // 64 * 8

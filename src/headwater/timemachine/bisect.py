@@ -22,7 +22,7 @@ from headwater.timemachine.diff import written_since
 
 @dataclass(frozen=True)
 class Bisected:
-    """The first batch, None if the condition holds after none; ``tested`` are the batches in the order of the tests."""
+    """The first batch, None if the condition never holds; ``tested`` are the batches in the order of the tests."""
 
     first_batch: int | None
     tested: tuple[int, ...]

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from urllib.parse import unquote, urlsplit
 
-from headwater.checkpoint.file_logs import FileSinkLog, SinkFile, sink_log_with, source_log_with
+from headwater.checkpoint.file_logs import FileSinkLog, SinkFile, log_with
 from headwater.checkpoint.filetree import FileTree
 from headwater.checkpoint.history import History
 from headwater.checkpoint.layout import (
@@ -153,14 +153,14 @@ def _cut_source(history: History, name: str, last_kept: int) -> LogCut:
     if entries is None:
         raise ChangeRefused(
             "source-log-gone",
-            f"the log of file source {name} no longer contains the files read up to offset {last_kept}",
+            f"the log of file source {name} no longer lists the files read up to offset {last_kept}",
             evidence={"folder": f"{SOURCES}/{name}", "missing": ", ".join(map(str, log.names.missing_for(last_kept)))},
             remedy="rewind to a later batch",
         )
 
     def content_of(number: int, compact: bool) -> bytes:
         wanted = (item for item in entries if (item.batch_id <= number if compact else item.batch_id == number))
-        return source_log_with(wanted)
+        return log_with(wanted)
 
     return cut_log(log.names, last_kept, content_of)
 
@@ -203,8 +203,8 @@ def entry_without_files(sink: FileTree, number: int) -> dict[str, bytes]:
     if latest is None or latest >= number:
         return {}
     if compact_ids and (number + 1) % interval_of(compact_ids):
-        return {str(number): sink_log_with(())}
-    return {f"{number}{COMPACT}": sink_log_with(_entries(log, log.names.needed_for(latest)))}
+        return {str(number): log_with(())}
+    return {f"{number}{COMPACT}": log_with(_entries(log, log.names.needed_for(latest)))}
 
 
 def _rebuilt(log: FileSinkLog, last_kept: int, kept: list[SinkFile]) -> LogCut:
@@ -214,7 +214,7 @@ def _rebuilt(log: FileSinkLog, last_kept: int, kept: list[SinkFile]) -> LogCut:
     listed = {entry.path for entry in _entries(log, tuple(staying))}
     rest = [entry for entry in kept if entry.path not in listed]
     holders = {name for name in draft.written if name.endswith(COMPACT)} or {min(draft.written, key=int)}
-    return LogCut(draft.aside, {name: sink_log_with(rest if name in holders else ()) for name in draft.written})
+    return LogCut(draft.aside, {name: log_with(rest if name in holders else ()) for name in draft.written})
 
 
 def _entries(log: FileSinkLog, numbers: tuple[int, ...]) -> list[SinkFile]:

@@ -1,7 +1,7 @@
 """The keys whose state differs between two batches.
 
 If a store has a file of changes for each batch in between, only the keys in those files are compared. If it has only
-snapshots, only the keys in the tables that the two do not share. Otherwise both states are read completely.
+snapshots, only the keys in the tables that the two do not share are compared. Otherwise both states are read completely.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from headwater.statefiles.live_rows import hash_keys, same_keys, same_values
 from headwater.statefiles.partition import PartitionReader
 from headwater.statefiles.reader import StateAnswer, StateReader
 from headwater.statefiles.records import Records, concat_ranked
-from headwater.statefiles.stores import StateTarget, select_one
+from headwater.statefiles.stores import GivenSchema, StateTarget, select_one
 
 ADDED, REMOVED, CHANGED = "added", "removed", "changed"
 
@@ -69,9 +69,9 @@ def diff(reader: StateReader, target: StateTarget, a: int, b: int) -> StateDiff:
     return _paired(reader, target, _joined(sides), _joined(others), b)
 
 
-def diff_table(files: FileTree, a: int, b: int, ref: StoreRef = ANY_STORE) -> pa.Table:
+def diff_table(files: FileTree, a: int, b: int, ref: StoreRef = ANY_STORE, schema: str | None = None) -> pa.Table:
     """Return the keys of one store or variable that differ between two batches, as a table."""
-    reader = StateReader(files)
+    reader = StateReader(files, None if schema is None else GivenSchema.parse(schema, ref))
     return diff(reader, select_one(reader.targets(b), ref), a, b).table
 
 

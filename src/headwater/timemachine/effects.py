@@ -101,7 +101,7 @@ def _check_files(history: History, reread: Reread) -> Reread:
     except CheckpointUnreadable:
         entries = None
     if entries is None:
-        return replace(reread, why="the source's log no longer contains the names of these files")
+        return replace(reread, why="the source's log no longer lists these files")
     if not all(urlsplit(entry.path).scheme in {"", "file"} for entry in entries):
         return replace(reread, files=len(entries), why="files on an object store are not checked")
     missing = [entry.path for entry in entries if not Path(unquote(urlsplit(entry.path).path)).exists()]
@@ -128,7 +128,7 @@ def sink_effects(sink: str | None, *, has_log: bool, undone: Sequence[int]) -> t
             return _warning(f"the rows of {span} are sent a second time: consumers see duplicates")
         case "files" | "table":
             return _warning(
-                f"{sink} has no log of Spark's file sink: the rows of {span} stay there and are written a second time"
+                f"{sink} has no file sink log (_spark_metadata): the rows of {span} stay there and are written a second time"
             )
         case "delta":
             return _warning(

@@ -94,7 +94,7 @@ def executor_for(files: FileTree, sink: FileTree | None, *, progress: Progress =
         if not (sink.entries(SINK_LOG) or sink.entries(HEADWATER_FOLDER)):
             raise ChangeRefused(
                 "not-a-sink",
-                "the folder that the checkpoint names as its sink is not one",
+                "the folder that the checkpoint names as its sink is not a file sink",
                 evidence={"folder": sink.location, "missing": SINK_LOG},
                 remedy="if you moved the sink, move it back; otherwise do not trust this checkpoint",
             )
@@ -133,10 +133,11 @@ class Executor:
         """Roll back the steps of the interrupted change that were done."""
         pending = self._pending()
         if pending.all_done and not self._guard_is_up(pending):
+            location = self.checkpoint.location
             raise ChangeRefused(
                 "already-done",
-                f"all steps of the interrupted {pending.change.verb} were done, and a query may have run since",
-                remedy=f"headwater rewind {self.checkpoint.location} --resume, then headwater undo",
+                f"all steps of the interrupted {pending.change.verb} were completed, and a query may have run since",
+                remedy=f"headwater rewind {location} --resume && headwater undo {location}",
             )
         parts = pending.change.stages
         if self._guard_is_up(pending):

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from headwater.checkpoint.file_logs import LogNames, sink_log_with
+from headwater.checkpoint.file_logs import LogNames, log_with
 from headwater.checkpoint.filetree import FileTree
 from headwater.checkpoint.history import History
 from headwater.checkpoint.layout import (
@@ -201,7 +201,7 @@ def _relocated(files: FileTree, path: str, into: FileTree) -> bytes | None:
 def _empty_sink_log(next_batch: int, original: FileTree | None) -> dict[str, bytes]:
     """Return log files without entries for the earlier batches, compacted where those of the original are."""
     names = [entry.name for entry in original.entries(SINK_LOG)] if original else []
-    return empty_log(LogNames.of(names), next_batch - 1, sink_log_with(()))
+    return empty_log(LogNames.of(names), next_batch - 1, log_with(()))
 
 
 def _sink_warning(folder: str) -> str:

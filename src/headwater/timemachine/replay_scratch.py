@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from headwater.checkpoint.file_logs import FileEntry, source_log_with
+from headwater.checkpoint.file_logs import FileEntry, log_with
 from headwater.checkpoint.filetree import FileTree
 from headwater.checkpoint.history import History
 from headwater.checkpoint.layout import METADATA, OFFSETS, SOURCES
@@ -96,10 +96,10 @@ def _source_log_files(history: History, scratch: FileTree, batch: int) -> Iterat
             if entries is None:
                 raise CheckpointUnreadable(
                     "source-log-gone",
-                    f"the log of file source {source.name} no longer contains the files that batch {batch} read",
+                    f"the log of file source {source.name} no longer lists the files that batch {batch} read",
                     remedy="replay a later batch",
                 )
-            yield f"{SOURCES}/{source.name}/{number}", source_log_with(entries)
+            yield f"{SOURCES}/{source.name}/{number}", log_with(entries)
 
 
 def _plan_rebased_batch(files: FileTree, scratch: FileTree, first: int, batch: int) -> None:
@@ -133,8 +133,8 @@ def _files_of(history: History, part: SourceRange, number: int) -> bytes:
     """Return a log file with the input files of a batch under another number."""
     entries = history.input_files(part.name, part.start, part.end)
     if entries is None:
-        raise ChangeRefused("source-log-gone", "the source's log no longer contains the files that the batch read")
-    return source_log_with(_renumbered(entry, number) for entry in entries)
+        raise ChangeRefused("source-log-gone", "the source's log no longer lists the files that the batch read")
+    return log_with(_renumbered(entry, number) for entry in entries)
 
 
 def _renumbered(entry: FileEntry, number: int) -> FileEntry:

@@ -1,6 +1,6 @@
 """Plan to undo the last change: move back what it set aside, and set aside what has taken its place since.
 
-Batches that ran since the change may have made Spark clean up files that the old ones need. Logs are then rebuilt, and
+Batches that ran since the change may have made Spark remove files that the restored ones need. Logs are then rebuilt, and
 an undo after which Spark could not continue is refused.
 """
 
@@ -211,7 +211,7 @@ def _refuse_incomplete_result(roots: Roots, steps: Sequence[Step], done: Change)
     if missing is not None:
         raise ChangeRefused(
             "cannot-restore",
-            f"cannot undo the {done.verb} any more: Spark has since removed files that the old ones need",
+            f"cannot undo the {done.verb}: Spark has since removed files that the restored ones need",
             evidence={"missing": missing, "checkpoint": roots["checkpoint"].location},
         )
 

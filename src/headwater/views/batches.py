@@ -225,7 +225,7 @@ def _facts(batch: Batch) -> Iterator[tuple[str, str]]:
     if batch.next_watermark_ms:
         yield "next watermark", f"{format_time(batch.next_watermark_ms)} UTC"
     yield "rows", "unknown: the offsets do not show it" if batch.rows is None else f"{batch.rows:,}"
-    yield "rewind", "can be the last batch kept" if batch.can_rewind_to else f"no: {batch.why_not}"
+    yield "rewind", "yes" if batch.can_rewind_to else f"no: {batch.why_not}"
     if batch.problem:
         yield "problem", batch.problem
 

@@ -18,7 +18,7 @@ from headwater.statefiles.stores import StateTarget
 from headwater.timemachine.diff import CHANGED, REMOVED, StateDiff, diff
 from headwater.timemachine.key_history import key_history
 from headwater.views.state_json import json_texts
-from headwater.views.state_table import FlatColumns, cells, in_standard_units, sort_order
+from headwater.views.state_table import FlatColumns, cells, in_standard_units, sort_order, sql_type_of
 
 MAX_BATCHES = 300
 _ISO_TIME = re.compile(r"(\d{4}-\d\d-\d\d)T(\d\d:\d\d:\d\d)(?:\.000|(\.\d+))?Z")
@@ -58,6 +58,18 @@ class _Rows:
         key_columns = FlatColumns.of_fields(answer.key_type, keys)
         columns = key_columns + FlatColumns.of_fields(answer.value_type, values)
         return cls(columns.with_times(), len(key_columns.names))
+
+    def headings(self) -> list[StateColumn]:
+        """Return the columns of the table."""
+        return [
+            StateColumn(f"c{number}", name, number < self.keys, _is_number(array.type))
+            for number, (name, array) in enumerate(zip(self.columns.names, self.columns.arrays, strict=True))
+        ]
+
+    def chosen(self, search: str, order_by: str | None, *, descending: bool) -> pa.Array:
+        """Return the indexes of the rows with ``search`` in any column, in their order."""
+        ordered = self.order(order_by, descending=descending)
+        return ordered.filter(pc.take(self.matches(search), ordered)) if search else ordered
 
     def order(self, order_by: str | None, *, descending: bool) -> pa.Array:
         """Return the order of the rows by a column, or by key if there is no such column."""
@@ -124,10 +136,7 @@ class StateView:
 
     @property
     def columns(self) -> list[StateColumn]:
-        return [
-            StateColumn(f"c{number}", name, number < self._all.keys, _is_number(array.type))
-            for number, (name, array) in enumerate(zip(self._all.columns.names, self._all.columns.arrays, strict=True))
-        ]
+        return self._all.headings()
 
     @property
     def counts(self) -> dict[str, int]:
@@ -151,9 +160,7 @@ class StateView:
         if only_changes and self.diff is None:
             return StatePage([], 0)
         rows = self._changed if only_changes else self._all
-        chosen = rows.order(order_by, descending=descending)
-        if search:
-            chosen = chosen.filter(pc.take(rows.matches(search), chosen))
+        chosen = rows.chosen(search, order_by, descending=descending)
         indexes = chosen.slice(start, size)
         shown = rows.dicts(indexes)
         if only_changes:
@@ -205,6 +212,42 @@ class StateView:
         both = pa.concat_arrays([self.diff.after, self.diff.before])
         values = both.take(pc.if_else(removed, pc.add(numbers, len(removed)), numbers))
         return _Rows.of(self.answer, self.diff.key, values)
+
+
+class JobStateView:
+    """The state as of a batch as the job's ``state_view`` shows it. It has rows and pages, but no keys and no changes."""
+
+    is_compared = True
+
+    def __init__(self, table: pa.Table, batch: int) -> None:
+        self.batch = batch
+        self.total = table.num_rows
+        self.counts: dict[str, int] = {}
+        arrays = [in_standard_units(column) for column in table.columns]
+        self._rows = _Rows(FlatColumns.of(table.column_names, [sql_type_of(array.type) for array in arrays], arrays), 0)
+
+    def compare(self) -> None:
+        """Do nothing: the rows of a view have no keys by which two batches could be compared."""
+
+    @property
+    def columns(self) -> list[StateColumn]:
+        return self._rows.headings()
+
+    def page(
+        self,
+        *,
+        start: int = 0,
+        size: int = 25,
+        search: str = "",
+        order_by: str | None = None,
+        descending: bool = False,
+        only_changes: bool = False,  # noqa: ARG002  as in StateView
+    ) -> StatePage:
+        """Return the rows from ``start`` on, among those with ``search`` in any column."""
+        if not self.total:
+            return StatePage([], 0)
+        chosen = self._rows.chosen(search, order_by, descending=descending)
+        return StatePage(self._rows.dicts(chosen.slice(start, size)), len(chosen))
 
 
 @dataclass(frozen=True)

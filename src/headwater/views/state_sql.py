@@ -27,16 +27,24 @@ _TOKENS = re.compile(
 
 def where(answer: StateAnswer, condition: str) -> StateAnswer:
     """Return the rows that meet a condition."""
-    flat = answer.flat()
-    numbered = flat.append_column(_ROW, numbers(np.arange(flat.num_rows)))
-    query = f"select {_ROW} from state where ({_resolve_names(answer, condition)}) order by {_ROW}"  # noqa: S608  the user's own SQL
-    chosen = _run(numbered, query, condition)[_ROW]
-    return answer.with_table(answer.table.take(chosen.combine_chunks()))
+    chosen = _matching_rows(answer.flat(), _resolve_names(_columns(answer), condition), condition)
+    return answer.with_table(answer.table.take(chosen))
+
+
+def where_in_table(table: pa.Table, condition: str) -> pa.Table:
+    """Return the rows of a table, such as that of a job's ``state_view``, that meet a condition."""
+    return table.take(_matching_rows(table, _resolve_names(_table_columns(table), condition), condition))
+
+
+def _matching_rows(table: pa.Table, condition: str, shown: str) -> pa.Array:
+    numbered = table.append_column(_ROW, numbers(np.arange(table.num_rows)))
+    query = f"select {_ROW} from state where ({condition}) order by {_ROW}"  # noqa: S608  the user's own SQL
+    return _run(numbered, query, shown)[_ROW].combine_chunks()
 
 
 def holds(answer: StateAnswer, condition: str) -> bool:
     """Return whether any row meets a condition."""
-    query = f"select 1 from state where ({_resolve_names(answer, condition)}) limit 1"  # noqa: S608  the user's own SQL
+    query = f"select 1 from state where ({_resolve_names(_columns(answer), condition)}) limit 1"  # noqa: S608  the user's own SQL
     return bool(_run(answer.flat(), query, condition).num_rows)
 
 
@@ -47,12 +55,16 @@ def needs_all_rows(condition: str) -> bool:
 
 def sql(answer: StateAnswer, query: str) -> pa.Table:
     """Return the result of a query such as ``select browser, sum(count) from state group by 1``."""
-    return _run(answer.flat(), _resolve_names(answer, query), query)
+    return _run(answer.flat(), _resolve_names(_columns(answer), query), query)
 
 
-def _resolve_names(answer: StateAnswer, text: str) -> str:
+def sql_on_table(table: pa.Table, query: str) -> pa.Table:
+    """Return the result of a query on a table, such as that of a job's ``state_view``."""
+    return _run(table, _resolve_names(_table_columns(table), query), query)
+
+
+def _resolve_names(columns: dict[str, dict[str, str]], text: str) -> str:
     """Replace ``key.x`` by the name of its column, and quote ``window``, which is a reserved word in SQL."""
-    columns = _columns(answer)
 
     def resolve(found: re.Match[str]) -> str:
         if found[1] is None:
@@ -63,6 +75,10 @@ def _resolve_names(answer: StateAnswer, text: str) -> str:
         return found[0] if column is None or found[1].lower() in columns["flat"] else f'"{column}"'
 
     return _TOKENS.sub(resolve, text)
+
+
+def _table_columns(table: pa.Table) -> dict[str, dict[str, str]]:
+    return {"key": {}, "value": {}, "flat": {name.lower(): name for name in table.column_names}}
 
 
 def _columns(answer: StateAnswer) -> dict[str, dict[str, str]]:

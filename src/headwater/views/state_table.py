@@ -26,6 +26,7 @@ _TIME_COLUMNS = {
 }
 _SHOWN_WITHOUT_QUOTES = (
     Atomic("string"),
+    Atomic("binary"),
     Atomic("timestamp"),
     Atomic("timestamp_ntz"),
     Atomic("date"),

@@ -14,7 +14,7 @@ from headwater.web.findings_pane import FindingsPane, JournalPane
 from headwater.web.kafka_lag import KafkaLag
 from headwater.web.overview import Overview
 from headwater.web.records_pane import FindRecords, RecordsPane
-from headwater.web.state_cache import StateCache
+from headwater.web.state_cache import FindViewRows, StateCache
 from headwater.web.time_machine import TimeMachine
 from headwater.web.watch import Snapshot, WatchedCheckpoint
 from headwater.web.widgets import panel, placeholder, show_error
@@ -29,9 +29,14 @@ Actions = Callable[[Callable[[], FileTree | None], Callable[[], int | None]], No
 class SharedCheckpoint:
     """A checkpoint with the data that all readers of the page share."""
 
-    def __init__(self, watched: WatchedCheckpoint, connection: Connection | None = None) -> None:
+    def __init__(
+        self,
+        watched: WatchedCheckpoint,
+        connection: Connection | None = None,
+        find_view_rows: FindViewRows | None = None,
+    ) -> None:
         self.watched = watched
-        self.cache = StateCache(watched)
+        self.cache = StateCache(watched, find_view_rows)
         self.lag = KafkaLag(connection)
 
 

@@ -20,6 +20,7 @@ from headwater.kafka.options import Connection
 from headwater.web.gate import WILDCARDS, AccessPolicy, Gate
 from headwater.web.page import Actions, Page, SharedCheckpoint
 from headwater.web.records_pane import FindRecords
+from headwater.web.state_cache import FindViewRows
 from headwater.web.watch import WatchedCheckpoint
 
 LOOPBACK = "127.0.0.1"
@@ -48,9 +49,13 @@ class PageServer:
         port: int | None = None,
         allow_changes: bool = False,
         find_records: FindRecords | None = None,
+        find_view_rows: FindViewRows | None = None,
     ) -> None:
         self._socket = bind_socket(host, port)
-        self._shared = [SharedCheckpoint(WatchedCheckpoint(one.name, one.open), one.connection) for one in checkpoints]
+        self._shared = [
+            SharedCheckpoint(WatchedCheckpoint(one.name, one.open), one.connection, find_view_rows)
+            for one in checkpoints
+        ]
         self._watched = [one.watched for one in self._shared]
         self._policy = AccessPolicy(secrets.token_urlsafe(24), host, int(self._socket.getsockname()[1]))
         self._allow_changes = allow_changes

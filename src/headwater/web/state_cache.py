@@ -5,13 +5,15 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
+from typing import Any
 from weakref import WeakValueDictionary
 
 from headwater.checkpoint.filetree import FileTree
 from headwater.core.errors import CheckpointUnreadable
 from headwater.statefiles.reader import StateReader
 from headwater.statefiles.stores import StateTarget
-from headwater.views.page_state import KeyTimeline, StateView, key_timeline
+from headwater.views.job_view import table_of
+from headwater.views.page_state import JobStateView, KeyTimeline, StateView, key_timeline
 from headwater.web.watch import WatchedCheckpoint
 
 MAX_ROWS = 1_500_000
@@ -19,6 +21,9 @@ MAX_VIEWS = 12
 
 ViewKey = tuple[str, int, int | None]
 """A store or variable, a batch, and the time at which the batch was committed: it changes when the batch runs again."""
+
+FindViewRows = Callable[[str, int], list[dict[str, Any]]]
+"""Returns the rows of the job's ``state_view`` as of a batch, given the location of a checkpoint. Loads the job."""
 
 
 class StateCache:
@@ -28,8 +33,10 @@ class StateCache:
     share one read. Calls for different ones run at the same time.
     """
 
-    def __init__(self, watched: WatchedCheckpoint) -> None:
+    def __init__(self, watched: WatchedCheckpoint, find_view_rows: FindViewRows | None = None) -> None:
         self._watched = watched
+        self._find_view_rows = find_view_rows
+        self._job_view: tuple[tuple[int, int | None], JobStateView] | None = None
         self._reader: tuple[int, StateReader] | None = None
         self._views: OrderedDict[ViewKey, StateView] = OrderedDict()
         # A lock exists as long as a thread holds it or waits for it.
@@ -55,7 +62,22 @@ class StateCache:
                 self._store(key, view)
             return view
 
-    def compare(self, view: StateView, is_wanted: Callable[[], bool]) -> None:
+    @property
+    def has_job_view(self) -> bool:
+        """Whether the recorded job has a ``state_view``."""
+        return self._find_view_rows is not None and self._watched.snapshot.job.has_state_view
+
+    def job_view(self, batch: int) -> JobStateView:
+        """Return the state as of a batch as the job's ``state_view`` shows it. The last one is kept."""
+        assert self._find_view_rows is not None
+        key = (batch, self._current_reader().logs.commits.modified_ms(batch))
+        kept = self._job_view
+        if kept is None or kept[0] != key:
+            rows = self._find_view_rows(_files(self._watched).location, batch)
+            kept = self._job_view = (key, JobStateView(table_of(rows), batch))
+        return kept[1]
+
+    def compare(self, view: StateView | JobStateView, is_wanted: Callable[[], bool]) -> None:
         """Let a view find its changes, one view at a time, unless the result is no longer wanted by then."""
         with self._comparing:
             if is_wanted():

@@ -10,7 +10,7 @@ from nicegui import events, ui
 
 from headwater.core.text import count
 from headwater.statefiles.stores import StateTarget
-from headwater.views.page_state import StatePage, StateView, shorten_times
+from headwater.views.page_state import JobStateView, StatePage, StateView, shorten_times
 from headwater.web import charts
 from headwater.web.state_cache import StateCache
 from headwater.web.widgets import placeholder, replace_with_error
@@ -44,11 +44,12 @@ class StatePane:
         self._newest = 0
         self._targets: list[StateTarget] = []
         self._target: StateTarget | None = None
-        self._view: StateView | None = None
+        self._view: StateView | JobStateView | None = None
         self._page = StatePage([], 0)
         self._paging: dict[str, Any] = {"page": 1, "rowsPerPage": PAGE_ROWS, "sortBy": None, "descending": False}
         self._search = ""
         self._only_changes = False
+        self._as_job_sees_it = False
         self._request = 0
         self._throttled_until = 0.0
 
@@ -69,7 +70,9 @@ class StatePane:
             ui.input(placeholder="search all columns", on_change=self._search_changed).props(
                 'dense outlined clearable debounce=300 aria-label="search"'
             ).classes("hw-search")
-            ui.switch("only changes", on_change=self._only_changes_changed)
+            self._changes_switch = ui.switch("only changes", on_change=self._only_changes_changed)
+            self._view_switch = ui.switch("as the job sees it", on_change=self._job_view_changed)
+            self._view_switch.set_visibility(False)
             self._spinner = ui.spinner(size="1.2em")
             self._spinner.set_visibility(False)
             ui.space()
@@ -96,6 +99,7 @@ class StatePane:
         self._request += 1
         request = self._request
         self._spinner.set_visibility(True)
+        self._view_switch.set_visibility(self._cache.has_job_view)
         started = time.monotonic()
         try:
             view = await asyncio.to_thread(self._read, batch)
@@ -115,7 +119,9 @@ class StatePane:
         if view is not None and not view.is_compared and request == self._request:
             await self._compare(view)
 
-    def _read(self, batch: int) -> StateView | None:
+    def _read(self, batch: int) -> StateView | JobStateView | None:
+        if self._as_job_sees_it:
+            return self._cache.job_view(batch)
         self._targets = self._cache.targets(batch)
         if not self._targets:
             return None
@@ -123,7 +129,7 @@ class StatePane:
         self._target = (same or self._targets)[0]
         return self._cache.view(self._target, batch)
 
-    async def _compare(self, view: StateView) -> None:
+    async def _compare(self, view: StateView | JobStateView) -> None:
         """Mark the changes in a large state that is already shown."""
         self._spinner.set_visibility(True)
         try:
@@ -145,7 +151,8 @@ class StatePane:
         labels = [target.label for target in self._targets]
         if self._target_select.options != labels:
             self._target_select.set_options(labels, value=self._target.label if self._target else None)
-        self._target_select.set_visibility(len(labels) > 1)
+        self._target_select.set_visibility(len(labels) > 1 and not self._as_job_sees_it)
+        self._changes_switch.set_visibility(not self._as_job_sees_it)
 
     async def _target_changed(self, event: events.ValueChangeEventArguments[Any]) -> None:
         chosen = [target for target in self._targets if target.label == event.value]
@@ -162,6 +169,12 @@ class StatePane:
         self._only_changes = bool(event.value)
         self._paging["page"] = 1
         await self._show_rows()
+
+    async def _job_view_changed(self, event: events.ValueChangeEventArguments[Any]) -> None:
+        self._as_job_sees_it = bool(event.value)
+        self._paging |= {"page": 1, "sortBy": None}
+        if self._batch is not None:
+            await self.show(self._batch, self._newest)
 
     async def _requested(self, event: events.GenericEventArguments) -> None:
         requested = event.args["pagination"]
@@ -193,7 +206,7 @@ class StatePane:
             self._page = page
             self._fill(view)
 
-    def _fill(self, view: StateView) -> None:
+    def _fill(self, view: StateView | JobStateView) -> None:
         columns: list[dict[str, Any]] = [{"name": "change", "label": "", "field": "change", "align": "center"}]
         columns += [
             {
@@ -218,7 +231,7 @@ class StatePane:
     async def _picked(self, event: events.GenericEventArguments) -> None:
         # The browser sends only the number of a row. Its key is looked up here.
         row = next((row for row in self._page.rows if row["id"] == event.args), None)
-        if row is None or self._target is None:
+        if row is None or self._target is None or not row["key"]:
             return
         self._key.clear()
         with self._key:

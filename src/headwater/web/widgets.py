@@ -49,5 +49,5 @@ def replace_with_error(container: ui.element, error: Exception) -> None:
 
 
 def chip(text: str, kind: str) -> ui.label:
-    """Show a short text on a colored ground; ``kind`` is good, warn, bad or dull."""
+    """Show a short text on a colored background; ``kind`` is good, warn, bad or dull."""
     return ui.label(text).classes(f"hw-chip hw-chip-{kind}")

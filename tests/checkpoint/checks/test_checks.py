@@ -368,9 +368,9 @@ def test_hadoop_checksums_do_not_depend_on_blocks(size: int, chunk: int, block: 
     if size:
         changed = data[:-1] + bytes([data[-1] ^ 1])
         start = (size - 1) // chunk * chunk
-        assert hadoop_crc.mismatch(blocks_of(changed, block), sums) == f"the contents differ from byte {start} on"
+        assert hadoop_crc.mismatch(blocks_of(changed, block), sums) == f"the contents differ starting at byte {start}"
     longer = data + bytes(chunk)
-    assert "another size" in (hadoop_crc.mismatch(blocks_of(longer, block), sums) or "")
+    assert "a different size" in (hadoop_crc.mismatch(blocks_of(longer, block), sums) or "")
 
 
 def blocks_of(data: bytes, size: int) -> Iterator[bytes]:

@@ -31,10 +31,10 @@ def _gap(folder: str, before: int, after: int, *, at_the_end: bool, asynchronous
     message = f"{missing} missing between {before} and {after}"
     code, path = f"{folder}-gap", f"{folder}/{before + 1}"
     if asynchronous:
-        effect = "asynchronous progress tracking leaves such gaps, and the query must keep using it"
+        effect = "such gaps are normal with asynchronous progress tracking, which the query must keep using"
         return Finding("info", code, path, f"{message}; {effect}")
     if folder == OFFSETS and at_the_end:
-        return Finding("error", code, path, f"{message}; Spark needs the last two offsets and will not start")
+        return Finding("error", code, path, f"{message}; Spark needs the last two offset files and will not start")
     return Finding("warning", code, path, f"{message}; the stream cannot be rewound into the gap")
 
 

@@ -15,7 +15,7 @@ def check(context: CheckContext) -> Iterator[Finding]:
             continue
         path = context.logs.commits.path(number)
         if planned and number < planned[0]:
-            message = f"has no offsets, because the offset log begins at {planned[0]}: an interrupted purge, which is harmless"
+            message = f"has no offsets: the offset log starts at {planned[0]}, because a purge was interrupted; this is harmless"
             yield Finding("info", "commit-without-offsets", path, message)
         else:
             message = f"marks batch {number} as committed, but offsets/{number} is missing"

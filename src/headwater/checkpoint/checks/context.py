@@ -16,7 +16,7 @@ from headwater.core.ids import StoreKey
 
 @dataclass
 class CheckContext:
-    """What every check receives. ``sink`` is the output folder of a file sink, if known."""
+    """The input of every check. ``sink`` is the output folder of a file sink, if known."""
 
     files: FileTree
     now_ms: int

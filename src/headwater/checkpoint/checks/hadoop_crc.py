@@ -13,6 +13,7 @@ from headwater.checkpoint.layout import COMMITS, OFFSETS, SOURCES, covered_by_ha
 from headwater.checkpoint.logtext import read_bytes
 from headwater.core.errors import CheckpointUnreadable
 from headwater.core.finding import Finding
+from headwater.core.text import count
 
 _HEADER = struct.Struct(">4sI")
 _MAGIC = b"crc\0"
@@ -62,8 +63,8 @@ def mismatch(blocks: Iterable[bytes], sums: bytes) -> str | None:
             first_mismatch = start
         size = start + length
     if len(expected) != -(-size // chunk_size):
-        return f"it has {size} bytes, and the checksums are for another size"
-    return None if first_mismatch is None else f"the contents differ from byte {first_mismatch} on"
+        return f"it has {count(size, 'byte')}, but the checksums are for a different size"
+    return None if first_mismatch is None else f"the contents differ starting at byte {first_mismatch}"
 
 
 def _chunk_sums(blocks: Iterable[bytes], chunk_size: int) -> Iterator[tuple[int, int, int]]:

@@ -1,22 +1,27 @@
-"""The schema files that the metadata of custom state refers to exist."""
+"""The schema files of custom state exist."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from headwater.checkpoint.checks.context import CheckContext
-from headwater.checkpoint.operator_metadata import schema_folder
+from headwater.checkpoint.operator_metadata import find_schema_files, schema_folder
 from headwater.core.finding import Finding
+
+_UNREADABLE = "the state cannot be read"
 
 
 def check(context: CheckContext) -> Iterator[Finding]:
     last = context.last_committed
     for operator in context.logs.state.operators if last is not None else ():
         metadata = context.logs.operator(operator, last or 0)
-        for store in metadata.stores if metadata else ():
+        for store in metadata.stores if metadata and metadata.version > 1 else ():
             folder = schema_folder(operator, store.name)
-            for path in store.schema_paths:
-                name = path.rpartition("/")[2]
-                if not context.has(f"{folder}/{name}"):
-                    message = "is missing, but the operator's metadata refers to it: the state cannot be read"
-                    yield Finding("error", "schema-missing", f"{folder}/{name}", message)
+            names = context.logs.state.names.get(folder, [])
+            found = find_schema_files(context.logs.files, operator, store, names, last or 0)
+            consequence = f"Headwater reads the state with {found.paths[-1]}" if found.paths else _UNREADABLE
+            for path in found.missing:
+                message = f"is missing, but the operator's metadata refers to it: {consequence}"
+                yield Finding("error", "schema-missing", path, message)
+            if not found.paths and not found.missing:
+                yield Finding("error", "schema-missing", folder, f"contains no schema file: {_UNREADABLE}")

@@ -30,7 +30,7 @@ def check(context: CheckContext) -> Iterator[Finding]:
             yield Finding("error", "partition-count", f"{STATE}/{operator}", message)
         extra = sorted(found - set(range(wanted)))
         if extra:
-            message = f"{difference}; those from {extra[0]} on are no longer used"
+            message = f"{difference}; partitions {extra[0]} and above are no longer used"
             yield Finding("warning", "partition-count", f"{STATE}/{operator}", message)
 
 

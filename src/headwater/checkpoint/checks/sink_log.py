@@ -22,7 +22,8 @@ def check(context: CheckContext) -> Iterator[Finding]:
     if not log.names.ids:
         if context.last_committed is not None:
             message = (
-                f"is missing, but the checkpoint has committed batch {context.last_committed}: is this the right sink?"
+                f"is missing, but the checkpoint has committed batch {context.last_committed}: "
+                "check that this is the right sink"
             )
             yield Finding("error", "sink-log-missing", place, message)
         return
@@ -35,7 +36,10 @@ def _end(context: CheckContext, log: FileSinkLog, place: str) -> Iterator[Findin
     done = -1 if context.last_committed is None else context.last_committed
     planned = max(done, -1 if context.last_planned is None else context.last_planned)
     if newest > planned:
-        message = f"ends at batch {newest}, but the checkpoint at {planned}: the sink would silently skip these batches"
+        end = "has no batches" if planned < 0 else f"ends at batch {planned}"
+        message = (
+            f"ends at batch {newest}, but the checkpoint {end}: the sink would skip batches up to {newest} silently"
+        )
         yield Finding("error", "sink-ahead", place, message)
     elif newest < done:
         message = f"ends at batch {newest}, but the checkpoint has committed batch {done}: output is missing"

@@ -29,7 +29,7 @@ def _compare(names: LogNames, position: int, folder: str, planned: str) -> Itera
     newest = -1 if names.latest is None else names.latest
     if newest < position:
         end = f"ends at log offset {newest}" if names.ids else "is empty"
-        message = f"{end}, but {planned} refers to {position}: input files are forgotten"
+        message = f"{end}, but {planned} refers to {position}: the names of input files are lost"
         yield Finding("error", "source-log-behind", folder, message)
     missing = names.missing_for(newest)
     if missing:
@@ -39,8 +39,8 @@ def _compare(names: LogNames, position: int, folder: str, planned: str) -> Itera
         yield Finding("error", "source-log-gap", f"{folder}/{missing[0]}", message)
     ahead = newest - position
     if ahead == 1:
-        message = f"is one log offset ahead of {planned}: a batch was about to be planned, and will read these files"
+        message = f"is one log offset ahead of {planned}: the next batch will read these files"
         yield Finding("info", "source-log-ahead", folder, message)
     elif ahead > 1:
-        message = f"is {ahead} log offsets ahead of {planned}: one batch will read the files of all of them"
+        message = f"is {ahead} log offsets ahead of {planned}: the next batch will read all of their files"
         yield Finding("warning", "source-log-ahead", folder, message)

@@ -26,7 +26,7 @@ def _newest(context: CheckContext, key: StoreKey, last: int) -> Iterator[Finding
         return
     reason = "its file is missing" if missing == version else f"the file of version {missing} is missing"
     if store.changes.get(missing) or store.snapshots.get(missing):
-        reason = f"the file of version {missing} that the commit names is missing"
+        reason = f"the file that the commit names for version {missing} is missing"
     nearest = store.nearest_buildable(version)
     found = "no version can be rebuilt" if nearest is None else f"the newest version that can be rebuilt is {nearest}"
     message = f"version {version} of {key} cannot be rebuilt: {reason}; {found}; Spark will fail at its next start"
@@ -42,7 +42,7 @@ def _holes(context: CheckContext, key: StoreKey, last: int) -> Iterator[Finding]
             older_can = True
         elif older_can and batch != last:
             message = (
-                f"version {version} of {key} cannot be rebuilt, though older ones can: the stream cannot be rewound to "
-                f"batch {batch}"
+                f"version {version} of {key} cannot be rebuilt, although older versions can: the stream cannot be "
+                f"rewound to batch {batch}"
             )
             yield Finding("warning", "state-hole", key.folder, message)

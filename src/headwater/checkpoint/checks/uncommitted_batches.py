@@ -1,4 +1,4 @@
-"""At most one batch is planned and not committed."""
+"""At most one batch is planned but not committed."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ def check(context: CheckContext) -> Iterator[Finding]:
     if len(pending) > 1:
         first, last = pending[0], pending[-1]
         message = (
-            f"batches {first} to {last} are planned and not committed; Spark would run only batch {last} and skip the "
+            f"batches {first} to {last} are planned but not committed; Spark would run only batch {last} and skip the "
             "input of the others"
         )
         yield Finding("error", "several-uncommitted", context.logs.offsets.path(last), message)
     elif pending:
-        message = f"batch {pending[0]} is planned and not committed; Spark will run it at its next start"
+        message = f"batch {pending[0]} is planned but not committed; Spark will run it at its next start"
         yield Finding("info", "uncommitted", context.logs.offsets.path(pending[0]), message)

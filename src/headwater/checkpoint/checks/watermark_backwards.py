@@ -19,7 +19,7 @@ def check(context: CheckContext) -> Iterator[Finding]:
         if watermark < highest:
             message = (
                 f"has the watermark {iso_from_ms(watermark)}, but {seen_in} already had {iso_from_ms(highest)}; "
-                "closed windows could open again"
+                "closed windows could reopen"
             )
             yield Finding("error", "watermark-backwards", path, message)
         if watermark >= highest:

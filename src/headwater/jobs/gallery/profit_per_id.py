@@ -6,12 +6,12 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from headwater import Console, Job
-from headwater.jobs.gallery._records import TRADES, profit
+from headwater.jobs.gallery._records import TRADES, with_profit
 
 
 def profit_per_id(trades: DataFrame, *, window: str = "5 minutes") -> DataFrame:
     """Profit per id and tumbling window."""
-    return trades.groupBy(F.window("time", window), "id").agg(profit())
+    return with_profit(trades).groupBy(F.window("eventtime", window), "id").agg(F.sum("profit").alias("profit"))
 
 
 PROFIT_PER_ID = Job("profit-per-id", profit_per_id, reads=TRADES, writes=Console(), mode="complete")

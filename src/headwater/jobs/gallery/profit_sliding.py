@@ -9,12 +9,12 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from headwater import Console, Job
-from headwater.jobs.gallery._records import TRADES, profit
+from headwater.jobs.gallery._records import TRADES, with_profit
 
 
 def profit_sliding(trades: DataFrame, *, window: str = "10 minutes", slide: str = "5 minutes") -> DataFrame:
     """Profit of all trades per sliding window."""
-    return trades.groupBy(F.window("time", window, slide)).agg(profit())
+    return with_profit(trades).groupBy(F.window("eventtime", window, slide)).agg(F.sum("profit").alias("profit"))
 
 
 PROFIT_SLIDING = Job("profit-sliding", profit_sliding, reads=TRADES, writes=Console(), mode="complete")

@@ -1,7 +1,11 @@
-"""Each user's total of the last 7 days: custom state that timers keep bounded.
+"""Each user's total of a week, with state that is bounded in time, in two forms.
 
-The watermark is 7 days behind the latest purchase, so a purchase leaves the period exactly when the watermark reaches
-its date. Each stored date has a timer for that moment. A user without any date left is no longer in the state.
+``custom_state`` keeps one total per user, over the 7 days that end with the latest purchase. The watermark is 7 days
+behind the latest purchase, so a purchase leaves the period exactly when the watermark reaches its date. Each stored date
+has a timer for that moment. A user without any date left is no longer in the state.
+
+``window`` leaves the state to Spark: a sliding window per user, which Spark evicts when the watermark passes its end.
+Each purchase counts in seven windows, one of which starts every day.
 """
 
 from __future__ import annotations
@@ -16,6 +20,7 @@ from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 from headwater import Console, Job
 from headwater.jobs.gallery._durations import date_at, midnight_ms, milliseconds
 from headwater.jobs.gallery._records import PURCHASES
+from headwater.jobs.gallery._state_views import weeks_in_state
 
 
 class TrailingTotal(StatefulProcessor):
@@ -45,27 +50,22 @@ class TrailingTotal(StatefulProcessor):
         return iter(())
 
 
-def weekly_totals(purchases: DataFrame, *, period: str = "7 days") -> DataFrame:
-    """Each user's total over the 7 days that end with the latest purchase."""
-    return (
-        purchases.where("date IS NOT NULL")
-        .withColumn("at", F.to_timestamp("date"))
-        .withWatermark("at", period)
-        .groupBy("user")
-        .transformWithState(TrailingTotal(period), "user STRING, total BIGINT", "Update", "EventTime")
-    )
+def weekly_totals(
+    purchases: DataFrame, *, form: str = "custom_state", period: str = "7 days", slide: str = "1 day"
+) -> DataFrame:
+    """Each user's total over the 7 days that end with the latest purchase, or with form=window over every 7-day window.
 
-
-def weeks_in_state(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Show the state as users, their totals and the date of their last purchase."""
-    spent: dict[str, dict[str, int]] = {}
-    for row in rows:
-        if row["var"] == "purchases":
-            day, amount = row["value"]["user_map_key"]["date"], row["value"]["user_map_value"]["amount"]
-            spent.setdefault(row["key"]["user"], {})[str(day)] = amount
-    return [
-        {"user": user, "total": sum(by_day.values()), "last_shopped": max(by_day)} for user, by_day in spent.items()
-    ]
+    With form=window, a window starts every ``slide``. With slide="7 days" each is a week from Thursday to Wednesday.
+    """
+    in_time = purchases.where("date IS NOT NULL").withColumn("at", F.to_timestamp("date")).withWatermark("at", period)
+    if form == "custom_state":
+        return in_time.groupBy("user").transformWithState(
+            TrailingTotal(period), "user STRING, total BIGINT", "Update", "EventTime"
+        )
+    if form == "window":
+        weeks = in_time.groupBy("user", F.window("at", period, slide))
+        return weeks.agg(F.coalesce(F.sum("shopping"), F.lit(0)).alias("total"))
+    raise ValueError(f"form={form!r}: use custom_state or window")
 
 
 WEEKLY_TOTALS = Job(

@@ -1,7 +1,7 @@
 """Words typed into a socket, counted: the "hello world" of streaming.
 
-Complete mode prints all counts after each batch. Use a socket only for experiments: it cannot be read again after a
-failure.
+Complete mode prints all counts after each batch. Use a socket only for experiments: it cannot be read again, so every start
+counts from zero.
 """
 
 from __future__ import annotations
@@ -18,4 +18,4 @@ def count_words(lines: DataFrame) -> DataFrame:
     return words.where("word <> ''").groupBy("word").count()
 
 
-WORD_COUNT = Job("word-count", count_words, reads=Socket(port=9999), writes=Console(), mode="complete")
+WORD_COUNT = Job("word-count", count_words, reads=Socket(), writes=Console(), mode="complete")

@@ -99,7 +99,7 @@ class DroppedRecords:
         return sorted(found, key=lambda record: tuple(record.position.values()))
 
     def watermark_ms(self, batch_id: int) -> int | None:
-        """Return the watermark by which a batch drops records: that of the previous batch. It evicts by its own.
+        """Return the watermark by which a batch drops records: that of the previous batch. It evicts state by its own.
 
         This holds for every stateful operator of a query. If only one is allowed, as in Spark before 3.4, the batch's
         own watermark does both. The initial watermark is 1970: Spark always drops records from before that.
@@ -173,7 +173,7 @@ def _malformed_detail(value: str | None, errors: list[str] | None, decoding: Dec
     kind = decoding.format or "json"
     if errors is None:
         return f"not a valid {kind} record"
-    return "; ".join(errors) or f"more than one {kind} record"
+    return "; ".join(errors) or f"text after the {kind} record"
 
 
 def _printed(name: str) -> Column:

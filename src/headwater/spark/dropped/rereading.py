@@ -56,7 +56,7 @@ def check_rereadable(source: Source) -> None:
     what = f"{source.format or 'json'} files" if isinstance(source, Files) else f"a {source.kind} source"
     raise ChangeRefused(
         "cannot-reread",
-        f"records of {what} have no position by which they could be read again",
+        f"records from {what} have no position, so they cannot be read again",
         remedy="use a Kafka topic, or a folder of json, csv or text files with one record per line",
     )
 

@@ -55,7 +55,7 @@ def dead_letter_sink(uri: str) -> DeadLetterSink:
     if isinstance(sink, Files) and (sink.format or "json") != "json":
         raise UsageProblem(
             "bad-option",
-            f"dead letters are saved to a folder as lines of JSON, not as {sink.format}",
+            f"dead letters are saved to a folder as JSON lines, not as {sink.format}",
             remedy=f"files:{sink.path}",
         )
     if not isinstance(sink, Kafka | Files | Table):

@@ -82,6 +82,18 @@ def conf_of_spark_submit() -> dict[str, str]:
     return dict(SparkConf().getAll())
 
 
+def has_class(spark: SparkSession, name: str) -> bool:
+    """Return whether the JVM can load a class."""
+    from py4j.protocol import Py4JError  # noqa: PLC0415
+
+    jvm: Any = spark._jvm
+    try:
+        jvm.java.lang.Thread.currentThread().getContextClassLoader().loadClass(name)
+    except Py4JError:
+        return False
+    return True
+
+
 def print_line(spark: SparkSession, text: str) -> None:
     """Print on the JVM's standard output, in order with the output of Spark's console sink."""
     assert spark._jvm is not None

@@ -23,10 +23,13 @@ def probe(spark: SparkSession) -> bool:
     return jvm is not None and isinstance(jvm.headwater.sql.JsonObjects, JavaClass)
 
 
-def parsed_objects(spark: SparkSession, schema: StructType, options: Mapping[str, str]) -> Column:
+def parsed_objects(
+    spark: SparkSession, schema: StructType, options: Mapping[str, str], *, allow_trailing_comma: bool
+) -> Column:
     """Return a struct with the schema's fields parsed from the column ``value``; null for a malformed record."""
     jvm: Any = spark._jvm
     java_schema = jvm.org.apache.spark.sql.types.StructType.fromJson(schema.json())
     octets: Any = F.col("value").cast("binary")
     zone = spark.conf.get("spark.sql.session.timeZone")
-    return Column(jvm.headwater.sql.JsonObjects.column(octets._jc, java_schema, {**options}, zone))
+    parser = jvm.headwater.sql.JsonObjects
+    return Column(parser.column(octets._jc, java_schema, {**options}, zone, allow_trailing_comma))

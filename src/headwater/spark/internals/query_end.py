@@ -8,23 +8,17 @@ Without it: a run is stopped with ``StreamingQuery.stop``; the interrupted batch
 
 from __future__ import annotations
 
-from typing import Any
-
-from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
+
+from headwater.spark.internals.gateway import has_class
 
 TERMINATED = "org.apache.spark.sql.execution.streaming.runtime.TERMINATED$"
 POLL_MS = 200
 
 
 def probe(spark: SparkSession) -> bool:
-    jvm: Any = spark._jvm
-    try:
-        jvm.java.lang.Thread.currentThread().getContextClassLoader().loadClass(TERMINATED)
-    except Py4JError:
-        return False
-    return True
+    return has_class(spark, TERMINATED)
 
 
 def end_after_batch(query: StreamingQuery) -> None:

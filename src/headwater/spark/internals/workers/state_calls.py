@@ -1,7 +1,7 @@
 """A worker's client for custom state that rarely waits for the JVM.
 
 For every new key and for every read or change of a state variable, PySpark sends a request and waits for the response.
-The two processes put each other to sleep three or four times per key. Spark responds in order, so this client
+For each key, the two processes wait for each other three or four times. Spark responds in order, so this client
 
 - sends a change without waiting. Its response, which only confirms it, is read before the next response that is needed.
   A failed change raises then, at the end of the partition at the latest, which is before Spark commits anything.

@@ -5,6 +5,7 @@ import com.fasterxml.jackson.core.JsonParser;
 import com.fasterxml.jackson.core.util.JsonParserDelegate;
 import java.io.IOException;
 import java.io.Serializable;
+import java.util.Arrays;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
@@ -38,20 +39,28 @@ public final class JsonObjects implements Serializable {
   private final StructType schema;
   private final HashMap<String, String> options;
   private final String timeZone;
+  private final boolean allowTrailingComma;
 
   private transient JacksonParser parser;
   private transient boolean hasTrailingInput;
 
-  private JsonObjects(StructType schema, Map<String, String> options, String timeZone) {
+  private JsonObjects(
+      StructType schema, Map<String, String> options, String timeZone, boolean allowTrailingComma) {
     this.schema = schema;
     this.options = new HashMap<>(options);
     this.timeZone = timeZone;
+    this.allowTrailingComma = allowTrailingComma;
   }
 
-  /** Returns a struct with the schema's fields; null unless the bytes are exactly one JSON object that matches them. */
-  public static Column column(Column bytes, StructType schema, Map<String, String> options, String timeZone) {
+  /**
+   * Returns a struct with the schema's fields; null unless the bytes are exactly one JSON object that matches them.
+   *
+   * With allowTrailingComma, one comma may follow the object.
+   */
+  public static Column column(
+      Column bytes, StructType schema, Map<String, String> options, String timeZone, boolean allowTrailingComma) {
     StructType nullable = schema.asNullable();
-    JsonObjects reader = new JsonObjects(nullable, options, timeZone);
+    JsonObjects reader = new JsonObjects(nullable, options, timeZone, allowTrailingComma);
     Expression target = Literal.fromObject(reader, new ObjectType(JsonObjects.class));
     Expression read = new Invoke(
         target,
@@ -78,7 +87,8 @@ public final class JsonObjects implements Serializable {
     Function2<JsonFactory, byte[], JsonParser> open = this::open;
     Function1<byte[], UTF8String> literal = UTF8String::fromBytes;
     try {
-      scala.collection.Iterator<InternalRow> rows = parser.parse(record, open, literal).iterator();
+      byte[] object = allowTrailingComma ? withoutTrailingComma(record) : record;
+      scala.collection.Iterator<InternalRow> rows = parser.parse(object, open, literal).iterator();
       InternalRow row = rows.hasNext() ? rows.next() : null;
       return hasTrailingInput ? null : row;
     } catch (Exception error) {
@@ -97,6 +107,19 @@ public final class JsonObjects implements Serializable {
   /** Whether Jackson would assume an encoding other than UTF-8: a byte order mark, or a zero in the first two bytes. */
   private static boolean isOtherEncoding(byte[] record) {
     return record.length > 1 && (record[0] == 0 || record[1] == 0 || record[0] == (byte) 0xEF);
+  }
+
+  /** Returns the bytes before a comma that only white space follows; all bytes if there is no such comma. */
+  private static byte[] withoutTrailingComma(byte[] record) {
+    int last = record.length - 1;
+    while (last >= 0 && isWhiteSpace(record[last])) {
+      last--;
+    }
+    return last >= 0 && record[last] == ',' ? Arrays.copyOf(record, last) : record;
+  }
+
+  private static boolean isWhiteSpace(byte octet) {
+    return octet == ' ' || octet == '\t' || octet == '\r' || octet == '\n';
   }
 
   private JsonParser open(JsonFactory factory, byte[] record) {

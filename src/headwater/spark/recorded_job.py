@@ -1,0 +1,51 @@
+"""The job of a checkpoint: the one that a user names, or the one that ``headwater run`` recorded."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from headwater.checkpoint.filetree import FileTree
+from headwater.checkpoint.record import read_job_record
+from headwater.core.errors import UsageProblem
+from headwater.jobs.job import Job, StateView
+from headwater.jobs.loading import load_job
+
+
+def job_reference(files: FileTree, given: str | None) -> str:
+    """Return the reference of a checkpoint's job. Raise ``UsageProblem`` if it is neither given nor recorded."""
+    if given is not None:
+        return given
+    recorded = read_job_record(files).reference
+    if recorded is None:
+        raise UsageProblem(
+            "unknown-job",
+            "this checkpoint has no record of its job: it was not created by headwater run",
+            evidence={"checkpoint": files.location},
+            remedy="name the job: --job path/to/file.py:NAME",
+        )
+    _refuse_job_inside_checkpoint(files, recorded)
+    return recorded
+
+
+def job_with_state_view(files: FileTree, given: str | Job | None) -> tuple[Job, StateView]:
+    """Return a checkpoint's job and its ``state_view``. Raise ``UsageProblem`` if it has none."""
+    job = given if isinstance(given, Job) else load_job(job_reference(files, given))
+    if job.state_view is None:
+        raise UsageProblem(
+            "no-state-view",
+            f"{job.name} has no state_view",
+            remedy="omit --view, or give the job one: Job(..., state_view=FUNCTION)",
+        )
+    return job, job.state_view
+
+
+def _refuse_job_inside_checkpoint(files: FileTree, recorded: str) -> None:
+    """Raise if the recorded job is a file in the checkpoint: reading a received checkpoint must not run its code."""
+    file, folder = Path(recorded.partition(":")[0]).resolve(), files.local_path()
+    if folder is not None and file.is_relative_to(folder.resolve()):
+        raise UsageProblem(
+            "job-in-checkpoint",
+            "the recorded job is a file inside the checkpoint, and its code would be run",
+            evidence={"checkpoint": files.location, "job": recorded},
+            remedy=f"if you trust it: --job {recorded}",
+        )
