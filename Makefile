@@ -31,7 +31,7 @@ test: install  ## run all linters and tests
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check --quiet .
 	@$(BIN)/mypy
-	@$(BIN)/python -m pytest -n 2 --dist loadfile
+	@$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 demo: install  ## run a broker, a generator and the main job until Ctrl-C
 	@$(BIN)/headwater demo

@@ -20,7 +20,9 @@ SERVICE_FIXTURES = {"headwater_spark", "broker", "secured_broker", "postgres", "
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests that `make check` leaves out."""
+    """Mark the tests that `make check` leaves out, and run their files first: no worker is left with a long one."""
     for item in items:
         if SERVICE_FIXTURES & set(getattr(item, "fixturenames", ())):
             item.add_marker("services")
+    long_files = {item.path for item in items if item.get_closest_marker("services")}
+    items.sort(key=lambda item: item.path not in long_files)

@@ -62,8 +62,13 @@ def read_until(job: subprocess.Popen[str], result: tuple[str, str]) -> str:
     return read
 
 
-@pytest.mark.parametrize(("job", "sql"), [("PER_DIGIT", "SELECT sum(count) AS n FROM totals"),
-                                          ("PER_BATCH", "SELECT count(*) AS n FROM totals")])  # fmt: skip
+@pytest.mark.parametrize(
+    ("job", "sql"),
+    [
+        ("PER_DIGIT", "SELECT sum(count) AS n FROM totals"),
+        pytest.param("PER_BATCH", "SELECT count(*) AS n FROM totals", marks=pytest.mark.slow),
+    ],
+)
 def test_repeated_results(folder: Path, job: str, sql: str) -> None:
     """The query is repeated while the job runs; each result names its batch, and the last one is that of the last batch."""
     put(folder, 0, 1, 2, 3)

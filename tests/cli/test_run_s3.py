@@ -21,6 +21,7 @@ def run(s3: S3) -> list[str]:
     return ["run", "retail-sales", "--set", "per=total", "--mode", "complete", "--trigger", "available-now", *settings]
 
 
+@pytest.mark.slow
 def test_before_the_first_file(run: list[str], tmp_path: Path) -> None:
     """A prefix without objects is refused: for Spark it does not exist."""
     ran = headwater(*run, "--source", f"s3://{BUCKET}/nothing-yet", cwd=tmp_path)

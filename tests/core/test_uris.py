@@ -78,6 +78,7 @@ def test_every_form_is_parsed(text: str, expected: Uri) -> None:
         ("file:///data/in", "files:/data/in?format=json"),
         ("s3://", FORMS["files"]),
         ("files:s3a:///", FORMS["files"]),
+        ("s3a://key@bucket/in", FORMS["files"]),
         ("gs://bucket/in?format=csv", "files:gs://bucket/in?format=csv"),
         ("pulsar://h/t", FORMS["kafka"]),
         ("", FORMS["kafka"]),

@@ -311,6 +311,7 @@ def test_security_of_a_running_broker_cannot_be_changed(secured_broker: Broker) 
     assert same.returncode == 0, same.stderr
 
 
+@pytest.mark.slow
 def test_security_can_be_changed_between_starts(tmp_path: Path) -> None:
     """A stopped broker keeps its security for the next start, unless --no-tls, --sasl-plain or --no-sasl change it."""
     data, port = tmp_path / "kafka", free_port()

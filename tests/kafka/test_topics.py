@@ -119,7 +119,7 @@ def test_timeout_ends_a_wait(broker: Broker, topic: str) -> None:
     broker.produce(topic, "one")
     done = headwater("consume", topic, "--bootstrap", broker.bootstrap, "--from-beginning", "--timeout", 1)
     assert (done.returncode, done.stdout) == (0, "one\n")
-    assert "1 record of" in done.stderr
+    assert "1 record from" in done.stderr
 
 
 def test_interrupt_ends_consuming_cleanly(broker: Broker, topic: str) -> None:

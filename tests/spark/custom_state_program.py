@@ -127,7 +127,7 @@ def main() -> None:
         jars=(),
         log=folder / "spark.log",
     )
-    print(json.dumps({key: run(spark, folder, key, keys) for key, keys in KEYS.items()}))
+    print(json.dumps({key: run(spark, folder, key, KEYS[key]) for key in sys.argv[3:] or KEYS}))
     spark.stop()
 
 

@@ -124,8 +124,8 @@ def test_a_null_key(postgres: PostgresServer, drain, shop: Shop) -> None:
 def test_a_rewound_batch_is_applied_again(postgres: PostgresServer, drain, shop: Shop, tmp_path: Path) -> None:
     """A batch that runs again is skipped, unless the checkpoint was changed in between."""
     shop.sell(("ann", "10:00", 1))
-    sink = Postgres(postgres.url, "rewound", "user")
-    job = replace(job_into(postgres, shop, "rewound"), transform=latest, writes=sink)
+    sink = Postgres(postgres.url, "applied_again", "user")
+    job = replace(job_into(postgres, shop, "applied_again"), transform=latest, writes=sink)
     drain(job)
     files = LocalTree(tmp_path / "checkpoint")
 
@@ -133,9 +133,9 @@ def test_a_rewound_batch_is_applied_again(postgres: PostgresServer, drain, shop:
         files.remove("commits/0")
         if files.exists("commits/.0.crc"):
             files.remove("commits/.0.crc")
-        postgres.do("UPDATE rewound SET amount = 0")
+        postgres.do("UPDATE applied_again SET amount = 0")
         assert [batch.batch_id for batch in drain(job)] == [0]
-        return int(postgres.rows("SELECT amount FROM rewound")[0][0])
+        return int(postgres.rows("SELECT amount FROM applied_again")[0][0])
 
     assert amount_after_running_batch_0_again() == 0
     write_entry(files, Change("1", "rewind", "redo batch 0", ()), done_at_ms=0)

@@ -21,17 +21,19 @@ PROGRAM = Path(__file__).with_name("custom_state_program.py")
 HEADWATER_DAEMON = default_conf("local[2]")["spark.python.daemon.module"]
 
 
-def output_of(folder: Path, module: str) -> dict[str, Any]:
+def output_of(folder: Path, module: str, keys: list[str]) -> dict[str, Any]:
     folder.mkdir()
-    command = [sys.executable, str(PROGRAM), str(folder), module]
+    command = [sys.executable, str(PROGRAM), str(folder), module, *keys]
     return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, timeout=280).stdout)
 
 
-def test_same_output_as_pyspark(tmp_path: Path) -> None:
+@pytest.mark.parametrize("keys", [["text", "ratio"], pytest.param([], marks=pytest.mark.slow)], ids=["two", "all"])
+def test_same_output_as_pyspark(tmp_path: Path, keys: list[str]) -> None:
     """Values, lists, maps, timers, reads after changes, values of 200 kB, NaN keys and unread rows work as in PySpark."""
     with ThreadPoolExecutor() as both:
         futures = {
-            module: both.submit(output_of, tmp_path / module, module) for module in ("pyspark.daemon", HEADWATER_DAEMON)
+            module: both.submit(output_of, tmp_path / module, module, keys)
+            for module in ("pyspark.daemon", HEADWATER_DAEMON)
         }
     output = {module: future.result() for module, future in futures.items()}
     assert output[HEADWATER_DAEMON] == output["pyspark.daemon"]

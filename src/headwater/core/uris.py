@@ -142,6 +142,10 @@ def _file_path(text: str, rest: str) -> str:
     if separator and scheme.lower() in S3_SCHEMES:
         if not location.strip("/"):
             _refuse(text, "files", "the bucket is missing")
+        if "@" in location.partition("/")[0]:
+            _refuse(
+                text, "files", "S3 keys belong in the environment or in --conf spark.hadoop.fs.s3a.*, not in the URI"
+            )
         return f"s3a://{location}"
     if rest.startswith("//") and not rest.startswith("///"):
         _refuse(text, "files", "the path must follow files: directly, without //")
