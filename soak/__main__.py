@@ -59,11 +59,18 @@ def main() -> int:
     if not failed and options.keep is None:
         shutil.rmtree(folder, ignore_errors=True)
     if options.tests and options.seed is None:
-        tests = subprocess.run([sys.executable, "-m", "pytest", "-m", "slow"], cwd=ROOT, check=False).returncode
+        tests = _run_slow_tests()
         summary += "; slow tests passed" if tests == 0 else "; slow tests FAILED"
         failed += tests
     print(summary)
     return 1 if failed else 0
+
+
+def _run_slow_tests() -> int:
+    """Run the tests that take long, and the property tests on examples that they have not seen before."""
+    environment = {**os.environ, "HEADWATER_RANDOM_EXAMPLES": "1"}
+    command = [sys.executable, "-m", "pytest", "-m", "slow or (hypothesis and not services)"]
+    return subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode
 
 
 def _run_stories(options: argparse.Namespace, services: Services) -> tuple[int, str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from hypothesis import given, reject
+from hypothesis import example, given, reject
 from hypothesis import strategies as st
 
 from headwater.checkpoint.file_logs import LogNames
@@ -65,6 +65,7 @@ def content(number: int, compact: bool) -> bytes:
     retained=st.sampled_from([1, 2, 5, 100]),
     share=st.floats(0, 1),
 )
+@example(setting=5, runs=[11, 4, 35], retained=1, share=0.9375)
 def test_spark_reads_exactly_what_was_kept(setting: int, runs: list[int], retained: int, share: float) -> None:
     """For any interval, cleanup and restarts: after a cut Spark starts, and reads exactly the entries that were kept."""
     log = SparkLog(setting)
@@ -124,6 +125,13 @@ def test_a_rebuilt_log_keeps_its_interval() -> None:
         ["29.compact", "39.compact"],
         ["9.compact", "19.compact", *map(str, range(20, 28))],
     )
+
+
+def test_a_cut_that_would_change_the_interval_rebuilds_the_log() -> None:
+    """From 39.compact alone, a Spark with a setting of 5 would derive an interval of 5 and look for 44.compact."""
+    held = ("39.compact", *map(str, range(40, 49)), "49.compact")
+    assert cut_to(45, *held) == (["46", "47", "48", "49.compact", "39.compact"], ["29.compact", "39.compact"])
+    assert cut_to(39, *held) == ([*map(str, range(40, 49)), "49.compact"], [])
 
 
 def test_with_crc_takes_the_checksum_along() -> None:

@@ -52,7 +52,7 @@ def empty_log(like: LogNames, last: int, content: bytes) -> dict[str, bytes]:
     """
     if last < 0:
         return {}
-    if like.ids and not like.missing_for(last):
+    if like.ids and not needs_rebuilding(like, last):
         return {like.by_id[number]: content for number in like.ids if number <= last}
     compacted = _compactions_to_write(like.compact_ids, last)
     first_plain = compacted[-1] + 1 if compacted else 0
@@ -61,8 +61,20 @@ def empty_log(like: LogNames, last: int, content: bytes) -> dict[str, bytes]:
 
 
 def needs_rebuilding(names: LogNames, last_kept: int) -> bool:
-    """Return whether Spark has cleaned up files that are needed for the entries up to an id."""
-    return last_kept >= 0 and bool(names.missing_for(last_kept))
+    """Return whether Spark has cleaned up files that are needed for the entries up to an id, or for the interval."""
+    return last_kept >= 0 and (bool(names.missing_for(last_kept)) or _loses_interval(names.compact_ids, last_kept))
+
+
+def _loses_interval(compact_ids: Sequence[int], last_kept: int) -> bool:
+    """Return whether a cut leaves a single compacted file, from which Spark could derive another interval.
+
+    It then looks for a compacted file that was never written. Which interval it derives depends on its setting, which
+    the log does not record.
+    """
+    left = [number for number in compact_ids if number <= last_kept]
+    if len(left) != 1 or len(compact_ids) == 1:
+        return False
+    return left[0] < last_kept and left[0] >= interval_of(compact_ids)
 
 
 def interval_of(compact_ids: Sequence[int], default: int = DEFAULT_INTERVAL) -> int:

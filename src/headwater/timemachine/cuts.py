@@ -183,7 +183,10 @@ def cut_sink(history: History, sink: FileTree, next_batch: int) -> SinkCut:
     log = FileSinkLog(sink)
     last_kept = next_batch - 1
     rebuild = needs_rebuilding(log.names, last_kept)
-    kept = _kept_by_time(history, log, next_batch) if rebuild else _entries(log, log.names.needed_for(last_kept))
+    if log.names.missing_for(last_kept):
+        kept = _kept_by_time(history, log, next_batch)
+    else:
+        kept = _entries(log, log.names.needed_for(last_kept))
     undone = _entries(log, tuple(number for number in log.names.ids if number >= next_batch))
     kept_paths = {entry.path for entry in kept}
     paths = {_relative(sink, entry.path) for entry in undone if entry.path not in kept_paths and entry.action == "add"}
