@@ -17,6 +17,7 @@ PUBLIC = {
         "Postgres",
         "Rate",
         "Socket",
+        "Static",
         "Table",
         "__version__",
     },

@@ -14,6 +14,7 @@ _MODULES = {
     "Kafka": "headwater.jobs.endpoints",
     "Files": "headwater.jobs.endpoints",
     "Socket": "headwater.jobs.endpoints",
+    "Static": "headwater.jobs.endpoints",
     "Rate": "headwater.jobs.endpoints",
     "Table": "headwater.jobs.endpoints",
     "Console": "headwater.jobs.endpoints",
@@ -31,13 +32,14 @@ __all__ = [
     "Postgres",
     "Rate",
     "Socket",
+    "Static",
     "Table",
     "__version__",
 ]
 
 if TYPE_CHECKING:
     from headwater.api import Checkpoint
-    from headwater.jobs.endpoints import Console, Files, Kafka, Memory, Postgres, Rate, Socket, Table
+    from headwater.jobs.endpoints import Console, Files, Kafka, Memory, Postgres, Rate, Socket, Static, Table
     from headwater.jobs.job import Job
 
 

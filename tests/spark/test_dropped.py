@@ -108,14 +108,14 @@ def test_late_rule_follows_the_job(headwater_spark, tmp_path) -> None:
     """A job with windows compares the end of the window, one with sessions the end of the session."""
     steps = [[visit("10:00")]]
     recorded = run_recorded(headwater_spark, STATS, tmp_path, steps)
-    assert DroppedRecords(headwater_spark, recorded.job, History(recorded.files)).rule.compares == "window end"
+    assert DroppedRecords(headwater_spark, recorded.job, History(recorded.files)).rules[0].compares == "window end"
 
     def sessions(visits):
         visits = visits.withWatermark("eventTime", "10 minutes")
         return visits.groupBy(F.session_window("eventTime", "30 minutes"), "browser").count()
 
     job = replace(recorded.job, transform=sessions, mode="append")
-    assert DroppedRecords(headwater_spark, job, History(recorded.files)).rule.compares == "session end"
+    assert DroppedRecords(headwater_spark, job, History(recorded.files)).rules[0].compares == "session end"
 
 
 def test_lines_of_csv_files(headwater_spark, tmp_path) -> None:

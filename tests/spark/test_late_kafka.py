@@ -298,8 +298,8 @@ def test_everything_about_a_record(headwater_spark, broker: Broker, source: Kafk
     assert (malformed["value"], malformed["detail"]) == (MALFORMED[6, 2], "at is not a valid timestamp")
     assert (malformed["event_time"], malformed["watermark"], malformed["rule"]) == (None, None, None)
     assert [batch.malformed for batch in progress[:8]] == [0, 0, 0, 0, 1, 0, 1, 0]
-    assert finder.rule is not None
-    assert finder.rule.delay_ms == 600_000
+    assert finder.rules
+    assert finder.rules[0].delay_ms == 600_000
 
 
 def test_records_that_cannot_be_traced(headwater_spark, source: Kafka, tmp_path: Path) -> None:

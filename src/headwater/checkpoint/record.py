@@ -38,12 +38,21 @@ class JobRecord:
     settings: Mapping[str, Any] = field(default_factory=dict)
     table_folder: str | None = None
     """The folder of a table sink, which cannot be derived from the table's name."""
+    sources: Mapping[str, str] = field(default_factory=dict)
+    """The URIs of the sources by name, if the job names them; ``source`` is then missing."""
+    statics: Mapping[str, str] = field(default_factory=dict)
+    """The URIs of the static tables by name."""
     has_state_view: bool = False
     """Whether the job has a ``state_view``, so that readers need not load the job to know."""
 
     def to_bytes(self) -> bytes:
         """Return the contents of ``job.json``."""
         return json.dumps(asdict(self), indent=1, default=str).encode()
+
+    @property
+    def inputs(self) -> dict[str, str]:
+        """The URIs of sources and static tables by name; the name of a job's only source may be empty."""
+        return {**({"": self.source} if self.source else {}), **self.sources, **self.statics}
 
     @property
     def source_kind(self) -> str | None:
@@ -99,12 +108,26 @@ def parse_job_record(data: bytes) -> JobRecord:
     )
     settings = value.get("settings")
     kept = settings if isinstance(settings, dict) else {}
-    has_state_view = value.get("has_state_view") is True
-    return JobRecord(job, source, sink, mode, reference, kept, folder, has_state_view)
+    return JobRecord(
+        job,
+        source,
+        sink,
+        mode,
+        reference,
+        kept,
+        folder,
+        _texts(value.get("sources")),
+        _texts(value.get("statics")),
+        value.get("has_state_view") is True,
+    )
 
 
 def _text(value: Any) -> str | None:
     return value if isinstance(value, str) else None
+
+
+def _texts(value: Any) -> dict[str, str]:
+    return {key: text for key, text in value.items() if isinstance(text, str)} if isinstance(value, dict) else {}
 
 
 PROGRESS_FILE = f"{HEADWATER_FOLDER}/progress.jsonl"

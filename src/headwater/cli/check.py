@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headwater.cli.app import BUILD, app
-from headwater.cli.job_options import Conf, JobName, ModeName, Settings, SinkUri, SourceUri
+from headwater.cli.job_options import Conf, JobName, ModeName, Settings, SinkUri, SourceUris
 from headwater.cli.output import say
 
 
@@ -11,7 +11,7 @@ from headwater.cli.output import say
 def check(
     job: JobName,
     mode: ModeName = None,
-    source: SourceUri = None,
+    source: SourceUris = None,
     sink: SinkUri = None,
     settings: Settings = None,
     conf: Conf = None,
@@ -43,4 +43,5 @@ def check(
         check_only(spark, chosen)
     finally:
         stop_session(spark)
-    say(f"{chosen.name}: ready to run in {chosen.mode} mode, {chosen.reads.kind} to {chosen.writes.kind}")
+    kinds = " and ".join(dict.fromkeys(source.kind for source in chosen.sources.values()))
+    say(f"{chosen.name}: ready to run in {chosen.mode} mode, {kinds} to {chosen.writes.kind}")

@@ -39,13 +39,13 @@ def jobs(
 
 
 def _description(job: Job) -> dict[str, object]:
-    from headwater.jobs.uris import uri_of
+    from headwater.jobs.uris import sources_text, uri_of
 
     return {
         "name": job.name,
         "about": job.about,
         "mode": job.mode,
-        "source": uri_of(job.reads),
+        "source": sources_text(job.inputs),
         "sink": uri_of(job.writes),
         "per_batch": job.per_batch,
         "parameters": job.parameters,

@@ -9,7 +9,7 @@ import typer
 
 from headwater.cli.app import INSPECT, JsonLines, app
 from headwater.cli.checkpoint_options import CheckpointName, open_to_read
-from headwater.cli.job_options import Conf, Settings, SourceUri, jars_for, parse_pairs, recorded_job
+from headwater.cli.job_options import Conf, Settings, SourceUris, jars_for, parse_pairs, recorded_job
 from headwater.cli.output import StatusLine, json_line, json_lines, note, say
 from headwater.core.errors import redact
 
@@ -30,7 +30,7 @@ def late(
     summary: Annotated[
         bool, typer.Option("--summary", help="Show counts and how late the records were instead of the records.")
     ] = False,
-    source: SourceUri = None,
+    source: SourceUris = None,
     settings: Settings = None,
     conf: Conf = None,
     as_json: JsonLines = False,
@@ -57,7 +57,7 @@ def late(
 
     target = check_dead_letters(chosen, to, warn=note) if to else None
     if not batches:
-        _print_result([], to, None, summary=summary, as_json=as_json)
+        _print_result([], to, {}, summary=summary, as_json=as_json)
         return
     line = StatusLine()
     line.show("starting Spark")
@@ -79,8 +79,8 @@ def late(
     finally:
         line.clear()
         stop_session(spark)
-    delay_ms = finder.rule.delay_ms if finder.rule else None
-    _print_result(records, to, delay_ms, summary=summary, as_json=as_json)
+    delays_ms = {rule.source or None: rule.delay_ms for rule in finder.rules}
+    _print_result(records, to, delays_ms, summary=summary, as_json=as_json)
 
 
 def _batches_to_read(history: History, batch: str | None, *, as_recorded: bool) -> list[int]:
@@ -96,11 +96,14 @@ def _batches_to_read(history: History, batch: str | None, *, as_recorded: bool) 
     return [number for number in known if number not in clean]
 
 
-def _print_result(records: list[Record], to: str | None, delay_ms: int | None, *, summary: bool, as_json: bool) -> None:
+def _print_result(
+    records: list[Record], to: str | None, delays_ms: dict[str | None, int], *, summary: bool, as_json: bool
+) -> None:
+    """Print the records or their summary. ``delays_ms`` has the watermark delay of each source, by name."""
     if to:
         note(f"{_counts(records)}, saved to {redact(to)}")
     elif summary:
-        _print_summary(records, delay_ms, as_json=as_json)
+        _print_summary(records, delays_ms, as_json=as_json)
     else:
         _print_records(records, as_json=as_json)
 
@@ -115,7 +118,8 @@ def _print_records(records: list[Record], *, as_json: bool) -> None:
             if record["kind"] == "kafka"
             else f"{record['path']}:{record['line']}"
         )
-        say(f"batch {record['batch_id']}  {record['reason']:<9}  {place}  {record['detail']}")
+        named = f"{record['source']}  " if record["source"] else ""
+        say(f"batch {record['batch_id']}  {record['reason']:<9}  {named}{place}  {record['detail']}")
         say(f"  {record['value']}")
     note(_counts(records))
 
@@ -125,7 +129,7 @@ def _counts(records: list[Record]) -> str:
     return f"{late_ones} late, {len(records) - late_ones} malformed"
 
 
-def _print_summary(records: list[Record], delay_ms: int | None, *, as_json: bool) -> None:
+def _print_summary(records: list[Record], delays_ms: dict[str | None, int], *, as_json: bool) -> None:
     from headwater.views.lateness import lateness_summary, spell_seconds, suggested_extra_delay_seconds
 
     for one in lateness_summary(records):
@@ -134,15 +138,18 @@ def _print_summary(records: list[Record], delay_ms: int | None, *, as_json: bool
             continue
         lag = ", ".join(f"{count} by {step}" for step, count in one["behind"].items())
         say(f"batch {one['batch_id']}  {one['records']} {one['reason']}" + (f": {lag}" if lag else ""))
-    extra = suggested_extra_delay_seconds(records)
-    now = (delay_ms or 0) // 1000
-    if as_json:
-        if extra is not None:
-            json_line({"watermark_delay_seconds": now, "suggested_watermark_delay_seconds": now + extra})
-        return
-    note(_counts(records))
-    if extra is not None:
-        note(
-            f"a watermark delay of {spell_seconds(now + extra)} instead of {spell_seconds(now)} "
-            "would have kept 99% of the late records"
-        )
+    if not as_json:
+        note(_counts(records))
+    for source, delay_ms in delays_ms.items():
+        extra = suggested_extra_delay_seconds([record for record in records if record["source"] == source])
+        now = delay_ms // 1000
+        if extra is None:
+            continue
+        if as_json:
+            named = {"source": source} if source else {}
+            json_line({**named, "watermark_delay_seconds": now, "suggested_watermark_delay_seconds": now + extra})
+        else:
+            note(
+                f"{f'{source}: ' if source else ''}a watermark delay of {spell_seconds(now + extra)} instead of "
+                f"{spell_seconds(now)} would have kept 99% of the late records"
+            )

@@ -10,7 +10,7 @@ import typer
 
 from headwater.cli.app import INSPECT, app
 from headwater.cli.checkpoint_options import CheckpointName
-from headwater.cli.job_options import Conf, JobName, Settings, SourceUri, jars_for, parse_pairs, recorded_job
+from headwater.cli.job_options import Conf, JobName, Settings, SourceUris, jars_for, parse_pairs, recorded_job
 from headwater.cli.output import StatusLine, json_line, note, say
 from headwater.core.errors import UsageProblem
 from headwater.core.text import count
@@ -28,7 +28,7 @@ def replay(
     from_empty_state: Annotated[
         bool, typer.Option("--from-empty-state", help="Start batch A with empty state instead of the recorded state.")
     ] = False,
-    source: SourceUri = None,
+    source: SourceUris = None,
     settings: Settings = None,
     conf: Conf = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per batch.")] = False,

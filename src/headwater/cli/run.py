@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 
 from headwater.cli.app import RUN, app
-from headwater.cli.job_options import Conf, JobName, ModeName, Settings, SinkUri, SourceUri
+from headwater.cli.job_options import Conf, JobName, ModeName, Settings, SinkUri, SourceUris
 from headwater.cli.output import StatusLine, note, note_from_signal_handler, say
 from headwater.core.errors import ServiceUnreachable, UsageProblem
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 @app.command(rich_help_panel=RUN)
 def run(
     job: JobName,
-    source: SourceUri = None,
+    source: SourceUris = None,
     sink: SinkUri = None,
     checkpoint: Annotated[
         str | None,
@@ -89,13 +89,14 @@ def run(
     sql = _Sql(query, _interval(every, query, chosen))
     location = _checkpoint_location(checkpoint, chosen)
 
+    from headwater.jobs.rules import has_socket
     from headwater.spark.ownership import Run, check_run
     from headwater.spark.preflight import check_services
 
     requested = Run(chosen, job, location)
     check_run(requested)
     check_services(chosen, master, warn=note)
-    if chosen.reads.kind == "socket":
+    if has_socket(chosen):
         shown = os.path.relpath(location)
         note(f"{chosen.name}: a socket cannot be read again, so each run gets its own checkpoint: {shown}")
     stop = threading.Event()
@@ -198,7 +199,8 @@ def _serve_page(job: Job, checkpoint: str) -> None:
     from headwater.web.server import PageServer, ServedCheckpoint
 
     name = job.name if Path(checkpoint).name == job.name else f"{job.name} ({Path(checkpoint).name})"
-    connection = Connection(job.reads.servers, job.reads.options) if isinstance(job.reads, Kafka) else None
+    brokers = [Connection(one.servers, one.options) for one in job.sources.values() if isinstance(one, Kafka)]
+    connection = brokers[0] if brokers else None
     served = ServedCheckpoint(name, lambda: open_checkpoint(checkpoint), connection)
     server = PageServer([served], find_records=find_dropped_records, find_view_rows=find_view_rows)
     server.start()
@@ -244,10 +246,9 @@ def _interval(text: str | None, query: str | None, job: Job) -> float | None:
 def _checkpoint_location(checkpoint: str | None, job: Job) -> str:
     """Return the absolute path or URL of the checkpoint: the given one, the job's own, or a new one for a socket."""
     from headwater.checkpoint.locate import CHECKPOINTS, new_start
-    from headwater.jobs.endpoints import Socket
-    from headwater.jobs.rules import refuse_socket_checkpoint
+    from headwater.jobs.rules import has_socket, refuse_socket_checkpoint
 
-    if isinstance(job.reads, Socket):
+    if has_socket(job):
         if checkpoint:
             refuse_socket_checkpoint(job, checkpoint)
         return str(Path(new_start(job.name, datetime.now(UTC))).absolute())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -155,6 +155,14 @@ def _names(key: str | tuple[str, ...] | None) -> tuple[str, ...]:
     if key is None:
         return ()
     return tuple(part.strip() for part in key.split(",")) if isinstance(key, str) else tuple(key)
+
+
+@dataclass(frozen=True)
+class Static:
+    """A table that a job joins its streams with. It is read when the query starts or, if asked for, in every batch."""
+
+    table: Files | Table | Postgres
+    refresh: Literal["start", "batch"] = "start"
 
 
 Source: TypeAlias = Kafka | Files | Socket | Rate | Table

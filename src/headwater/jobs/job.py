@@ -6,10 +6,10 @@ import inspect
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
-from headwater.core.errors import UsageProblem
-from headwater.jobs.endpoints import Sink, Source
+from headwater.core.errors import JobRefused, UsageProblem
+from headwater.jobs.endpoints import Sink, Source, Static
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -17,14 +17,20 @@ if TYPE_CHECKING:
 Mode: TypeAlias = Literal["append", "complete", "update"]
 MODES: tuple[Mode, ...] = ("append", "complete", "update")
 
+UNNAMED = ""
+
 StateRow: TypeAlias = dict[str, Any]
 Transform: TypeAlias = "Callable[..., DataFrame]"
+Frames: TypeAlias = "Mapping[str, DataFrame]"
 StateView: TypeAlias = Callable[[list[StateRow]], list[dict[str, Any]]]
 
 
 @dataclass(frozen=True)
 class Job:
     """A streaming job. ``transform`` takes and returns a DataFrame; its keyword-only arguments are the parameters.
+
+    ``reads`` is the source, or a mapping from the names of the function's DataFrames to their sources. Among these may be
+    ``Static`` tables, which do not stream.
 
     With ``per_batch``, the function receives each micro-batch as a static DataFrame, so no state is kept between
     batches. ``conf`` holds Spark settings that the job needs. ``state_view`` converts the raw rows of custom state
@@ -34,7 +40,7 @@ class Job:
 
     name: str
     transform: Transform
-    reads: Source
+    reads: Source | Mapping[str, Source | Static]
     writes: Sink
     mode: Mode = "append"
     trigger: str | None = None
@@ -49,10 +55,36 @@ class Job:
             raise ValueError(
                 f"{self.name!r} cannot be a job's name: it names a folder, so use letters, digits, '-', '_' and '.' only"
             )
+        if isinstance(self.reads, Mapping):
+            _check_inputs(self)
 
-    def __call__(self, frame: DataFrame) -> DataFrame:
-        """Apply the function with the current settings, to a streaming or a static DataFrame."""
-        return self.transform(frame, **self.settings)
+    def __call__(self, *frames: DataFrame, **named: DataFrame) -> DataFrame:
+        """Apply the function with the current settings to streaming or static DataFrames, as the function takes them."""
+        return self.transform(*frames, **named, **self.settings)
+
+    def apply(self, frames: Frames) -> DataFrame:
+        """Apply the function to one DataFrame for each of ``inputs``."""
+        return self(**frames) if isinstance(self.reads, Mapping) else self(frames[UNNAMED])
+
+    @property
+    def inputs(self) -> dict[str, Source | Static]:
+        """The sources and static tables by name. The name of a job's only source is empty unless the job names it."""
+        return dict(self.reads) if isinstance(self.reads, Mapping) else {UNNAMED: self.reads}
+
+    @property
+    def sources(self) -> dict[str, Source]:
+        """The streaming sources by name."""
+        return {name: one for name, one in self.inputs.items() if not isinstance(one, Static)}
+
+    @property
+    def statics(self) -> dict[str, Static]:
+        """The static tables by name."""
+        return {name: one for name, one in self.inputs.items() if isinstance(one, Static)}
+
+    def with_inputs(self, changed: Mapping[str, Source | Static]) -> Job:
+        """Return the job with other sources or tables under some of its names."""
+        inputs = {**self.inputs, **changed}
+        return replace(self, reads=inputs if isinstance(self.reads, Mapping) else cast("Source", inputs[UNNAMED]))
 
     @property
     def about(self) -> str:
@@ -84,6 +116,41 @@ class Job:
                 )
             chosen[name] = _as_type_of(parameters[name], name, text)
         return replace(self, settings=chosen)
+
+
+def _check_inputs(job: Job) -> None:
+    """Refuse inputs that the function does not take, or that Spark could not name."""
+    taken = {
+        name: parameter
+        for name, parameter in inspect.signature(job.transform).parameters.items()
+        if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
+    }
+    required = [name for name, parameter in taken.items() if parameter.default is parameter.empty]
+    shown = {"function takes": ", ".join(taken) or "nothing", "reads": ", ".join(job.inputs) or "nothing"}
+    unknown = [name for name in job.inputs if name not in taken]
+    missing = [name for name in required if name not in job.inputs]
+    if unknown or missing:
+        problem = f"does not take {unknown[0]!r}" if unknown else f"needs a source for {missing[0]!r}"
+        raise JobRefused(
+            "job-inputs",
+            f"the function of {job.name} {problem}",
+            evidence=shown,
+            remedy=f"reads={{{', '.join(f'{name!r}: …' for name in required)}}}",
+        )
+    unnamable = [name for name in job.inputs if not re.fullmatch(r"[A-Za-z0-9_]+", name)]
+    if unnamable:
+        raise JobRefused(
+            "job-inputs",
+            f"{unnamable[0]!r} cannot be the name of a source",
+            remedy="use ASCII letters, digits and underscores, as Spark requires",
+        )
+    if not job.sources:
+        raise JobRefused(
+            "job-inputs",
+            f"{job.name} has no streaming source",
+            evidence=shown,
+            remedy="give at least one name a source that is not Static",
+        )
 
 
 def _as_type_of(default: Any, name: str, text: str) -> Any:

@@ -8,7 +8,7 @@ from headwater.core.errors import JobRefused
 from headwater.jobs.endpoints import Console, Files, Kafka, Memory, Rate, Socket, Table
 from headwater.jobs.job import MODES, Job
 from headwater.jobs.triggers import parse_trigger
-from headwater.jobs.uris import uri_of
+from headwater.jobs.uris import sources_text
 
 APPEND_ONLY = (Files, Table)
 
@@ -33,15 +33,23 @@ def check_job(job: Job) -> None:
             evidence={"why": "rows in files and tables are final: Spark only appends to them"},
             remedy="--mode append, or a sink that accepts updates: --sink kafka://…, postgresql://…, console:",
         )
+    if job.per_batch and len(job.sources) > 1:
+        raise JobRefused(
+            "per-batch-sources",
+            f"{job.name} cannot process each micro-batch by itself: it has {len(job.sources)} streaming sources",
+            evidence={"sources": ", ".join(job.sources), "why": "Spark hands a micro-batch over as one DataFrame"},
+            remedy="per_batch=False, or make all but one of them Static",
+        )
     _check_trigger(job)
 
 
 def _check_trigger(job: Job) -> None:
     trigger = parse_trigger(job.trigger)
-    if trigger.ends_by_itself and isinstance(job.reads, Socket | Rate):
+    endless = next((source for source in job.sources.values() if isinstance(source, Socket | Rate)), None)
+    if trigger.ends_by_itself and endless is not None:
         raise JobRefused(
             "trigger",
-            f"a {job.reads.kind} source has no end, so --trigger {trigger.kind} cannot drain it",
+            f"a {endless.kind} source has no end, so --trigger {trigger.kind} cannot drain it",
             remedy='omit --trigger, or use --trigger "10 seconds"',
         )
     if trigger.kind != "real-time":
@@ -53,18 +61,19 @@ def _check_trigger(job: Job) -> None:
             evidence={"mode": job.mode, "per batch": str(job.per_batch).lower()},
             remedy='--mode update, or --trigger "1 second"',
         )
-    if not isinstance(job.reads, Kafka) or not isinstance(job.writes, Kafka | Console):
+    kinds = sorted({source.kind for source in job.sources.values()})
+    if kinds != ["kafka"] or not isinstance(job.writes, Kafka | Console):
         raise JobRefused(
             "trigger",
             "the real-time trigger supports only Kafka as source, and Kafka or the console as sink",
-            evidence={"source": job.reads.kind, "sink": job.writes.kind},
+            evidence={"source": ", ".join(kinds), "sink": job.writes.kind},
             remedy='--trigger "1 second"',
         )
 
 
 def check_restart(job: Job, *, checkpoint: str) -> None:
     """Refuse to resume what was lost with its process: lines of a socket, or a memory table outside complete mode."""
-    if isinstance(job.reads, Socket):
+    if has_socket(job):
         refuse_socket_checkpoint(job, checkpoint)
     if isinstance(job.writes, Memory) and job.mode != "complete":
         raise JobRefused(
@@ -75,11 +84,16 @@ def check_restart(job: Job, *, checkpoint: str) -> None:
         )
 
 
+def has_socket(job: Job) -> bool:
+    """Return whether the job reads from a socket, so that no run can resume an earlier one."""
+    return any(isinstance(source, Socket) for source in job.sources.values())
+
+
 def refuse_socket_checkpoint(job: Job, checkpoint: str) -> NoReturn:
     """Refuse to run a job that reads from a socket on a checkpoint that the user chose, or on one with batches."""
     raise JobRefused(
         "socket-checkpoint",
         f"{job.name} cannot run on a given checkpoint: a socket cannot be read again, so a run cannot resume an earlier one",
-        evidence={"source": uri_of(job.reads), "checkpoint": checkpoint},
+        evidence={"source": sources_text(job.inputs), "checkpoint": checkpoint},
         remedy="omit --checkpoint (each start gets a checkpoint of its own), or read from Kafka or files",
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from urllib.parse import quote
 
@@ -18,11 +19,13 @@ from headwater.jobs.endpoints import (
     Sink,
     Socket,
     Source,
+    Static,
     Table,
     inherit_decoding,
 )
 
 SOURCES = ("kafka", "files", "socket", "rate", "table")
+STATIC_TABLES = ("files", "table", "postgresql")
 SINKS = ("console", "memory", "files", "kafka", "table", "postgresql")
 FILE_FORMATS = ("csv", "text", "json", "orc", "parquet")
 LINE_FORMATS = ("csv", "text", "json")
@@ -114,9 +117,49 @@ def sink_from_uri(text: str, original: Sink) -> Sink:
             raise _wrong_role(uri, "sink", SINKS)
 
 
-def uri_of(endpoint: Source | Sink) -> str:
-    """Return the URI of a source or sink without secrets, for records, messages and lists."""
+def static_from_uri(text: str, original: Static) -> Static:
+    """Return the static table of a URI, with the schema of the original one and read as often."""
+    uri = parse_uri(text)
+    match uri.scheme:
+        case "files":
+            table: Files | Table | Postgres = replace(_files(uri), decode=_decode_options(uri.options))
+            if isinstance(table, Files) and isinstance(original.table, Files):
+                table = replace(
+                    table,
+                    schema=original.table.schema,
+                    format=table.format or original.table.format,
+                    decode={**original.table.decode, **table.decode},
+                )
+        case "table":
+            table = _table(uri)
+        case "postgresql":
+            table = _postgres(uri)
+        case _:
+            raise _wrong_role(uri, "static table", STATIC_TABLES)
+    return replace(original, table=table)
+
+
+def inputs_from_uris(texts: Mapping[str, str], inputs: Mapping[str, Source | Static]) -> dict[str, Source | Static]:
+    """Return the sources and static tables of URIs, by the names of those that they replace."""
+    changed: dict[str, Source | Static] = {}
+    for name, text in texts.items():
+        original = inputs[name]
+        changed[name] = (
+            static_from_uri(text, original) if isinstance(original, Static) else source_from_uri(text, original)
+        )
+    return changed
+
+
+def sources_text(inputs: Mapping[str, Source | Static]) -> str:
+    """Return the URIs of a job's inputs on one line, with their names if they have any."""
+    return ", ".join(f"{name}={uri_of(one)}" if name else uri_of(one) for name, one in inputs.items())
+
+
+def uri_of(endpoint: Source | Sink | Static) -> str:
+    """Return the URI of a source, sink or static table without secrets, for records, messages and lists."""
     match endpoint:
+        case Static():
+            return uri_of(endpoint.table)
         case Kafka():
             key = {"key": ",".join(endpoint.key_names)} if endpoint.key else {}
             return redact(f"kafka://{endpoint.servers}/{endpoint.topic}" + _query({**key, **endpoint.options}))

@@ -47,26 +47,36 @@ def parse_schema(spark: SparkSession, decoding: Decoding) -> StructType:  # noqa
     return parsed
 
 
-def decode_lines(spark: SparkSession, raw: DataFrame, decoding: Decoding, *, keep: Sequence[str] = ()) -> DataFrame:
-    """Decode the string or binary column ``value`` into the schema's columns, and keep the columns ``keep``."""
+def metric_of(source: str) -> str:
+    """Return the name of the metric that counts the records of a source; a job's only source may have no name."""
+    return f"{METRIC}_{source}" if source else METRIC
+
+
+def decode_lines(
+    spark: SparkSession, raw: DataFrame, decoding: Decoding, *, keep: Sequence[str] = (), source: str = ""
+) -> DataFrame:
+    """Decode the string or binary column ``value`` into the schema's columns, and keep the columns ``keep``.
+
+    The records are counted under the name of the source.
+    """
     text = F.col("value").cast("string")
     match decoding.format:
         case "text":
             lines = raw.select(text.alias("value"), *keep)
             unreadable = F.col("value").isNull() | ~F.is_valid_utf8("value")
-            return _counted(lines, unreadable).withColumnRenamed("value", _text_column(spark, decoding))
+            return _counted(lines, unreadable, source).withColumnRenamed("value", _text_column(spark, decoding))
         case "json" | None:
             schema, options = parse_schema(spark, decoding), _parser_options(decoding.options)
             # Flattened before they are counted: Spark copies each row there, and would copy nested fields twice.
             flat = _json_records(raw, schema, options, keep=keep)
-            return _counted(flat, F.col(MALFORMED)).drop(MALFORMED)
+            return _counted(flat, F.col(MALFORMED), source).drop(MALFORMED)
         case "csv":
             schema = _with_corrupt_column(parse_schema(spark, decoding))
             record = F.from_csv(text, _ddl(schema), _parser_options(decoding.options))
             unparsable = (F.trim(text) == "") | ~F.is_valid_utf8(text)
             parsed = raw.select(*keep, record.alias("record"), unparsable.alias("unparsable"))
             malformed = F.col("record").isNull() | F.col(f"record.{CORRUPT}").isNotNull() | F.col("unparsable")
-            return _counted(parsed, malformed).select("record.*", *keep).drop(CORRUPT)
+            return _counted(parsed, malformed, source).select("record.*", *keep).drop(CORRUPT)
         case _:
             raise JobRefused(
                 "record-format",
@@ -76,22 +86,24 @@ def decode_lines(spark: SparkSession, raw: DataFrame, decoding: Decoding, *, kee
             )
 
 
-def read_parsed_files(reader: DataStreamReader, path: str, schema: StructType, options: Mapping[str, str]) -> DataFrame:
+def read_parsed_files(
+    reader: DataStreamReader, path: str, schema: StructType, options: Mapping[str, str], *, source: str = ""
+) -> DataFrame:
     """Read files whose records are not lines. Spark's own reader finds the records and marks the malformed ones."""
     frame = reader.schema(_with_corrupt_column(schema)).options(**_parser_options(options)).load(path)
     # Spark refuses a query that uses the column of corrupt records alone.
     first_column = F.count(F.col(f"`{schema.fieldNames()[0]}`")).alias("first_column")
-    return _counted(frame, F.col(CORRUPT).isNotNull(), first_column).drop(CORRUPT)
+    return _counted(frame, F.col(CORRUPT).isNotNull(), source, first_column).drop(CORRUPT)
 
 
-def count_records(frame: DataFrame) -> DataFrame:
+def count_records(frame: DataFrame, *, source: str = "") -> DataFrame:
     """Count the records of a source that has no malformed ones."""
-    return _counted(frame, F.lit(False))
+    return _counted(frame, F.lit(False), source)
 
 
-def _counted(frame: DataFrame, malformed: Column, *more: Column) -> DataFrame:
+def _counted(frame: DataFrame, malformed: Column, source: str, *more: Column) -> DataFrame:
     records, bad = F.count(F.lit(1)).alias("records"), F.count_if(malformed).alias("malformed")
-    return frame.observe(METRIC, records, bad, *more).where(~malformed)
+    return frame.observe(metric_of(source), records, bad, *more).where(~malformed)
 
 
 def _with_corrupt_column(schema: StructType) -> StructType:

@@ -22,7 +22,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from headwater.jobs.job import Job
 from headwater.spark.internals.plans import analyzed
-from headwater.spark.prepared import apply_function, prepare_job
+from headwater.spark.prepared import prepare_job
 
 BATCH_TIME = {"CurrentTimestamp", "Now", "CurrentDate", "LocalTimestamp", "CurrentTime"}
 CLOCKS: tuple[Callable[..., Any], ...] = (
@@ -60,9 +60,10 @@ class UnstableExpression:
 
 def unstable_expressions(spark: SparkSession, job: Job) -> list[UnstableExpression]:
     """Return the unstable expressions of a replayable job: first from its plan, then from its Python code."""
-    frame = prepare_job(spark, job).frame
+    prepared = prepare_job(spark, job)
+    frame = prepared.frame
     if job.per_batch:
-        frame = apply_function(job, spark.createDataFrame([], frame.schema))
+        frame = prepared.result_of(spark.createDataFrame([], frame.schema))
     in_plan = _unstable_in_plan(frame, clock_is_recorded=not job.per_batch)
     return list(dict.fromkeys([*in_plan, *map(UnstableExpression, unstable_calls(job.transform))]))
 

@@ -22,7 +22,7 @@ from headwater.checkpoint.local_tree import LocalTree
 from headwater.checkpoint.record import JobRecord, read_job_record
 from headwater.core.errors import CheckpointUnreadable, JobRefused
 from headwater.jobs.endpoints import Files, Sink, Source
-from headwater.jobs.job import Job
+from headwater.jobs.job import UNNAMED, Job
 from headwater.jobs.rules import check_job, check_restart
 from headwater.jobs.uris import uri_of
 from headwater.spark.internals.checkpoint_lock import locked_by_jvm
@@ -66,13 +66,7 @@ def check_ownership(files: FileTree, run: Run) -> None:
     if not files.entries(OFFSETS):
         return
     check_restart(run.job, checkpoint=files.location)
-    if recorded.source and current.source and _identity(recorded.source) != _identity(current.source):
-        raise JobRefused(
-            "other-source",
-            "this checkpoint has the offsets of a different source",
-            evidence={"recorded": recorded.source, "given": current.source},
-            remedy="use the recorded source, or a new --checkpoint",
-        )
+    _check_sources(recorded, current)
     if recorded.sink_folder and current.sink_folder and recorded.sink_folder != current.sink_folder:
         raise JobRefused(
             "other-sink",
@@ -82,16 +76,42 @@ def check_ownership(files: FileTree, run: Run) -> None:
         )
 
 
+def _check_sources(recorded: JobRecord, current: JobRecord) -> None:
+    """Refuse a source that the recorded offsets do not belong to. Static tables may change."""
+    before = recorded.sources or ({"": recorded.source} if recorded.source else {})
+    now = current.sources or ({"": current.source} if current.source else {})
+    # A source may be given a name later: its offsets stay valid.
+    if len(before) == len(now) == 1:
+        before, now = {"": next(iter(before.values()))}, {"": next(iter(now.values()))}
+    if before.keys() != now.keys() and before and now:
+        raise JobRefused(
+            "other-source",
+            "this checkpoint has the offsets of other sources",
+            evidence={"recorded": ", ".join(before), "given": ", ".join(now)},
+            remedy="use the recorded sources, or a new --checkpoint",
+        )
+    for name in before.keys() & now.keys():
+        if _identity(before[name]) != _identity(now[name]):
+            raise JobRefused(
+                "other-source",
+                f"this checkpoint has the offsets of a different source{f' {name}' if name else ''}",
+                evidence={"recorded": before[name], "given": now[name]},
+                remedy="use the recorded source, or a new --checkpoint",
+            )
+
+
 def job_record(run: Run) -> JobRecord:
     """Return what the checkpoint records about a run."""
     job = run.job
     return JobRecord(
         job.name,
-        _absolute(job.reads),
+        _absolute(job.sources[UNNAMED]) if UNNAMED in job.sources else None,
         _absolute(job.writes),
         job.mode,
         run.reference,
         dict(job.settings),
+        sources={name: _absolute(source) for name, source in job.sources.items() if name != UNNAMED},
+        statics={name: _absolute(static.table) for name, static in job.statics.items()},
         has_state_view=job.state_view is not None,
     )
 

@@ -24,11 +24,14 @@ def check_services(job: Job, master: str = "local[*]", *, warn: Callable[[str], 
     A socket is not checked: its server may accept a single connection only.
     """
     _check_master(master)
-    match job.reads:
-        case Kafka():
-            _check_source_topics(job.reads, warn)
-        case Files():
-            _check_folder(job.reads)
+    for source in (*job.sources.values(), *(static.table for static in job.statics.values())):
+        match source:
+            case Kafka():
+                _check_source_topics(source, warn)
+            case Files():
+                _check_folder(source)
+            case Postgres():
+                postgres.connect(source).close()
     match job.writes:
         case Kafka():
             _check_sink_topic(job.writes, warn)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import inspect
 import tempfile
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
@@ -14,24 +14,28 @@ from pyspark.sql.types import StructType
 
 from headwater.core.errors import HeadwaterError, JobRefused
 from headwater.jobs.endpoints import Files, Kafka, Postgres
-from headwater.jobs.job import Job
+from headwater.jobs.job import Frames, Job
 from headwater.jobs.triggers import parse_trigger
 from headwater.spark import postgres
 from headwater.spark.failures import explained, first_sentence, user_code_place
 from headwater.spark.internals.plans import count_reads
 from headwater.spark.plan_checks import check_plan
-from headwater.spark.reading import read_stream, require_columns
+from headwater.spark.reading import read_inputs, require_columns
 from headwater.spark.writing import BatchWriter, batch_writer, encode_for, start_stream
 
 
 @dataclass(frozen=True)
 class PreparedJob:
-    """A job with its plan. ``frame`` is the job's result or, for a per-batch job, the decoded source."""
+    """A job with its plan. ``frame`` is the job's result or, for a per-batch job, the decoded source.
+
+    ``statics`` are the static tables, which a per-batch job joins with each micro-batch.
+    """
 
     spark: SparkSession
     job: Job
     frame: DataFrame
     schema: StructType
+    statics: Mapping[str, DataFrame] = field(default_factory=dict)
 
     def start(self, checkpoint: str, generation: int = 0) -> StreamingQuery:
         """Start a query into the job's own sink. ``generation`` counts the changes made to the checkpoint so far."""
@@ -43,23 +47,46 @@ class PreparedJob:
             writer = writer.trigger(**arguments)
         if job.per_batch:
             write = batch_writer(self.spark, job.writes, self.schema, generation)
-            return writer.foreachBatch(_on_each_batch(job, write)).start()
+            return writer.foreachBatch(self._on_each_batch(write)).start()
         return start_stream(self.spark, writer, job.writes, self.schema, generation)
 
+    def result_of(self, batch: DataFrame) -> DataFrame:
+        """Return what a micro-batch of ``frame`` emits."""
+        if not self.job.per_batch:
+            return batch
+        return self.job.apply({**self.statics, **dict.fromkeys(self.job.sources, batch)})
 
-def prepare_job(spark: SparkSession, job: Job, *, source: DataFrame | None = None) -> PreparedJob:
-    """Build and check the plan of a job that has passed ``check_job``. ``source`` replaces the job's own, for tests."""
-    frame = read_stream(spark, job.reads) if source is None else source
+    def _on_each_batch(self, write: BatchWriter) -> Callable[[DataFrame, int], None]:
+        def run_batch(batch: DataFrame, batch_id: int) -> None:
+            result = self.result_of(batch)
+            # Otherwise a function that uses its batch twice would read the source, and count its records, twice.
+            shared = count_reads(result) > 1 + len(self.statics)
+            if shared:
+                batch.persist()
+            try:
+                write(result, batch_id)
+            finally:
+                if shared:
+                    batch.unpersist()
+
+        return run_batch
+
+
+def prepare_job(spark: SparkSession, job: Job, *, inputs: Frames | None = None) -> PreparedJob:
+    """Build and check the plan of a job that has passed ``check_job``. ``inputs`` replace the job's own, for tests."""
+    frames = read_inputs(spark, job) if inputs is None else inputs
     if job.per_batch:
-        result = apply_function(job, spark.createDataFrame([], frame.schema))
+        (name,) = job.sources
+        stream, statics = frames[name], {static: frames[static] for static in job.statics}
+        result = apply_function(job, {**statics, name: spark.createDataFrame([], stream.schema)})
         _check_sink_columns(job, result)
-        return PreparedJob(spark, job, frame, result.schema)
-    result = apply_function(job, frame)
+        return PreparedJob(spark, job, stream, result.schema, statics)
+    result = apply_function(job, frames)
     if not result.isStreaming:
         raise JobRefused(
             "not-a-stream",
             f"{job.name} returns a static DataFrame",
-            remedy="build the result from the DataFrame that the function receives, or set per_batch=True",
+            remedy="build the result from a stream that the function receives, or set per_batch=True",
         )
     _check_sink_columns(job, result)
     check_plan(spark, job, result)
@@ -68,18 +95,20 @@ def prepare_job(spark: SparkSession, job: Job, *, source: DataFrame | None = Non
 
 def check_only(spark: SparkSession, job: Job) -> None:
     """Refuse the plan that ``run`` would refuse. Services and folders need not exist."""
-    if isinstance(job.reads, Files) and "://" not in job.reads.path and not Path(job.reads.path).exists():
-        with tempfile.TemporaryDirectory() as empty:
-            prepare_job(spark, replace(job, reads=replace(job.reads, path=empty)))
-        return
-    prepare_job(spark, job)
+    missing = {
+        name: source
+        for name, source in job.sources.items()
+        if isinstance(source, Files) and "://" not in source.path and not Path(source.path).exists()
+    }
+    with tempfile.TemporaryDirectory() as empty:
+        prepare_job(spark, job.with_inputs({name: replace(source, path=empty) for name, source in missing.items()}))
 
 
-def apply_function(job: Job, frame: DataFrame) -> DataFrame:
+def apply_function(job: Job, frames: Frames) -> DataFrame:
     """Call the job's function. An error in it becomes a refusal that names the line of the user's file."""
     try:
         with explained(f"Spark cannot analyze the function of {job.name}"):
-            result = job(frame)
+            result = job.apply(frames)
             if isinstance(result, DataFrame):
                 result.schema  # noqa: B018  forces Spark to resolve the columns
     except HeadwaterError:
@@ -99,22 +128,6 @@ def apply_function(job: Job, frame: DataFrame) -> DataFrame:
             remedy="return the DataFrame that the function builds",
         )
     return result
-
-
-def _on_each_batch(job: Job, write: BatchWriter) -> Callable[[DataFrame, int], None]:
-    def run_batch(batch: DataFrame, batch_id: int) -> None:
-        result = job(batch)
-        # Otherwise a function that uses its batch twice would read the source, and count its records, twice.
-        shared = count_reads(result) > 1
-        if shared:
-            batch.persist()
-        try:
-            write(result, batch_id)
-        finally:
-            if shared:
-                batch.unpersist()
-
-    return run_batch
 
 
 def _check_sink_columns(job: Job, result: DataFrame) -> None:

@@ -6,26 +6,34 @@ from pyspark.sql import DataFrame, SparkSession
 
 from headwater.core.errors import JobRefused, ServiceUnreachable
 from headwater.jobs.endpoints import Decoding, Files, Kafka, Rate, Socket, Source, Table
+from headwater.jobs.job import Job
 from headwater.kafka.options import Connection
 from headwater.spark.decoding import count_records, decode_lines, parse_schema, read_parsed_files
 from headwater.spark.failures import explained
+from headwater.spark.static_tables import read_static
 from headwater.spark.tables import register_table
 
 
-def read_stream(spark: SparkSession, source: Source) -> DataFrame:
-    """Return the DataFrame that the job's function receives. No query starts."""
-    with explained(f"cannot read from {source.kind}"):
+def read_inputs(spark: SparkSession, job: Job) -> dict[str, DataFrame]:
+    """Return the DataFrames that the job's function receives, by name. No query starts."""
+    streams = {name: read_stream(spark, source, name) for name, source in job.sources.items()}
+    return {**streams, **{name: read_static(spark, static) for name, static in job.statics.items()}}
+
+
+def read_stream(spark: SparkSession, source: Source, name: str = "") -> DataFrame:
+    """Return the stream of a source, whose records are decoded, and counted under its name."""
+    with explained(f"cannot read {f'{name} ' if name else ''}from {source.kind}"):
         match source:
             case Kafka():
-                return _kafka(spark, source)
+                return _kafka(spark, source, name)
             case Files():
-                return _files(spark, source)
+                return _files(spark, source, name)
             case Socket():
-                return _socket(spark, source)
+                return _socket(spark, source, name)
             case Rate():
-                return _rate(spark, source)
+                return _rate(spark, source, name)
             case Table():
-                return _table(spark, source)
+                return _table(spark, source, name)
 
 
 CONSUMER_OPTIONS = {
@@ -38,30 +46,31 @@ CONSUMER_OPTIONS = {
 }
 
 
-def _kafka(spark: SparkSession, source: Kafka) -> DataFrame:
+def _kafka(spark: SparkSession, source: Kafka, name: str) -> DataFrame:
     defaults = {"startingOffsets": "earliest", "kafka.bootstrap.servers": source.servers, **CONSUMER_OPTIONS}
     options = {**defaults, **source.options, **Connection(source.servers, source.options).spark_options()}
     if not {"subscribe", "subscribePattern", "assign"} & options.keys():
         options["subscribe"] = source.topic
     raw = spark.readStream.format("kafka").options(**options).load()
-    return decode_lines(spark, raw, source.decoding)
+    return decode_lines(spark, raw, source.decoding, source=name)
 
 
-def _files(spark: SparkSession, source: Files) -> DataFrame:
+def _files(spark: SparkSession, source: Files, name: str) -> DataFrame:
     format_name = source.format or "json"
     reader = spark.readStream.options(**source.options)
     decoding = Decoding(source.schema, format_name, source.decode)
     if format_name == "csv" or (format_name == "json" and _is_multiline(source)):
-        return read_parsed_files(reader.format(format_name), source.path, parse_schema(spark, decoding), source.decode)
+        schema = parse_schema(spark, decoding)
+        return read_parsed_files(reader.format(format_name), source.path, schema, source.decode, source=name)
     if format_name in {"json", "text"}:
         # Read as lines, so that a record means the same as in Kafka and can be found again by its line number.
-        return decode_lines(spark, reader.format("text").load(source.path), decoding)
+        return decode_lines(spark, reader.format("text").load(source.path), decoding, source=name)
     schema = (
         spark.read.format(format_name).load(source.path).schema
         if source.schema is None
         else parse_schema(spark, decoding)
     )
-    return count_records(reader.format(format_name).schema(schema).load(source.path))
+    return count_records(reader.format(format_name).schema(schema).load(source.path), source=name)
 
 
 def _is_multiline(source: Files) -> bool:
@@ -69,17 +78,17 @@ def _is_multiline(source: Files) -> bool:
     return chosen.get("multiline") == "true"
 
 
-def _socket(spark: SparkSession, source: Socket) -> DataFrame:
+def _socket(spark: SparkSession, source: Socket, name: str) -> DataFrame:
     raw = spark.readStream.format("socket").options(host=source.host, port=str(source.port), **source.options).load()
-    return decode_lines(spark, raw, source.decoding)
+    return decode_lines(spark, raw, source.decoding, source=name)
 
 
-def _rate(spark: SparkSession, source: Rate) -> DataFrame:
+def _rate(spark: SparkSession, source: Rate, name: str) -> DataFrame:
     options = {"rowsPerSecond": str(source.rows_per_second), **source.options}
-    return count_records(spark.readStream.format("rate").options(**options).load())
+    return count_records(spark.readStream.format("rate").options(**options).load(), source=name)
 
 
-def _table(spark: SparkSession, source: Table) -> DataFrame:
+def _table(spark: SparkSession, source: Table, name: str) -> DataFrame:
     register_table(spark, source)
     if not spark.catalog.tableExists(source.name):
         raise ServiceUnreachable(
@@ -88,7 +97,7 @@ def _table(spark: SparkSession, source: Table) -> DataFrame:
             evidence={"warehouse": spark.conf.get("spark.sql.warehouse.dir")},
             remedy=f"headwater run JOB --sink table:{source.name}   (creates it)",
         )
-    return count_records(spark.readStream.options(**source.options).table(source.name))
+    return count_records(spark.readStream.options(**source.options).table(source.name), source=name)
 
 
 def require_columns(frame: DataFrame, names: tuple[str, ...], purpose: str) -> None:

@@ -14,9 +14,9 @@ from headwater.checkpoint.filetree import FileTree
 from headwater.checkpoint.local_tree import LocalTree
 from headwater.checkpoint.logs import CheckpointLogs
 from headwater.core.errors import ChangeRefused, HeadwaterError
-from headwater.jobs.endpoints import Console, Kafka, Socket
+from headwater.jobs.endpoints import Console, Kafka
 from headwater.jobs.job import Job
-from headwater.jobs.rules import check_job
+from headwater.jobs.rules import check_job, has_socket
 from headwater.spark.failures import condition_of, explained, failure, root_cause
 from headwater.spark.prepared import PreparedJob, prepare_job
 from headwater.spark.session import CHECKPOINT_FORMAT, temporary_settings
@@ -53,19 +53,21 @@ def replayable(job: Job) -> Job:
 
     Without that, a replay of records that are no longer in the topic would silently emit wrong rows.
     """
-    source = job.reads
-    if isinstance(source, Socket):
+    if has_socket(job):
         raise ChangeRefused(
             "cannot-reread",
             "lines from a socket cannot be read again",
             remedy="to replay a job, run it on a folder or a topic: --source files:DIR?format=text",
         )
-    if isinstance(source, Kafka):
-        options = {name: value for name, value in source.options.items() if name.lower() != "failondataloss"}
-        source = replace(source, options={**options, "failOnDataLoss": "true"})
-    chosen = replace(job, reads=source, writes=Console())
+    topics = {name: _strict(source) for name, source in job.sources.items() if isinstance(source, Kafka)}
+    chosen = replace(job.with_inputs(topics), writes=Console())
     check_job(chosen)
     return chosen
+
+
+def _strict(source: Kafka) -> Kafka:
+    options = {name: value for name, value in source.options.items() if name.lower() != "failondataloss"}
+    return replace(source, options={**options, "failOnDataLoss": "true"})
 
 
 def replay(
@@ -110,7 +112,11 @@ def _run_planned_batch(prepared: PreparedJob, scratch: LocalTree) -> dict[int, R
     writer = prepared.frame.writeStream.outputMode(job.mode).option("checkpointLocation", scratch.location)
     try:
         with explained(f"Spark cannot start {job.name}"):
-            query = writer.trigger(once=True).foreachBatch(capturing_writer(job, captured.__setitem__)).start()
+            query = (
+                writer.trigger(once=True)
+                .foreachBatch(capturing_writer(prepared.result_of, captured.__setitem__))
+                .start()
+            )
         query.awaitTermination()
     except StreamingQueryException as error:
         raise _replay_error(job, error) from error

@@ -154,10 +154,11 @@ def _raise_if_failed(query: StreamingQuery, job: Job) -> None:
     error = query.exception()
     if error is None:
         return
-    if isinstance(job.reads, Socket) and "refused" in root_cause(error).lower():
+    socket = next((source for source in job.sources.values() if isinstance(source, Socket)), None)
+    if socket is not None and "refused" in root_cause(error).lower():
         raise ServiceUnreachable(
             "socket-unreachable",
-            f"nothing is listening at {job.reads.host}:{job.reads.port}",
-            remedy=f"nc -lk {job.reads.port}   (in another terminal; then type lines)",
+            f"nothing is listening at {socket.host}:{socket.port}",
+            remedy=f"nc -lk {socket.port}   (in another terminal; then type lines)",
         )
     raise failure(job.name, error) from error

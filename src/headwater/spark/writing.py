@@ -12,7 +12,6 @@ from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 from pyspark.sql.types import BinaryType, StringType, StructType
 
 from headwater.jobs.endpoints import Console, Files, Kafka, Memory, Postgres, Sink, Table
-from headwater.jobs.job import Job
 from headwater.kafka.options import Connection
 from headwater.spark.internals.gateway import print_line
 from headwater.spark.memory_tables import replacing_table
@@ -121,10 +120,10 @@ def captured_rows(frame: DataFrame) -> Rows:
     return [json.loads(text[0]) for text in texts]
 
 
-def capturing_writer(job: Job, on_rows: Callable[[int, Rows], None]) -> BatchWriter:
-    """Return a ``foreachBatch`` function that replaces the job's sink and passes on each batch's rows."""
+def capturing_writer(result_of: Callable[[DataFrame], DataFrame], on_rows: Callable[[int, Rows], None]) -> BatchWriter:
+    """Return a ``foreachBatch`` function that replaces a job's sink and passes on the rows of each batch's result."""
 
     def on_batch(batch: DataFrame, batch_id: int) -> None:
-        on_rows(batch_id, captured_rows(job(batch) if job.per_batch else batch))
+        on_rows(batch_id, captured_rows(result_of(batch)))
 
     return on_batch

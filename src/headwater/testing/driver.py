@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from pyspark.errors import StreamingQueryException
@@ -19,6 +20,7 @@ from headwater.spark.failures import root_cause
 from headwater.spark.internals.query_end import end_after_batch
 from headwater.spark.prepared import prepare_job
 from headwater.spark.session import temporary_settings
+from headwater.spark.static_tables import read_static
 from headwater.spark.writing import captured_rows
 from headwater.testing.records import Crash, Inbox
 from headwater.testing.transcript import BatchRun
@@ -32,29 +34,40 @@ class UnexpectedFailure(Exception):
 
 
 class Driver:
-    """Runs a job on a folder of lines and captures its output batch by batch."""
+    """Runs a job on a folder of lines for each source, and captures its output batch by batch."""
 
-    def __init__(self, spark: SparkSession, job: Job, folder: Path, schema: str | None = None) -> None:
+    def __init__(self, spark: SparkSession, job: Job, folder: Path, schemas: Mapping[str, str]) -> None:
         check_job(job)
         self.spark = spark
         self.job = job
         self.checkpoint = folder / "checkpoint"
-        self.inbox = Inbox(folder)
-        self.decoding = _decoding_of(job, schema)
+        self.inboxes = {name: Inbox(folder, name) for name in job.sources}
+        self.decodings = {name: _decoding_of(job, name, schemas.get(name)) for name in job.sources}
         self._runs: list[BatchRun] = []
         self._crash: Crash | None = None
         self._query: StreamingQuery | None = None
         with temporary_settings(spark, job.conf):
-            self._prepared = prepare_job(spark, job, source=self.stream())
+            self._prepared = prepare_job(spark, job, inputs=self.frames())
 
-    @property
-    def columns(self) -> list[str]:
-        return [] if self.decoding.schema is None else parse_schema(self.spark, self.decoding).fieldNames()
+    def columns(self, source: str) -> list[str]:
+        decoding = self.decodings[source]
+        return [] if decoding.schema is None else parse_schema(self.spark, decoding).fieldNames()
 
-    def stream(self) -> DataFrame:
-        """Return the inbox as the stream that the job's function receives."""
-        lines = self.spark.readStream.option("maxFilesPerTrigger", 1).text(str(self.inbox.folder))
-        return decode_lines(self.spark, lines, self.decoding)
+    def put(self, fed: Mapping[str, Sequence[str]]) -> None:
+        """Feed every source. One without records gets an empty file, so that a re-run sees the same batches."""
+        for name, inbox in self.inboxes.items():
+            inbox.put(fed.get(name, ()))
+
+    def frames(self) -> dict[str, DataFrame]:
+        """Return what the job's function receives: a stream for each inbox, and the static tables."""
+        return {
+            **{name: self._stream(name) for name in self.inboxes},
+            **{name: read_static(self.spark, static) for name, static in self.job.statics.items()},
+        }
+
+    def _stream(self, source: str) -> DataFrame:
+        lines = self.spark.readStream.option("maxFilesPerTrigger", 1).text(str(self.inboxes[source].folder))
+        return decode_lines(self.spark, lines, self.decodings[source], source=source)
 
     def start(self) -> None:
         writer = self._prepared.frame.writeStream.outputMode(self.job.mode)
@@ -108,7 +121,7 @@ class Driver:
     def _on_batch(self, batch: DataFrame, batch_id: int) -> None:
         if self._crash is Crash.BEFORE_BATCH:
             raise RuntimeError(INJECTED_CRASH)
-        rows = captured_rows(self.job(batch) if self.job.per_batch else batch)
+        rows = captured_rows(self._prepared.result_of(batch))
         self._runs.append(BatchRun(batch_id, rows))
         if self._crash is Crash.AFTER_OUTPUT:
             raise RuntimeError(INJECTED_CRASH)
@@ -123,9 +136,9 @@ class Driver:
         return f"crashed {Crash.AFTER_COMMIT.value}"
 
 
-def _decoding_of(job: Job, schema: str | None) -> Decoding:
-    """Return how the fed lines are decoded. Sources whose records are not lines are fed JSON."""
-    source = job.reads
+def _decoding_of(job: Job, name: str, schema: str | None) -> Decoding:
+    """Return how the lines fed to a source are decoded. Sources whose records are not lines are fed JSON."""
+    source = job.sources[name]
     if isinstance(source, Rate):
         return Decoding(schema or RATE_SCHEMA, "json")
     if isinstance(source, Table) or source.decoding.format in {"parquet", "orc"}:

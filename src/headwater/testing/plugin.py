@@ -47,7 +47,7 @@ def scenario(
     """Create scenarios for jobs: ``s = scenario(JOB)``, then ``s.feed(...).emits(...)``.
 
     ``mode`` and ``settings`` replace those of the job. With ``start_empty``, batch 0 has no records. ``schema``
-    describes the rows of a source without decoding, such as a table.
+    describes the rows of a source without decoding, such as a table, or of several sources by name.
     """
     from headwater.testing.scenario import Scenario  # noqa: PLC0415
 
@@ -59,7 +59,7 @@ def scenario(
         mode: str | None = None,
         settings: Mapping[str, Any] | None = None,
         start_empty: bool = False,
-        schema: str | None = None,
+        schema: str | Mapping[str, str] | None = None,
     ) -> Scenario:
         changes: dict[str, Any] = {"mode": mode} if mode else {}
         if settings:

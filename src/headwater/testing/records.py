@@ -57,10 +57,10 @@ def _plain(value: Any) -> Any:
 
 
 class Inbox:
-    """The folder that the job reads. Each feed is one file and so becomes one micro-batch."""
+    """The folder that the job reads as one of its sources. Each feed is one file and so becomes one micro-batch."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder / "inbox"
+    def __init__(self, folder: Path, source: str = "") -> None:
+        self.folder = folder / (f"inbox-{source}" if source else "inbox")
         self._draft = folder / "next"
         self.folder.mkdir(parents=True)
         self.lines: list[list[str]] = []

@@ -12,9 +12,9 @@ from pyspark.sql import SparkSession
 from headwater.checkpoint.local_tree import LocalTree
 from headwater.core.text import count
 from headwater.core.times import iso_from_ms, ms_from_iso
-from headwater.jobs.job import Job
+from headwater.jobs.job import UNNAMED, Job
 from headwater.spark.decoding import decode_lines
-from headwater.spark.dropped import TAG, find_rule, late_records
+from headwater.spark.dropped import TAG, find_rules, late_records
 from headwater.spark.internals.state_stores import unload_state_stores
 from headwater.statefiles.reader import state_rows
 from headwater.testing.driver import Driver, UnexpectedFailure
@@ -109,11 +109,18 @@ class Scenario:
     """A job on a checkpoint of its own, run one micro-batch at a time."""
 
     def __init__(
-        self, spark: SparkSession, job: Job, folder: Path, *, start_empty: bool = False, schema: str | None = None
+        self,
+        spark: SparkSession,
+        job: Job,
+        folder: Path,
+        *,
+        start_empty: bool = False,
+        schema: str | Mapping[str, str] | None = None,
     ) -> None:
         self.job = job
         self._spark = spark
-        self._driver = Driver(spark, job, folder, schema)
+        schemas = dict.fromkeys(job.sources, schema) if isinstance(schema, str) else dict(schema or {})
+        self._driver = Driver(spark, job, folder, schemas)
         self._steps: list[StepRecord] = []
         self._failed = False
         if start_empty:
@@ -124,16 +131,30 @@ class Scenario:
         """The folder of the job's checkpoint."""
         return self._driver.checkpoint
 
-    def feed(self, *items: Fed | Crash) -> Step:
-        """Feed one micro-batch of rows, raw lines or files of lines. A ``Crash`` among them is injected."""
+    def feed(self, *items: Fed | Crash, **named: Sequence[Fed]) -> Step:
+        """Feed one micro-batch of rows, raw lines or files of lines. A ``Crash`` among them is injected.
+
+        A job that names its sources takes the records of each by name: ``s.feed(clicks=[...], impressions=[...])``.
+        """
         __tracebackhide__ = True
         crashes = [item for item in items if isinstance(item, Crash)]
-        lines = as_lines(
-            [item for item in items if not isinstance(item, Crash)], self._driver.decoding, self._driver.columns
+        given: dict[str, Sequence[Fed]] = {**named}
+        unnamed = [item for item in items if not isinstance(item, Crash)]
+        if UNNAMED in self.job.sources:
+            given[UNNAMED] = unnamed
+        unknown = [name for name in given if name not in self.job.sources]
+        if unknown or (unnamed and UNNAMED not in self.job.sources):
+            names = ", ".join(f"{name}=[...]" for name in self.job.sources if name) or "..."
+            raise ValueError(f"{self.job.name} is fed with s.feed({names})")
+        fed = {
+            name: as_lines(given.get(name, ()), self._driver.decodings[name], self._driver.columns(name))
+            for name in self.job.sources
+        }
+        self._driver.put(fed)
+        total = sum(map(len, fed.values()))
+        return self._run(
+            StepRecord(f"feed {count(total, 'record', grouped=False)}", fed), crashes[0] if crashes else None
         )
-        self._driver.inbox.put(lines)
-        record = StepRecord(f"feed {count(len(lines), 'record', grouped=False)}", lines)
-        return self._run(record, crashes[0] if crashes else None)
 
     def restart(self) -> Step:
         """Stop the job if it is running, and start it again on its checkpoint. Return what it then does without new input."""
@@ -180,23 +201,26 @@ class Scenario:
         raise AssertionError(transcript(self.job.name, self._steps, message))
 
     def dropped_lines(self, step: StepRecord) -> list[str]:
-        """Return the records of a step that were dropped as late."""
-        rule = find_rule(self.job, self._driver.stream())
-        if rule is None or not step.runs:
+        """Return the records of a step that were dropped as late, by any operator that they reached."""
+        if not step.runs:
             return []
+        frames = self._driver.frames()
         watermark_ms = self._driver.late_watermark_ms(step.runs[0].batch_id)
-        tagged = self._tagged(step)
-        late = late_records(self._spark, self.job, tagged, rule, watermark_ms).select(TAG).collect()
-        return [step.lines[row[0]] for row in sorted(late)]
+        dropped: dict[tuple[str, int], str] = {}
+        for rule in find_rules(self.job, frames):
+            tagged = self._tagged(step, rule.source)
+            late = late_records(self._spark, self.job, frames, tagged, rule, watermark_ms).select(TAG).collect()
+            dropped |= {(rule.source, row[0]): step.fed[rule.source][row[0]] for row in late}
+        return [dropped[key] for key in sorted(dropped)]
 
     def malformed_count(self, step: StepRecord) -> int:
         """Return how many records of a step could not be decoded."""
-        return len(step.lines) - self._tagged(step).count()
+        return sum(len(lines) - self._tagged(step, source).count() for source, lines in step.fed.items())
 
-    def _tagged(self, step: StepRecord) -> Any:
-        lines: list[Mapping[str, Any]] = [{"value": line, TAG: place} for place, line in enumerate(step.lines)]
+    def _tagged(self, step: StepRecord, source: str) -> Any:
+        lines: list[Mapping[str, Any]] = [{"value": line, TAG: place} for place, line in enumerate(step.fed[source])]
         raw = self._spark.createDataFrame(lines, f"value STRING, {TAG} INT")
-        return decode_lines(self._spark, raw, self._driver.decoding, keep=(TAG,))
+        return decode_lines(self._spark, raw, self._driver.decodings[source], keep=(TAG,), source=source)
 
     def _run(self, record: StepRecord, crash: Crash | None) -> Step:
         __tracebackhide__ = True

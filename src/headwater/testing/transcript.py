@@ -27,11 +27,17 @@ class StepRecord:
     """What a test did in one step, and the result."""
 
     action: str
-    lines: list[str] = field(default_factory=list)
+    fed: dict[str, list[str]] = field(default_factory=dict)
+    """The records by source."""
     runs: list[BatchRun] = field(default_factory=list)
     watermark_ms: int | None = None
     crash: str | None = None
     checked: bool = False
+
+    @property
+    def lines(self) -> list[str]:
+        """The records as the transcript shows them."""
+        return [f"{source}: {line}" if source else line for source, lines in self.fed.items() for line in lines]
 
     @property
     def emitted(self) -> list[dict[str, Any]]:

@@ -6,16 +6,16 @@ through the part of the job before the operator, and the operator's own rule is 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Literal, TypeAlias
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import IntegerType, StructField, StructType
 
-from headwater.jobs.job import Job
-from headwater.spark.dropped.tagging import TAG, carry_tag, has_tag
+from headwater.jobs.job import Frames, Job
+from headwater.spark.dropped.tagging import TAG, carry_tag, hidden, marked, source_paths
 from headwater.spark.internals.plans import Plan, analyzed
 from headwater.spark.plan_checks import STATEFUL_NODES
 from headwater.spark.prepared import apply_function
@@ -23,57 +23,84 @@ from headwater.spark.prepared import apply_function
 WATERMARK_KEY = "spark.watermarkDelayMs"
 SESSION_KEY = "spark.sessionWindow"
 DEDUPLICATION = ("Deduplicate", "DeduplicateWithinWatermark")
+JOIN = "Join"
+Compared: TypeAlias = Literal["window end", "session end", "event time"]
 
-__all__ = ["TAG", "LatenessRule", "check_traceable", "find_rule", "late_records"]
+__all__ = ["TAG", "LatenessRule", "check_traceable", "find_rules", "late_records", "source_order"]
 
 
 @dataclass(frozen=True)
 class LatenessRule:
-    """The column that an operator compares with the watermark: the end of a window or session, or the event time."""
+    """The column that an operator compares with the watermark: the end of a window or session, or the event time.
+
+    The records come from ``source`` and enter the operator through its input number ``side``, which is 0 except for the
+    right side of a join.
+    """
 
     operator: str
-    compares: Literal["window end", "session end", "event time"]
+    compares: Compared
     position: int
     """The index of the compared column among the operator's input columns."""
     delay_ms: int
     event_time_position: int | None = None
-    above: int = 0
-    """The number of stateful operators that drop nothing between the source and this one."""
+    source: str = ""
+    place: int = 0
+    """The index of the operator among the joins and stateful operators of the plan, root first."""
+    side: int = 0
 
 
-def find_rule(job: Job, stream: DataFrame) -> LatenessRule | None:
-    """Return the rule of the first stateful operator that drops records; None if none does.
+def find_rules(job: Job, frames: Frames) -> list[LatenessRule]:
+    """Return the rules by which records of the job's sources are dropped, at most one for each use of a source.
 
-    ``stream`` is the job's source. Later operators receive results instead of records, or records that the first one
-    accepted at the same watermark.
+    ``frames`` are the job's inputs. Of the stateful operators between a source and the sink, the first that drops
+    records counts: later ones receive results instead of records, or records that the first one accepted at the same
+    watermark.
     """
     if job.per_batch:
-        return None
-    plan = analyzed(apply_function(job, stream))
-    for above, operator in enumerate(_stateful(plan, lambda node: node.is_streaming)):
-        rule = _rule_of(operator, above, job)
-        if rule is not None:
-            return rule
-        if operator.name not in DEDUPLICATION:
-            return None
-    return None
+        return []
+    plan = _marked_plan(job, frames)
+    places = list(_operators(plan))
+    rules = []
+    for source, path in source_paths(plan):
+        for crossing in path:
+            operator = crossing.node
+            if not _is_stateful(operator):
+                continue
+            rule = _rule_of(operator, crossing.side, job)
+            if rule is not None:
+                rules.append(replace(rule, source=source, place=places.index(crossing.location)))
+            if rule is not None or operator.name not in DEDUPLICATION:
+                break
+    return rules
 
 
-def check_traceable(spark: SparkSession, job: Job, stream: DataFrame, rule: LatenessRule) -> None:
+def source_order(job: Job, frames: Frames) -> list[str]:
+    """Return the names of the job's sources in the order of their offsets. A source that is used twice occurs twice."""
+    if len(job.sources) == 1 and job.per_batch:
+        return list(job.sources)
+    return [source for source, _ in source_paths(_marked_plan(job, frames))]
+
+
+def check_traceable(spark: SparkSession, job: Job, frames: Frames, rule: LatenessRule) -> None:
     """Refuse a job whose records cannot be traced to the operator. Nothing is read."""
-    schema = StructType([*stream.schema.fields, StructField(TAG, IntegerType())])
-    late_records(spark, job, spark.createDataFrame([], schema), rule, 0)
+    schema = StructType([*frames[rule.source].schema.fields, StructField(TAG, IntegerType())])
+    late_records(spark, job, frames, spark.createDataFrame([], schema), rule, 0)
 
 
-def late_records(spark: SparkSession, job: Job, tagged: DataFrame, rule: LatenessRule, watermark_ms: int) -> DataFrame:
-    """Return the records of a static, tagged batch that the operator drops at a watermark.
+def late_records(
+    spark: SparkSession, job: Job, frames: Frames, tagged: DataFrame, rule: LatenessRule, watermark_ms: int
+) -> DataFrame:
+    """Return the records of a static, tagged batch of the rule's source that the operator drops at a watermark.
 
     The columns are the tag, ``event_time``, and ``compared``, the time that was not after the watermark. A record that
-    belongs to several windows is dropped when all of them have ended.
+    belongs to several windows is dropped when all of them have ended. ``frames`` are the job's inputs, of which only
+    the static tables are read.
     """
-    plan = analyzed(apply_function(job, tagged))
-    operator = _stateful(plan, has_tag)[rule.above]
-    carried, tag = carry_tag(spark, operator.children[0], without=DEDUPLICATION)
+    empty = {name: spark.createDataFrame([], frames[name].schema) for name in job.sources}
+    statics = {name: frames[name] for name in job.statics}
+    plan = analyzed(apply_function(job, {**statics, **empty, rule.source: hidden(tagged)}))
+    operator = list(_operators(plan).values())[rule.place]
+    carried, tag = carry_tag(spark, operator.children[rule.side], without=DEDUPLICATION)
     output = carried.output
     tag_position = next(place for place, attribute in enumerate(output) if attribute.id == tag.id)
     rows = carried.to_frame(spark).toDF(*[f"c{place}" for place in range(len(output))])
@@ -83,34 +110,56 @@ def late_records(spark: SparkSession, job: Job, tagged: DataFrame, rule: Latenes
     )
     event_time = compared if rule.event_time_position is None else F.col(columns[rule.event_time_position])
     late = F.unix_micros(compared.cast("timestamp")) <= F.lit(watermark_ms * 1000)
-    verdicts = rows.groupBy(F.col(f"c{tag_position}").alias(TAG)).agg(
+    verdicts = rows.where(F.col(f"c{tag_position}").isNotNull())
+    verdicts = verdicts.groupBy(F.col(f"c{tag_position}").alias(TAG)).agg(
         F.every(late).alias("late"), F.max(event_time).alias("event_time"), F.max(compared).alias("compared")
     )
     return verdicts.where("late").drop("late")
 
 
-def _rule_of(operator: Plan, above: int, job: Job) -> LatenessRule | None:
-    """Return the rule of one operator, as in Spark's ``applyRemovingRowsOlderThanWatermark``; None if it drops nothing."""
-    output = operator.children[0].output
-    marked = [place for place, attribute in enumerate(output) if attribute.has_metadata(WATERMARK_KEY)]
-    times = [place for place in marked if not output[place].is_struct]
+def _marked_plan(job: Job, frames: Frames) -> Plan:
+    statics: Mapping[str, DataFrame] = {name: frames[name] for name in job.statics}
+    streams = marked({name: frames[name] for name in job.sources})
+    return analyzed(apply_function(job, {**statics, **streams}))
+
+
+def _operators(plan: Plan) -> dict[tuple[int, ...], Plan]:
+    """Return the joins and stateful operators by location, root first: the same ones for streams and static frames."""
+    return {at: node for at, node in plan.located() if node.name in (*STATEFUL_NODES, JOIN)}
+
+
+def _is_stateful(operator: Plan) -> bool:
+    """Return whether a node of a streaming plan keeps state; a join of a stream with a static table does not."""
+    if operator.name == JOIN:
+        return all(child.is_streaming for child in operator.children)
+    return operator.name in STATEFUL_NODES and operator.is_streaming
+
+
+def _rule_of(operator: Plan, side: int, job: Job) -> LatenessRule | None:
+    """Return the rule of one operator, as in Spark's ``applyRemovingRowsOlderThanWatermark``; None if it drops nothing.
+
+    A join applies it to each side by that side's own event time.
+    """
+    output = operator.children[side].output
+    marked_places = [place for place, attribute in enumerate(output) if attribute.has_metadata(WATERMARK_KEY)]
+    times = [place for place in marked_places if not output[place].is_struct]
     if operator.name == "Aggregate":
         ids = operator.grouping_ids()
-        marked = [place for place in marked if output[place].id in ids]
+        marked_places = [place for place in marked_places if output[place].id in ids]
     elif not _drops_late_rows(operator):
         return None
-    if not marked:
+    if not marked_places:
         return None
-    attribute = output[marked[0]]
+    attribute = output[marked_places[0]]
     delay_ms = attribute.number_in_metadata(WATERMARK_KEY)
     if not attribute.is_struct:
-        compares: Literal["window end", "session end", "event time"] = "event time"
-        times = marked
+        compares: Compared = "event time"
+        times = marked_places
     else:
         compares = "session end" if attribute.has_metadata(SESSION_KEY) else "window end"
     if operator.name == "Aggregate" and job.mode == "complete" and compares != "session end":
         return None
-    return LatenessRule(operator.name, compares, marked[0], delay_ms, times[0] if times else None, above)
+    return LatenessRule(operator.name, compares, marked_places[0], delay_ms, times[0] if times else None, side=side)
 
 
 def _drops_late_rows(operator: Plan) -> bool:
@@ -122,8 +171,3 @@ def _drops_late_rows(operator: Plan) -> bool:
             return "EventTime" in operator.time_mode
         case _:
             return True
-
-
-def _stateful(plan: Plan, belongs: Callable[[Plan], bool]) -> list[Plan]:
-    """Return the stateful operators of the stream, the one nearest to the source first."""
-    return [node for node in reversed(list(plan.nodes())) if node.name in STATEFUL_NODES and belongs(node)]

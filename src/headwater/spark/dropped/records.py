@@ -12,17 +12,19 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import Row, StringType, StructType
 
 from headwater.checkpoint.history import Batch, History
+from headwater.checkpoint.source_offsets import SourceRange
 from headwater.core.errors import ChangeRefused
 from headwater.core.ids import BatchId
+from headwater.core.text import count
 from headwater.core.times import iso_from_ms
 from headwater.jobs.endpoints import Decoding
 from headwater.jobs.job import Job
 from headwater.spark.decoding import CORRUPT, parse_schema
-from headwater.spark.dropped.lateness import LatenessRule, check_traceable, find_rule, late_records
+from headwater.spark.dropped.lateness import LatenessRule, check_traceable, find_rules, late_records, source_order
 from headwater.spark.dropped.rereading import RawBatch, check_rereadable, reread
 from headwater.spark.dropped.tagging import TAG
 from headwater.spark.failures import SPARK_ERRORS, root_cause
-from headwater.spark.reading import read_stream
+from headwater.spark.reading import read_inputs
 
 SEVERAL_OPERATORS = "spark.sql.streaming.statefulOperator.allowMultiple"
 TIME_FORMAT = "yyyy-MM-dd'T'HH:mm:ss.SSS'Z'"
@@ -46,6 +48,8 @@ class DroppedRecord:
     detail: str
     rule: str | None = None
     compared: str | None = None
+    source: str | None = None
+    """The name of the source, if the job names its sources."""
 
     def as_dict(self) -> dict[str, Any]:
         return {
@@ -59,6 +63,7 @@ class DroppedRecord:
             "rule": self.rule,
             "compared": self.compared,
             "detail": self.detail,
+            "source": self.source,
         }
 
 
@@ -69,15 +74,18 @@ class DroppedRecords:
         self._spark = spark
         self._job = job
         self._history = history
-        check_rereadable(job.reads)
-        stream = read_stream(spark, job.reads)
-        self._rule = find_rule(job, stream)
-        if self._rule is not None:
-            check_traceable(spark, job, stream, self._rule)
+        for source in job.sources.values():
+            check_rereadable(source)
+        self._frames = read_inputs(spark, job)
+        self._order = source_order(job, self._frames)
+        self._rules = find_rules(job, self._frames)
+        for rule in self._rules:
+            check_traceable(spark, job, self._frames, rule)
 
     @property
-    def rule(self) -> LatenessRule | None:
-        return self._rule
+    def rules(self) -> list[LatenessRule]:
+        """The rules by which the job drops late records, by source."""
+        return self._rules
 
     def with_history(self, history: History) -> DroppedRecords:
         """Return a finder for newer logs of the same checkpoint, without analyzing the job's plan again."""
@@ -86,17 +94,34 @@ class DroppedRecords:
         return other
 
     def in_batch(self, batch_id: int) -> list[DroppedRecord]:
-        """Return the dropped records of a batch, sorted by position."""
+        """Return the dropped records of a batch, by source and sorted by position."""
         batch = self._history.batch(BatchId(batch_id))
-        records = reread(self._spark, self._job.reads, self._history, batch)
-        if records is None:
-            return []
-        try:
-            with records.cached():
-                found = [*self._malformed(batch, records), *self._late(batch, records)]
-        except SPARK_ERRORS as error:
-            raise _cannot_reread(batch, error) from error
-        return sorted(found, key=lambda record: tuple(record.position.values()))
+        found: list[DroppedRecord] = []
+        for source, part in self._parts(batch).items():
+            records = reread(self._spark, self._job.sources[source], self._history, batch, part)
+            if records is None:
+                continue
+            try:
+                with records.cached():
+                    dropped = [*self._malformed(batch, source, records), *self._late(batch, source, records)]
+            except SPARK_ERRORS as error:
+                raise _cannot_reread(batch, error) from error
+            found += sorted(dropped, key=lambda record: tuple(record.position.values()))
+        return found
+
+    def _parts(self, batch: Batch) -> dict[str, SourceRange]:
+        """Return what the batch read of each source. Offsets without names are in the order of the plan."""
+        by_name = {part.name: part for part in batch.sources if part.name in self._job.sources}
+        if by_name:
+            return by_name
+        if len(batch.sources) != len(self._order):
+            raise ChangeRefused(
+                "several-sources",
+                f"batch {batch.batch_id} read {count(len(batch.sources), 'source')}, and the job has {len(self._order)}",
+                remedy="name the job that wrote this checkpoint: --job",
+            )
+        # A source that is used twice was read twice, at the same offsets.
+        return dict(zip(self._order, batch.sources, strict=True))
 
     def watermark_ms(self, batch_id: int) -> int | None:
         """Return the watermark by which a batch drops records: that of the previous batch. It evicts state by its own.
@@ -111,15 +136,22 @@ class DroppedRecords:
         entry = self._history.logs.offsets.get(at)
         return (entry.watermark_ms or 0) if entry else None
 
-    def _late(self, batch: Batch, records: RawBatch) -> Iterator[DroppedRecord]:
+    def _late(self, batch: Batch, source: str, records: RawBatch) -> Iterator[DroppedRecord]:
         watermark_ms = self.watermark_ms(batch.batch_id)
-        if self._rule is None or watermark_ms is None:
+        if watermark_ms is None:
             return
-        late = late_records(self._spark, self._job, records.decoded, self._rule, watermark_ms)
+        for rule in self._rules:
+            if rule.source == source:
+                yield from self._late_by(rule, batch, records, watermark_ms)
+
+    def _late_by(
+        self, rule: LatenessRule, batch: Batch, records: RawBatch, watermark_ms: int
+    ) -> Iterator[DroppedRecord]:
+        late = late_records(self._spark, self._job, self._frames, records.decoded, rule, watermark_ms)
         printed = late.select(TAG, _printed("event_time").alias("event_time"), _printed("compared").alias("compared"))
         watermark = iso_from_ms(watermark_ms)
         for row in _ordered(printed):
-            detail = f"{self._rule.compares} {row['compared']} is not after the watermark {watermark}"
+            detail = f"{rule.compares} {row['compared']} is not after the watermark {watermark}"
             yield DroppedRecord(
                 batch.batch_id,
                 "late",
@@ -129,18 +161,27 @@ class DroppedRecords:
                 row["event_time"],
                 watermark,
                 detail,
-                self._rule.compares,
+                rule.compares,
                 row["compared"],
+                rule.source or None,
             )
 
-    def _malformed(self, batch: Batch, records: RawBatch) -> Iterator[DroppedRecord]:
+    def _malformed(self, batch: Batch, source: str, records: RawBatch) -> Iterator[DroppedRecord]:
         bad = records.raw.join(records.decoded.select(TAG), TAG, "left_anti")
-        decoding = self._job.reads.decoding
+        decoding = self._job.sources[source].decoding
         errors = _field_errors(self._spark, F.col(f"{TAG}.value"), decoding).alias("errors")
         for row in _ordered(bad.select(TAG, errors)):
             detail = _malformed_detail(_value(row), row["errors"], decoding)
             yield DroppedRecord(
-                batch.batch_id, "malformed", records.kind, _position(row), _value(row), None, None, detail
+                batch.batch_id,
+                "malformed",
+                records.kind,
+                _position(row),
+                _value(row),
+                None,
+                None,
+                detail,
+                source=source or None,
             )
 
 

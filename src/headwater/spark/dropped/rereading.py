@@ -61,20 +61,17 @@ def check_rereadable(source: Source) -> None:
     )
 
 
-def reread(spark: SparkSession, source: Source, history: History, batch: Batch) -> RawBatch | None:
-    """Return all records of a batch with their positions; None for a batch that read nothing."""
+def reread(spark: SparkSession, source: Source, history: History, batch: Batch, part: SourceRange) -> RawBatch | None:
+    """Return all records that a batch read from a source, with their positions; None if it read nothing from it."""
     check_rereadable(source)
-    if not any(part.moved for part in batch.sources):
+    if not part.moved:
         return None
-    if len(batch.sources) != 1:
-        raise ChangeRefused("several-sources", "records can be traced only in queries with one source")
     if batch.batch_id > 0 and history.logs.offsets.get(batch.batch_id - 1) is None:
         raise ChangeRefused(
             "no-batch",
             f"the log no longer shows where batch {batch.batch_id} started: it has no entry for batch {batch.batch_id - 1}",
             remedy=f"headwater log {history.files.location}",
         )
-    part = batch.sources[0]
     with explained(f"cannot read batch {batch.batch_id} again"):
         if isinstance(source, Kafka):
             raw, decoding = _kafka(spark, source, part), source.decoding

@@ -20,7 +20,7 @@ from headwater.checkpoint.layout import METADATA
 from headwater.checkpoint.locate import open_files
 from headwater.checkpoint.log_entries import parse_query_metadata
 from headwater.core.errors import CheckpointUnreadable, UsageProblem
-from headwater.jobs.endpoints import Console, Files, Kafka, Sink, Table
+from headwater.jobs.endpoints import Console, Files, Kafka, Sink, Source, Table
 from headwater.jobs.job import Job
 from headwater.jobs.uris import sink_from_uri, uri_of
 from headwater.spark.tables import prepare_table
@@ -46,6 +46,7 @@ COLUMNS = {
     "rule": "STRING",
     "compared": "TIMESTAMP",
     "detail": "STRING",
+    "source": "STRING",
 }
 
 
@@ -69,18 +70,19 @@ def dead_letter_sink(uri: str) -> DeadLetterSink:
 
 def refuse_feedback_loop(job: Job, sink: DeadLetterSink) -> None:
     """Refuse a sink that the job reads from: it would drop its own dead letters again and again."""
-    same = (
-        isinstance(sink, Kafka)
-        and isinstance(job.reads, Kafka)
-        and sink.topic in {job.reads.topic, *job.reads.options.get("subscribe", "").split(",")}
-    ) or (isinstance(sink, Files) and isinstance(job.reads, Files) and _place(sink) == _place(job.reads))
-    if same:
+    if any(_is_same(sink, source) for source in job.sources.values()):
         raise UsageProblem(
             "bad-option",
             f"{job.name} would read its own dead letters",
             evidence={"source and dead letters": uri_of(sink)},
             remedy="use another topic or folder for --dead-letters",
         )
+
+
+def _is_same(sink: DeadLetterSink, source: Source) -> bool:
+    if isinstance(sink, Kafka) and isinstance(source, Kafka):
+        return sink.topic in {source.topic, *source.options.get("subscribe", "").split(",")}
+    return isinstance(sink, Files) and isinstance(source, Files) and _place(sink) == _place(source)
 
 
 def _place(files: Files) -> str:

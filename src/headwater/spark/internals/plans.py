@@ -82,6 +82,12 @@ class Plan:
         for child in self.children:
             yield from child.nodes()
 
+    def located(self, at: tuple[int, ...] = ()) -> Iterator[tuple[tuple[int, ...], Plan]]:
+        """Yield every node, root first, with its location: the indices of the children that lead to it."""
+        yield at, self
+        for place, child in enumerate(self.children):
+            yield from child.located((*at, place))
+
     def grouping_ids(self) -> set[int]:
         """Return the ids of grouping keys that are plain columns; a computed key carries no watermark."""
         ids = set()
@@ -103,6 +109,23 @@ class Plan:
             return Plan(logical.Project(_appended(self.node.projectList(), extra), child.node))
         rows = _sequence(spark, [_appended(row, extra) for row in _items(self.node.projections())])
         return Plan(logical.Expand(rows, _appended(self.node.output(), extra), child.node))
+
+    def selecting(self, spark: SparkSession, attributes: list[Attribute]) -> Plan:
+        """Return a projection of this plan to some of its attributes."""
+        logical: Any = spark._jvm.org.apache.spark.sql.catalyst.plans.logical
+        return Plan(logical.Project(_sequence(spark, [attribute.node for attribute in attributes]), self.node))
+
+    def with_null(self, spark: SparkSession, like: Attribute) -> Plan:
+        """Return this plan with one more column: null, with the name and type of an attribute of another plan."""
+        jvm: Any = spark._jvm
+        expressions = jvm.org.apache.spark.sql.catalyst.expressions
+        null = expressions.Literal.create(None, like.node.dataType())
+        none = _sequence(spark, [])
+        column = expressions.Alias(
+            null, like.name, expressions.NamedExpression.newExprId(), none, jvm.scala.Option.empty(), none
+        )
+        logical = jvm.org.apache.spark.sql.catalyst.plans.logical
+        return Plan(logical.Project(_appended(self.node.output(), column), self.node))
 
     def to_frame(self, spark: SparkSession) -> DataFrame:
         jvm: Any = spark._jvm
