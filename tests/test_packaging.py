@@ -27,8 +27,12 @@ SOURCE = ROOT / "src" / "headwater"
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel, built from the checkout with the tools that are installed."""
-    folder = tmp_path_factory.mktemp("wheel")
+    """The wheel of the checkout."""
+    return build_wheel(tmp_path_factory.mktemp("wheel"))
+
+
+def build_wheel(folder: Path) -> Path:
+    """Build the wheel from the checkout with the tools that are installed."""
     done = subprocess.run(
         [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(folder), str(ROOT)],
         capture_output=True,

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from headwater.cli.app import app
 from headwater.cli.output import note, show_error
 from headwater.core.errors import HeadwaterError, InternalError, disk_error
+from headwater.core.extras import naming_extras
 
 # In the order in which --help lists them. Each module is named after its verb and defers heavy imports.
 VERBS: tuple[str, ...] = (
@@ -52,8 +53,9 @@ def main() -> None:
     debug = "--debug" in sys.argv
     arguments = [argument for argument in sys.argv[1:] if argument != "--debug"]
     try:
-        load_verbs(arguments)
-        app(args=arguments, prog_name="headwater")
+        with naming_extras():
+            load_verbs(arguments)
+            app(args=arguments, prog_name="headwater")
     except HeadwaterError as error:
         if debug:
             raise

@@ -24,9 +24,7 @@ def pyspark_folder() -> Path:
     """Return the folder of the installed PySpark, without importing it."""
     spec = importlib.util.find_spec("pyspark")
     if spec is None or not spec.submodule_search_locations:
-        raise SetupProblem(
-            "pyspark-missing", "PySpark is not installed", remedy="pip install headwater   (installs PySpark too)"
-        )
+        raise SetupProblem("pyspark-missing", "PySpark is not installed", remedy="pip install 'headwater[spark]'")
     return Path(next(iter(spec.submodule_search_locations)))
 
 

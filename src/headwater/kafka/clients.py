@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from headwater.core.errors import HeadwaterError, ServiceUnreachable, UsageProblem
+from headwater.core.extras import naming_extras
 from headwater.kafka.options import Connection, UnmappedOption
 
 if TYPE_CHECKING:
@@ -32,14 +33,16 @@ QUIET.propagate = False
 
 def producer(connection: Connection, settings: Mapping[str, object] | None = None) -> Producer:
     """Return a producer. ``settings`` are librdkafka's; options of the connection override them."""
-    from confluent_kafka import Producer  # noqa: PLC0415  only commands that use Kafka load the client
+    with naming_extras():
+        from confluent_kafka import Producer  # noqa: PLC0415  only commands that use Kafka load the client
 
     return _create_client(Producer, {**(settings or {}), **connection.client_settings()}, QUIET)
 
 
 def consumer(connection: Connection, settings: Mapping[str, object]) -> Consumer:
     """Return a consumer. ``settings`` are librdkafka's; options of the connection override them."""
-    from confluent_kafka import Consumer  # noqa: PLC0415
+    with naming_extras():
+        from confluent_kafka import Consumer  # noqa: PLC0415
 
     return _create_client(Consumer, {**settings, **connection.client_settings()}, QUIET)
 
@@ -48,7 +51,8 @@ class Cluster:
     """A connection for requests about topics and offsets. Errors name the cause that librdkafka only logs."""
 
     def __init__(self, connection: Connection) -> None:
-        from confluent_kafka.admin import AdminClient  # noqa: PLC0415
+        with naming_extras():
+            from confluent_kafka.admin import AdminClient  # noqa: PLC0415
 
         self.connection = connection
         self._errors: deque[KafkaError] = deque(maxlen=10)

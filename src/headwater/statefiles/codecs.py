@@ -92,17 +92,18 @@ def _decompress_blocks(into: np.ndarray, data: bytes, blocks: list[tuple[int, in
 
 
 def _zstd(data: bytes, path: str) -> bytes:
-    import zstandard  # noqa: PLC0415  not every codec needs it
+    import pyarrow as pa  # noqa: PLC0415  not every codec needs it
 
     most = max(_ZSTD_MOST_BYTES, _ZSTD_MOST_TIMES * len(data))
     try:
-        with zstandard.ZstdDecompressor().stream_reader(data, read_across_frames=True) as reader:
-            found = reader.read(most)
-            if reader.read(1):
-                raise corrupt_state(path, f"decompresses to more than {most >> 20:,} MB, which is not plausible")
-            return found
-    except zstandard.ZstdError as error:
+        with pa.CompressedInputStream(pa.BufferReader(data), "zstd") as reader:
+            found: bytes = reader.read(most)
+            more = reader.read(1)
+    except OSError as error:
         raise corrupt_state(path, f"cannot be decompressed: {error}") from None
+    if more:
+        raise corrupt_state(path, f"decompresses to more than {most >> 20:,} MB, which is not plausible")
+    return found
 
 
 def _snappy(data: bytes, path: str) -> bytes:

@@ -139,10 +139,11 @@ class _BlockReader:
 
     def _decompress(self, into: npt.NDArray[np.uint8], blocks: Ints) -> None:
         import cramjam  # noqa: PLC0415  rarely needed
+        import pyarrow as pa  # noqa: PLC0415
         import xxhash  # noqa: PLC0415
-        import zstandard  # noqa: PLC0415
 
         data, target, at = self._data, memoryview(into), 0  # type: ignore[arg-type]
+        zstd = pa.Codec("zstd")
         lz4, digest, check = cramjam.lz4.decompress_block_into, xxhash.xxh3_64_intdigest, self._checksum_kind == _XXH3
         try:
             for offset, size, header, length, kind, checksum in blocks.tolist():
@@ -157,8 +158,8 @@ class _BlockReader:
                 elif kind == _SNAPPY:
                     output[:] = bytes(cramjam.snappy.decompress_raw(packed))
                 else:
-                    output[:] = zstandard.ZstdDecompressor().decompress(packed[header:], max_output_size=length)
-        except (cramjam.DecompressionError, zstandard.ZstdError, ValueError):
+                    output[:] = zstd.decompress(packed[header:], length, asbytes=True)
+        except (cramjam.DecompressionError, OSError, ValueError):
             raise corrupt_state(self._path, "has a block that cannot be decompressed") from None
 
 

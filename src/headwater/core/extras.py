@@ -1,0 +1,58 @@
+"""The optional parts of the installation: which packages they bring, and the error if one is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from headwater.core.errors import SetupProblem
+
+# The extra that brings each package, by the name under which the package is imported.
+EXTRAS = {
+    "pyspark": "spark",
+    "py4j": "spark",
+    "pandas": "spark",
+    "grpc": "spark",
+    "confluent_kafka": "kafka",
+    "psycopg": "postgres",
+    "nicegui": "ui",
+    "uvicorn": "ui",
+    "starlette": "ui",
+    "fastapi": "ui",
+    "prometheus_client": "metrics",
+    "s3fs": "s3",
+}
+PURPOSES = {
+    "spark": "running, testing and replaying jobs needs PySpark",
+    "kafka": "this needs a Kafka client",
+    "postgres": "this needs a PostgreSQL client",
+    "ui": "the page needs NiceGUI",
+    "metrics": "serving metrics needs the Prometheus client",
+    "s3": "checkpoints in S3 need s3fs",
+}
+
+
+def missing_extra(error: ModuleNotFoundError) -> SetupProblem | None:
+    """Return the error to show for an import that failed; None if no extra brings the package."""
+    package = (error.name or "").partition(".")[0]
+    extra = EXTRAS.get(package)
+    if extra is None:
+        return None
+    return SetupProblem(
+        "missing-extra",
+        f"{PURPOSES[extra]}, which is not installed",
+        evidence={"package": package},
+        remedy=f"pip install 'headwater[{extra}]'",
+    )
+
+
+@contextmanager
+def naming_extras() -> Iterator[None]:
+    """Turn a failed import of an optional package into the error that names its extra."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        problem = missing_extra(error)
+        if problem is None:
+            raise
+        raise problem from error

@@ -1,0 +1,108 @@
+"""`pip install headwater` without extras: a wheel in an empty environment, without Java, PySpark, pandas or NiceGUI."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import venv
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from corpus_support import CorpusCheckpoint, load
+from test_packaging import build_wheel
+
+LEFT_OUT = ("pyspark", "py4j", "pandas", "nicegui", "confluent_kafka", "psycopg", "prometheus_client", "s3fs")
+MOST_MEGABYTES = 375
+
+
+@pytest.fixture(scope="module")
+def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The programs of an environment into which only the wheel and its dependencies were installed."""
+    place = tmp_path_factory.mktemp("bare")
+    venv.create(place, with_pip=False)
+    pip = [sys.executable, "-m", "pip", "--python", place / "bin" / "python", "--disable-pip-version-check"]
+    wheel = build_wheel(tmp_path_factory.mktemp("wheel"))
+    done = subprocess.run([*pip, "install", "--quiet", wheel], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return place / "bin"
+
+
+@pytest.fixture
+def headwater(bare: Path, tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Run a verb where no Java can be found."""
+    left_out = {"PYTHONPATH", "JAVA_HOME", "JAVA_TOOL_OPTIONS", "SPARK_HOME"}
+    environment = {name: value for name, value in os.environ.items() if name not in left_out} | {"PATH": str(bare)}
+
+    def run(*arguments: str, exit_status: int = 0) -> subprocess.CompletedProcess[str]:
+        done = subprocess.run(
+            [bare / "headwater", *arguments], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == exit_status, done.stdout + done.stderr
+        return done
+
+    return run
+
+
+def test_it_brings_only_what_reads_and_changes_checkpoints(bare: Path) -> None:
+    """No package of an extra is installed, and the installation stays below its limit."""
+    tried = "import importlib.util as u, sys; print([n for n in sys.argv[1:] if u.find_spec(n)])"
+    found = subprocess.run([bare / "python", "-c", tried, *LEFT_OUT], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "[]"
+    (packages,) = bare.parent.glob("lib/python*/site-packages")
+    size = sum(file.stat().st_size for file in packages.rglob("*") if file.is_file()) // 1_000_000
+    assert size < MOST_MEGABYTES
+
+
+@pytest.mark.parametrize("name", ["aggregation-changelog", "aggregation-hdfs", "kafka-format2", "join-rocksdb"])
+def test_reading_and_changing(
+    name: str, headwater: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
+) -> None:
+    """Every verb that reads a checkpoint works, and so does every verb that changes one without running it."""
+    checkpoint = load(name, tmp_path)
+    place = str(checkpoint.path)
+    batches = [json.loads(line) for line in headwater("log", place, "--json").stdout.splitlines()]
+    first, last = batches[0]["batch_id"], batches[-1]["batch_id"]
+    assert json.loads(headwater("show", place, "HEAD", "--json").stdout)["batch_id"] == last
+    before = headwater("state", place, "--json").stdout
+    assert before
+    headwater("diff", place, "HEAD~1", "HEAD")
+    if not name.startswith("join"):
+        headwater("bisect", place, "--where", "1 = 0")
+        assert len(headwater("state", place, "--where", "1 = 1", "--json").stdout.splitlines()) == len(
+            before.splitlines()
+        )
+    headwater("fsck", place)
+    headwater("rewind", place, "--to", str(last - 1), "--yes", "--allow-missing-input")
+    commit = checkpoint.path / "commits" / str(last)
+    assert not commit.exists()
+    headwater("undo", place, "--yes")
+    assert commit.exists()
+    assert headwater("state", place, "--json").stdout == before
+    headwater("fork", place, str(tmp_path / "fork"), "--at", str(max(first, last - 1)))
+    headwater("compact", place, "--yes")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "extra"),
+    [
+        (("run", "word-count"), "spark"),
+        (("check", "word-count"), "spark"),
+        (("ui", "CKPT"), "ui"),
+        (("topics",), "kafka"),
+    ],
+)
+def test_a_missing_extra_is_named(
+    arguments: tuple[str, ...],
+    extra: str,
+    headwater: Callable[..., subprocess.CompletedProcess[str]],
+    corpus: Callable[[str], CorpusCheckpoint],
+) -> None:
+    """A verb that needs an extra names the command that installs it."""
+    place = str(corpus("aggregation-hdfs").path)
+    done = headwater(*(place if one == "CKPT" else one for one in arguments), exit_status=11)
+    assert "error[missing-extra]" in done.stderr
+    assert f"help: pip install 'headwater[{extra}]'" in done.stderr
