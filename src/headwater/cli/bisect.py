@@ -9,8 +9,7 @@ import typer
 from headwater.cli.app import INSPECT, JsonObject, app
 from headwater.cli.checkpoint_options import CheckpointName
 from headwater.cli.output import json_line, say
-from headwater.cli.state_source import ENGINE, OPERATOR, SCHEMA, STORE, VAR, Engine
-from headwater.core.errors import UsageProblem
+from headwater.cli.state_source import ENGINE, OPERATOR, SCHEMA, STORE, VAR, Engine, open_state
 from headwater.core.ids import StoreRef
 
 
@@ -34,17 +33,13 @@ def bisect(
     Example:
       headwater bisect running-totals --where "total < 0"
     """
-    from headwater.cli.state_source import StateSource
-
-    ref = StoreRef(operator, store, var)
-    source = StateSource(checkpoint, engine, schema, ref)
-    batches = source.reader.readable(operator)
-    if not batches:
-        raise UsageProblem("no-batch", "there is no batch whose state can be rebuilt")
-    found = source.first_batch(batches, where, ref)
+    source = open_state(checkpoint, StoreRef(operator, store, var), schema=schema, engine=engine)
+    found = source.bisect(where)
     if as_json:
         json_line({"first_batch": found.first_batch, "tested": list(found.tested)})
-    elif found.first_batch is None:
+        return
+    batches = source.reader.readable(operator)
+    if found.first_batch is None:
         say(f"not true after any of the batches {batches[0]} to {batches[-1]}")
     elif found.first_batch == batches[0]:
         say(f"already true after batch {batches[0]}, the oldest one whose state can be rebuilt")

@@ -23,13 +23,13 @@ def check(
     Example:
       headwater check order-status --mode append
     """
-    from headwater.cli.job_options import jars_for, log_file, parse_pairs, select_job
+    from headwater.cli.job_options import log_file, parse_pairs, select_job
 
     chosen = select_job(job, source=source, sink=sink, mode=mode, settings=settings)
 
     from headwater.jobs.rules import check_job
     from headwater.spark.prepared import check_only
-    from headwater.spark.session import start_session, stop_session
+    from headwater.spark.session import jars_for, start_session, stop_session
 
     check_job(chosen)
     spark = start_session(

@@ -9,13 +9,21 @@ import typer
 from headwater.cli.app import INSPECT, JsonLines, app
 from headwater.cli.checkpoint_options import CheckpointName
 from headwater.cli.output import note, say, table
-from headwater.cli.state_source import ENGINE, OPERATOR, SCHEMA, SHOWN_ROWS, STORE, VAR, Engine
+from headwater.cli.state_source import (
+    ENGINE,
+    OPERATOR,
+    SCHEMA,
+    SHOWN_ROWS,
+    STORE,
+    VAR,
+    Engine,
+    open_state,
+    rows_to_show,
+)
 from headwater.core.ids import StoreRef
 
 if TYPE_CHECKING:
     from headwater.timemachine.diff import StateDiff
-
-_SIGNS = {"added": "+", "removed": "-", "changed": "~"}
 
 
 @app.command(rich_help_panel=INSPECT)
@@ -42,12 +50,10 @@ def diff(
     Example:
       headwater diff browser-stats-stateful HEAD~1 HEAD
     """
-    from headwater.cli.state_source import StateSource
-
     ref = StoreRef(operator, store, var)
-    source = StateSource(checkpoint, engine, schema, ref)
+    source = open_state(checkpoint, ref, schema=schema, engine=engine)
     first, second = source.resolve(a), source.resolve(b)
-    for found in source.diffs(first, second, ref):
+    for found in source.diffs(first, second):
         if as_json:
             from headwater.views.state_lines import diff_lines
 
@@ -58,30 +64,13 @@ def diff(
 
 
 def _print_table(found: StateDiff, first: int, second: int, limit: int | None) -> None:
-    from headwater.statefiles.sqltypes import distinct
-    from headwater.views.state_table import FlatColumns, first_rows, sort_order
+    from headwater.views.state_cells import diff_cells, diff_counts
 
-    counts = {sign: found.change.to_pylist().count(change) for change, sign in _SIGNS.items()}
     name = f"operator {found.answer.operator_id}, {found.answer.var or found.answer.store}"
-    note(f"{name}, batch {first} to {second}: +{counts['+']} -{counts['-']} ~{counts['~']}")
+    note(f"{name}, batch {first} to {second}: {diff_counts(found)}")
     if not len(found):
         return
-    keys = FlatColumns.of_fields(found.answer.key_type, found.key)
-    before, after = (FlatColumns.of_fields(found.answer.value_type, side) for side in (found.before, found.after))
-    order = sort_order(keys.arrays)
-    shown = len(found) if limit == 0 else min(len(found), limit or SHOWN_ROWS)
-    signs = [_SIGNS[change] for change in first_rows(found.change, shown, order).to_pylist()]
-    key_texts, old_texts, new_texts = (
-        columns.first_rows(shown, order).cell_texts() for columns in (keys, before, after)
-    )
-    values = [
-        [_transition(*pair) for pair in zip(old, new, strict=True)]
-        for old, new in zip(old_texts, new_texts, strict=True)
-    ]
-    table(["", *distinct([*keys.names, *before.names])], zip(signs, *key_texts, *values, strict=True))
-    if len(found) > shown:
-        note(f"{len(found) - shown:,} more; --limit 0 shows all")
-
-
-def _transition(old: str | None, new: str | None) -> str | None:
-    return new if old == new or old is None else old if new is None else f"{old} → {new}"
+    cells = diff_cells(found, rows_to_show(limit))
+    table(cells.columns, cells.rows)
+    if cells.omitted:
+        note(f"{cells.omitted:,} more; --limit 0 shows all")

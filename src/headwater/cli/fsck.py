@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -39,25 +38,19 @@ def fsck(
     Example:
       headwater fsck /data/checkpoints/visits --sink files:/data/out/visits
     """
+    from headwater.checkpoint import checks
     from headwater.checkpoint.locate import open_checkpoint
 
     files = open_checkpoint(checkpoint)
-    found = _findings(files, _sink(files, sink))
+    found = checks.fsck(files, sink)
     _print_findings(found, as_json=as_json)
-    if repair and _repair(files, found, yes=yes, as_json=as_json):
-        found = _findings(files, _sink(files, sink))
+    if repair and _repair(files, sink, found, yes=yes, as_json=as_json):
+        found = checks.fsck(files, sink)
         if not as_json:
             note(f"repaired; remaining: {_summary(found)}")
     worst = {finding.severity for finding in found}
     if "error" in worst or (strict and "warning" in worst):
         raise typer.Exit(1)
-
-
-def _findings(files: FileTree, sink: FileTree | None) -> list[Finding]:
-    from headwater.checkpoint.checks import run_checks
-    from headwater.checkpoint.checks.context import CheckContext
-
-    return list(run_checks(CheckContext(files, now_ms=time.time_ns() // 1_000_000, sink=sink)))
 
 
 def _print_findings(found: list[Finding], *, as_json: bool) -> None:
@@ -70,17 +63,19 @@ def _print_findings(found: list[Finding], *, as_json: bool) -> None:
         note(_summary(found))
 
 
-def _repair(files: FileTree, found: list[Finding], *, yes: bool, as_json: bool) -> bool:
+def _repair(files: FileTree, sink: str | None, found: list[Finding], *, yes: bool, as_json: bool) -> bool:
     """Repair the findings and return whether anything was changed.
 
     An interrupted change is finished first, because the files that it was moving may appear as damage.
     """
+    from headwater.checkpoint import checks
+
     changed = False
     if any(finding.code == "interrupted-operation" for finding in found):
         if not _finish_interrupted(files, yes=yes):
             return False
         changed = True
-        found = _findings(files, None)
+        found = checks.fsck(files, sink)
     return _set_aside(files, found, yes=yes, as_json=as_json) or changed
 
 
@@ -114,19 +109,6 @@ def _set_aside(files: FileTree, found: list[Finding], *, yes: bool, as_json: boo
         return False
     plan.apply(progress=StepProgress())
     return True
-
-
-def _sink(files: FileTree, given: str | None) -> FileTree | None:
-    from headwater.checkpoint.record import FILES, sink_of
-    from headwater.core.errors import UsageProblem, redact
-
-    if given is not None and not given.startswith(FILES):
-        raise UsageProblem(
-            "not-a-file-sink",
-            f"only a file sink can be checked, and {redact(given)!r} is not one",
-            remedy="headwater fsck CKPT --sink files:DIR",
-        )
-    return sink_of(files, given)
 
 
 def _line(finding: Finding) -> str:

@@ -9,7 +9,7 @@ import typer
 from headwater.cli.app import INSPECT, JsonLines, app
 from headwater.cli.checkpoint_options import CheckpointName
 from headwater.cli.output import note, say, table
-from headwater.cli.state_source import OPERATOR, SCHEMA, STORE, VAR, parse_key
+from headwater.cli.state_source import OPERATOR, SCHEMA, STORE, VAR, open_state, parse_key
 from headwater.core.ids import StoreRef
 
 if TYPE_CHECKING:
@@ -35,16 +35,9 @@ def history(
     Example:
       headwater history browser-stats-stateful --key browser=Firefox
     """
-    from headwater.cli.state_source import StateSource
-    from headwater.statefiles.key_lookup import with_key_fields
-    from headwater.timemachine.key_history import key_history
-
     fields = parse_key(key)
-    ref = StoreRef(operator, store, var)
-    source = StateSource(checkpoint, "native", schema, ref)
-    targets = source.targets(source.reader.latest(), ref)
-    histories = [key_history(source.reader, target, fields) for target in with_key_fields(targets, fields)]
-    histories = [found.changes_only() if changes else found for found in histories]
+    source = open_state(checkpoint, StoreRef(operator, store, var), schema=schema)
+    histories = source.key_histories(fields, changes_only=changes)
     for found in histories:
         if as_json:
             from headwater.views.state_lines import history_lines
@@ -58,18 +51,10 @@ def history(
 
 
 def _print_table(found: KeyHistory) -> None:
-    from headwater.statefiles.sqltypes import distinct
-    from headwater.views.state_table import FlatColumns
+    from headwater.views.state_cells import history_cells
 
     if not len(found):
         return
     note(f"operator {found.answer.operator_id}, {found.answer.var or found.answer.store}")
-    keys = FlatColumns.of_fields(found.answer.key_type, found.key)
-    values = FlatColumns.of_fields(found.answer.value_type, found.value)
-    present = found.value.is_valid().to_pylist()
-    value_texts = [
-        [text if is_present else "-" for text, is_present in zip(column, present, strict=True)]
-        for column in values.cell_texts()
-    ]
-    rows = zip(found.batch_id.to_pylist(), *keys.cell_texts(), *value_texts, strict=True)
-    table(["batch", *distinct([*keys.names, *values.names])], rows)
+    cells = history_cells(found)
+    table(cells.columns, cells.rows)

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from headwater.core.errors import UsageProblem
 
 if TYPE_CHECKING:
-    from headwater.checkpoint.filetree import FileTree
     from headwater.jobs.job import Job
-
-
-NAMED_SOURCE = re.compile(r"[A-Za-z0-9_]+=")
 
 
 def job_names(incomplete: str) -> list[str]:
@@ -78,80 +72,10 @@ def select_job(
     settings: Sequence[str] | None = None,
 ) -> Job:
     """Load a job and apply the options of the command line to it."""
-    from headwater.jobs.loading import load_job
-    from headwater.jobs.uris import inputs_from_uris, sink_from_uri
+    from headwater.jobs import loading
 
-    job = load_job(reference).with_settings(parse_pairs(settings, "--set"))
-    if source:
-        job = job.with_inputs(inputs_from_uris(named_sources(source, job), job.inputs))
-    changes: dict[str, Any] = {}
-    if sink:
-        changes["writes"] = sink_from_uri(sink, job.writes)
-    if mode:
-        changes["mode"] = mode
-    if trigger:
-        changes["trigger"] = trigger
-    return replace(job, **changes)
-
-
-def named_sources(texts: Sequence[str], job: Job) -> dict[str, str]:
-    """Return the URIs of ``--source`` by the names of the inputs that they replace."""
-    found: dict[str, str] = {}
-    for text in texts:
-        name, _, uri = text.partition("=") if NAMED_SOURCE.match(text) else ("", "", text)
-        known = {"sources": ", ".join(job.inputs)} if any(job.inputs) else None
-        if name not in job.inputs:
-            if name:
-                problem = (
-                    f"{job.name} has no source named {name!r}" if known else f"{job.name} does not name its source"
-                )
-            else:
-                problem = f"{job.name} names its sources, so --source needs a name"
-            remedy = f"--source {next(iter(job.inputs))}={uri}" if known else f"--source {uri}"
-            raise UsageProblem("unknown-source", problem, evidence=known, remedy=remedy)
-        if name in found:
-            what = f"source {name!r}" if name else "the source"
-            raise UsageProblem(
-                "bad-option",
-                f"{what} is given twice",
-                evidence={"found": f"{found[name]}, {uri}"},
-                remedy="give it once",
-            )
-        found[name] = uri
-    return found
-
-
-def recorded_sources(sources: Mapping[str, str], given: Sequence[str] | None, job: Job) -> list[str]:
-    """Return the URIs that a run recorded, each replaced by the one given for its name."""
-    named = {**{name: uri for name, uri in sources.items() if name in job.inputs}, **named_sources(given or (), job)}
-    return [f"{name}={uri}" if name else uri for name, uri in named.items()]
-
-
-def recorded_job(
-    files: FileTree, reference: str | None, source: Sequence[str] | None, settings: Sequence[str] | None
-) -> Job:
-    """Return the job of a checkpoint with the source it ran on: the named job, or the one that ``run`` recorded."""
-    from headwater.checkpoint.record import read_job_record
-    from headwater.jobs.loading import load_job
-    from headwater.spark.recorded_job import job_reference
-
-    name = job_reference(files, reference)
-    recorded = read_job_record(files)
-    known = [f"{key}={value}" for key, value in recorded.settings.items()] if name == recorded.reference else []
-    sources = recorded_sources(recorded.inputs, source, load_job(name))
-    return select_job(name, source=sources, mode=recorded.mode, settings=[*known, *(settings or [])])
-
-
-def jars_for(job: Job, checkpoint: str = "", dead_letters: str | None = None) -> list[str]:
-    """Return the jar configurations that a job needs, so that a first run on files downloads nothing.
-
-    ``dead_letters`` is the URI of a further sink.
-    """
-    ends = [*job.sources.values(), *(static.table for static in job.statics.values()), job.writes]
-    paths = [checkpoint, *(getattr(end, "path", "") for end in ends)]
-    more = (dead_letters or job.dead_letters or "").partition(":")[0]
-    kafka = "kafka" in {more, *(end.kind for end in ends)}
-    return [*(["spark"] if kafka else []), *(["s3"] if any(path.startswith("s3a://") for path in paths) else [])]
+    pairs = parse_pairs(settings, "--set")
+    return loading.select_job(reference, sources=source or (), sink=sink, mode=mode, trigger=trigger, settings=pairs)
 
 
 def log_file(job: Job) -> Path:

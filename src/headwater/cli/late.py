@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Mapping
+from typing import Annotated, Any
 
 import typer
 
 from headwater.cli.app import INSPECT, JsonLines, app
 from headwater.cli.checkpoint_options import CheckpointName, open_to_read
-from headwater.cli.job_options import Conf, Settings, SourceUris, jars_for, parse_pairs, recorded_job
+from headwater.cli.job_options import Conf, Settings, SourceUris, parse_pairs
 from headwater.cli.output import StatusLine, json_line, json_lines, note, say
 from headwater.core.errors import redact
-
-if TYPE_CHECKING:
-    from headwater.checkpoint.history import History
 
 Record = dict[str, Any]
 
@@ -44,60 +41,31 @@ def late(
       headwater late browser-stats-stateful --summary
     """
     from headwater.checkpoint.history import History
+    from headwater.checkpoint.revisions import resolve
+    from headwater.spark.recorded_job import recorded_job
 
     files = open_to_read(checkpoint)
     history = History(files)
-    chosen = recorded_job(files, job, source, settings)
-    batches = _batches_to_read(history, batch, as_recorded=not (job or source or settings or conf))
+    chosen = recorded_job(files, job, sources=source or (), settings=parse_pairs(settings, "--set"))
+    only = resolve(batch, history.batch_ids, history.committed_at_ms) if batch else None
 
-    from headwater.spark.dropped import DeadLetterStore, DroppedRecords, query_id_of
-    from headwater.spark.failures import explained
-    from headwater.spark.preflight import check_dead_letters
-    from headwater.spark.session import start_session, stop_session
+    from headwater.spark.dropped.search import find_dropped, suspect_batches
 
-    target = check_dead_letters(chosen, to, warn=note) if to else None
-    if not batches:
-        _print_result([], to, {}, summary=summary, as_json=as_json)
-        return
+    as_recorded = not (job or source or settings or conf)
+    batches = suspect_batches(history, as_recorded=as_recorded) if only is None else [only]
     line = StatusLine()
-    line.show("starting Spark")
-    spark = start_session(
-        "headwater late",
-        conf={**chosen.conf, **parse_pairs(conf, "--conf")},
-        jars=jars_for(chosen, files.location, dead_letters=to),
-        log=Path(".headwater/logs/late.log"),
-    )
     try:
-        finder = DroppedRecords(spark, chosen, history)
-        records: list[Record] = []
-        for number in batches:
-            line.show(f"reading the records of batch {number}")
-            records += [record.as_dict() for record in finder.in_batch(number)]
-        if target is not None:
-            with explained("cannot save the records"):
-                DeadLetterStore(spark, target, chosen.name, query_id_of(files)).save(records)
+        found = find_dropped(
+            files, chosen, batches, conf=parse_pairs(conf, "--conf"), to=to, report=line.show, warn=note
+        )
     finally:
         line.clear()
-        stop_session(spark)
-    delays_ms = {rule.source or None: rule.delay_ms for rule in finder.rules}
-    _print_result(records, to, delays_ms, summary=summary, as_json=as_json)
-
-
-def _batches_to_read(history: History, batch: str | None, *, as_recorded: bool) -> list[int]:
-    """Return the committed batches whose start offsets are known, except those recorded as having dropped nothing."""
-    from headwater.checkpoint import revisions
-    from headwater.checkpoint.history import clean_batches
-
-    if batch:
-        return [revisions.resolve(batch, history.batch_ids, history.committed_at_ms)]
-    planned = history.logs.offsets.entries
-    known = [number for number in history.logs.commits.ids if number == 0 or number - 1 in planned]
-    clean = clean_batches(history, known) if as_recorded else set()
-    return [number for number in known if number not in clean]
+    records = [record.as_dict() for record in found.records]
+    _print_result(records, to, found.delays_ms, summary=summary, as_json=as_json)
 
 
 def _print_result(
-    records: list[Record], to: str | None, delays_ms: dict[str | None, int], *, summary: bool, as_json: bool
+    records: list[Record], to: str | None, delays_ms: Mapping[str | None, int], *, summary: bool, as_json: bool
 ) -> None:
     """Print the records or their summary. ``delays_ms`` has the watermark delay of each source, by name."""
     if to:
@@ -129,7 +97,7 @@ def _counts(records: list[Record]) -> str:
     return f"{late_ones} late, {len(records) - late_ones} malformed"
 
 
-def _print_summary(records: list[Record], delays_ms: dict[str | None, int], *, as_json: bool) -> None:
+def _print_summary(records: list[Record], delays_ms: Mapping[str | None, int], *, as_json: bool) -> None:
     from headwater.views.lateness import lateness_summary, spell_seconds, suggested_extra_delay_seconds
 
     for one in lateness_summary(records):

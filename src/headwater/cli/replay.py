@@ -10,7 +10,7 @@ import typer
 
 from headwater.cli.app import INSPECT, app
 from headwater.cli.checkpoint_options import CheckpointName
-from headwater.cli.job_options import Conf, JobName, Settings, SourceUris, jars_for, parse_pairs, recorded_job
+from headwater.cli.job_options import Conf, JobName, Settings, SourceUris, parse_pairs
 from headwater.cli.output import StatusLine, json_line, note, say
 from headwater.core.errors import UsageProblem
 from headwater.core.text import count
@@ -43,17 +43,19 @@ def replay(
       headwater replay jobs.py:STATS prod-stats --batch 40..45 --against jobs.py:STATS_V2
     """
     from headwater.checkpoint.locate import open_checkpoint
+    from headwater.spark.recorded_job import recorded_job
     from headwater.timemachine.replay_scratch import recorded_batches
 
     files = open_checkpoint(checkpoint)
     first, last = _range(batch)
-    jobs = [recorded_job(files, name, source, settings) for name in (job, against) if name]
+    chosen = parse_pairs(settings, "--set")
+    jobs = [recorded_job(files, name, sources=source or (), settings=chosen) for name in (job, against) if name]
     recorded_batches(files, first, last)
 
     from headwater.spark.nondeterminism import unstable_expressions
     from headwater.spark.replay import replay as replay_batches
     from headwater.spark.replay import replayable
-    from headwater.spark.session import start_session, stop_session
+    from headwater.spark.session import jars_for, start_session, stop_session
 
     jobs = [replayable(one) for one in jobs]
     if from_empty_state:

@@ -123,11 +123,11 @@ def _run(
     sql: _Sql,
     on_batch: Callable[[ProgressRecord], None],
 ) -> None:
-    from headwater.cli.job_options import jars_for, log_file
+    from headwater.cli.job_options import log_file
     from headwater.spark.memory_tables import RepeatedQuery, sql_result
     from headwater.spark.progress import Totals, progress_line
     from headwater.spark.runner import run_job
-    from headwater.spark.session import start_session, stop_session
+    from headwater.spark.session import jars_for, start_session, stop_session
 
     job, totals = requested.job, Totals()
     last_batch: int | None = None

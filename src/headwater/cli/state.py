@@ -12,7 +12,19 @@ import typer
 from headwater.cli.app import INSPECT, app
 from headwater.cli.checkpoint_options import CheckpointName
 from headwater.cli.output import note, say, table
-from headwater.cli.state_source import BATCH_HELP, ENGINE, OPERATOR, SCHEMA, SHOWN_ROWS, STORE, VAR, Engine, parse_key
+from headwater.cli.state_source import (
+    BATCH_HELP,
+    ENGINE,
+    OPERATOR,
+    SCHEMA,
+    SHOWN_ROWS,
+    STORE,
+    VAR,
+    Engine,
+    open_state,
+    parse_key,
+    rows_to_show,
+)
 from headwater.core.errors import UsageProblem
 from headwater.core.ids import StoreRef
 from headwater.core.text import count
@@ -20,10 +32,9 @@ from headwater.core.text import count
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from headwater.cli.state_source import StateSource
+    from headwater.spark.state_source import StateSource
     from headwater.statefiles.reader import StateAnswer
-
-NULL = "null"
+    from headwater.views.state_cells import Cells
 
 
 class Format(StrEnum):
@@ -75,23 +86,21 @@ def state(
       headwater state browser-stats-stateful --at HEAD~1 --where "browser = 'Firefox'"
       headwater state weekly-totals --view
     """
-    from headwater.cli.state_source import StateSource
-
     form = Format.json if as_json else form
     if form == Format.parquet and out is None:
         raise UsageProblem("no-file", "parquet output needs a file", remedy="add --out state.parquet")
     ref = StoreRef(operator, store, var)
-    source = StateSource(checkpoint, engine, schema, ref)
+    source = open_state(checkpoint, ref, schema=schema, engine=engine)
     batch = source.resolve(at)
     if view:
         _refuse_with_view(store=store, var=var, key=key)
-        _print_view(source, batch, ref, job, where, sql, form, out, limit)
+        _print_view(source, batch, job, where, sql, form, out, limit)
         return
     if job is not None:
         raise UsageProblem("bad-option", "--job has no effect without --view", remedy="add --view")
     one = sql is not None or form in (Format.csv, Format.parquet)
     fields = parse_key(key) if key else None
-    answers = source.answers(batch, ref, one=one, key=fields)
+    answers = source.answers(batch, one=one, key=fields)
     if where is not None:
         from headwater.views import state_sql
 
@@ -119,7 +128,6 @@ def _refuse_with_view(**options: object) -> None:
 def _print_view(
     source: StateSource,
     batch: int,
-    ref: StoreRef,
     job: str | None,
     where: str | None,
     sql: str | None,
@@ -131,7 +139,7 @@ def _print_view(
     from headwater.views.job_view import view_table
 
     chosen, view = job_with_state_view(source.files, job)
-    rows = view_table(source.answers(batch, ref), view, chosen.name)
+    rows = view_table(source.answers(batch), view, chosen.name)
     if where is not None or sql is not None:
         from headwater.views import state_sql
 
@@ -161,30 +169,16 @@ def _print_state(
 
 
 def _print_state_table(answer: StateAnswer, batch: int, limit: int | None) -> None:
-    from headwater.statefiles.sqltypes import distinct
-    from headwater.views.state_table import FlatColumns, in_standard_units, sort_order
+    from headwater.views.state_cells import state_cells
 
-    rows = answer.keyed()
+    rows = answer.table.num_rows
     name = f"variable {answer.var}" if answer.var else f"store {answer.store}"
-    note(f"operator {answer.operator_id}, {name}, after batch {batch}: {count(rows.num_rows, 'row')}")
-    if not rows.num_rows:
-        return
-    keys = FlatColumns.of_fields(answer.key_type, in_standard_units(rows["key"]))
-    columns = keys + FlatColumns.of_fields(answer.value_type, in_standard_units(rows["value"]))
-    # The elements of a list keep their own order.
-    order = sort_order((keys if "list_element" in answer.table.column_names else columns).arrays)
-    shown = _shown_rows(rows.num_rows, limit)
-    texts = [
-        [NULL if text is None else text for text in column]
-        for column in columns.with_times().first_rows(shown, order).cell_texts()
-    ]
-    table(distinct(columns.names), zip(*texts, strict=True))
-    _note_omitted_rows(rows.num_rows, shown)
+    note(f"operator {answer.operator_id}, {name}, after batch {batch}: {count(rows, 'row')}")
+    if rows:
+        _print_cells(state_cells(answer, rows_to_show(limit)))
 
 
 def _print_query_result(rows: pa.Table, form: Format, out: Path | None, limit: int | None) -> None:
-    from headwater.views.state_table import cell_texts, in_standard_units, sql_type_of
-
     if form == Format.json:
         from headwater.views.state_lines import table_lines
 
@@ -192,20 +186,15 @@ def _print_query_result(rows: pa.Table, form: Format, out: Path | None, limit: i
     elif form in (Format.csv, Format.parquet):
         _write_file(rows.slice(0, limit) if limit else rows, form, out)
     else:
-        shown = _shown_rows(rows.num_rows, limit)
-        columns = [in_standard_units(column) for column in rows.slice(0, shown).columns]
-        texts = [cell_texts(sql_type_of(column.type), column) for column in columns]
-        table(rows.column_names, zip(*texts, strict=True))
-        _note_omitted_rows(rows.num_rows, shown)
+        from headwater.views.state_cells import table_cells
+
+        _print_cells(table_cells(rows, rows_to_show(limit)))
 
 
-def _shown_rows(rows: int, limit: int | None) -> int:
-    return rows if limit == 0 else min(rows, limit or SHOWN_ROWS)
-
-
-def _note_omitted_rows(rows: int, shown: int) -> None:
-    if rows > shown:
-        note(f"{rows - shown:,} more; --limit 0 shows all, --format csv|json|parquet --out FILE writes them to a file")
+def _print_cells(cells: Cells) -> None:
+    table(cells.columns, cells.rows)
+    if cells.omitted:
+        note(f"{cells.omitted:,} more; --limit 0 shows all, --format csv|json|parquet --out FILE writes them to a file")
 
 
 def _write_lines(lines: Iterable[str], out: Path | None, *, append: bool = False) -> None:

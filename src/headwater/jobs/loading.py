@@ -8,14 +8,19 @@ import pkgutil
 import re
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from headwater.core.errors import UsageProblem
 from headwater.jobs import gallery
 from headwater.jobs.job import Job
+from headwater.jobs.uris import inputs_from_uris, sink_from_uri
+
+NAMED_SOURCE = re.compile(r"[A-Za-z0-9_]+=")
 
 
 def gallery_names() -> list[str]:
@@ -52,6 +57,59 @@ def load_job(reference: str) -> Job:
         f"{place} defines no job",
         remedy="define one: NAME = Job(...), with `from headwater import Job`",
     )
+
+
+def select_job(
+    job: str | Job,
+    *,
+    sources: Sequence[str] = (),
+    sink: str | None = None,
+    mode: str | None = None,
+    trigger: str | None = None,
+    settings: Mapping[str, str] | None = None,
+) -> Job:
+    """Return a job, given by reference or as a value, with other sources, sink, mode, trigger or parameters.
+
+    ``sources`` are URIs, each with the name of the input that it replaces, ``clicks=kafka://…``, if the job names them.
+    """
+    found = (load_job(job) if isinstance(job, str) else job).with_settings(settings or {})
+    if sources:
+        found = found.with_inputs(inputs_from_uris(named_sources(sources, found), found.inputs))
+    changes: dict[str, Any] = {}
+    if sink:
+        changes["writes"] = sink_from_uri(sink, found.writes)
+    if mode:
+        changes["mode"] = mode
+    if trigger:
+        changes["trigger"] = trigger
+    return replace(found, **changes)
+
+
+def named_sources(texts: Sequence[str], job: Job) -> dict[str, str]:
+    """Return the URIs of ``--source`` by the names of the inputs that they replace."""
+    found: dict[str, str] = {}
+    for text in texts:
+        name, _, uri = text.partition("=") if NAMED_SOURCE.match(text) else ("", "", text)
+        known = {"sources": ", ".join(job.inputs)} if any(job.inputs) else None
+        if name not in job.inputs:
+            if name:
+                problem = (
+                    f"{job.name} has no source named {name!r}" if known else f"{job.name} does not name its source"
+                )
+            else:
+                problem = f"{job.name} names its sources, so --source needs a name"
+            remedy = f"--source {next(iter(job.inputs))}={uri}" if known else f"--source {uri}"
+            raise UsageProblem("unknown-source", problem, evidence=known, remedy=remedy)
+        if name in found:
+            what = f"source {name!r}" if name else "the source"
+            raise UsageProblem(
+                "bad-option",
+                f"{what} is given twice",
+                evidence={"found": f"{found[name]}, {uri}"},
+                remedy="give it once",
+            )
+        found[name] = uri
+    return found
 
 
 def _jobs_in(module: ModuleType) -> dict[str, Job]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from headwater.checkpoint.filetree import FileTree
 from headwater.checkpoint.record import read_job_record
 from headwater.core.errors import UsageProblem
 from headwater.jobs.job import Job, StateView
-from headwater.jobs.loading import load_job
+from headwater.jobs.loading import load_job, named_sources, select_job
 
 
 def job_reference(files: FileTree, given: str | None) -> str:
@@ -25,6 +26,30 @@ def job_reference(files: FileTree, given: str | None) -> str:
         )
     _refuse_job_inside_checkpoint(files, recorded)
     return recorded
+
+
+def recorded_job(
+    files: FileTree,
+    given: str | Job | None = None,
+    *,
+    sources: Sequence[str] = (),
+    settings: Mapping[str, object] | None = None,
+) -> Job:
+    """Return the job of a checkpoint with the sources it ran on: the given job, or the one that ``run`` recorded.
+
+    ``sources`` are URIs as ``--source`` takes them. Each replaces the recorded one of its name.
+    """
+    reference = given if isinstance(given, Job) else job_reference(files, given)
+    job = load_job(reference) if isinstance(reference, str) else reference
+    recorded = read_job_record(files)
+    uris = {name: uri for name, uri in recorded.inputs.items() if name in job.inputs} | named_sources(sources, job)
+    known = recorded.settings if reference == recorded.reference else {}
+    return select_job(
+        job,
+        sources=[f"{name}={uri}" if name else uri for name, uri in uris.items()],
+        mode=recorded.mode,
+        settings={name: str(value) for name, value in {**known, **(settings or {})}.items()},
+    )
 
 
 def job_with_state_view(files: FileTree, given: str | Job | None) -> tuple[Job, StateView]:

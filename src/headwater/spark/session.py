@@ -13,6 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from pyspark.errors import PySparkRuntimeError
 from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
@@ -21,6 +22,7 @@ from headwater.checkpoint.logs import CheckpointLogs
 from headwater.core.errors import SetupProblem
 from headwater.jars.java import require_java
 from headwater.jars.resolve import is_cached, jar_paths
+from headwater.jobs.job import Job
 from headwater.spark.class_archive import archive_file, options_for
 from headwater.spark.failures import SPARK_ERRORS, root_cause
 from headwater.spark.internals.gateway import conf_of_spark_submit, starting_jvm
@@ -122,6 +124,46 @@ def start_session(
         for path in paths:
             session.sql(f"ADD JAR '{path}'")
     return session
+
+
+def jars_for(job: Job, checkpoint: str = "", dead_letters: str | None = None) -> list[str]:
+    """Return the jar configurations that a job needs, so that a first run on files downloads nothing.
+
+    ``dead_letters`` is the URI of a further sink.
+    """
+    ends = [*job.sources.values(), *(static.table for static in job.statics.values()), job.writes]
+    paths = [checkpoint, *(getattr(end, "path", "") for end in ends)]
+    more = (dead_letters or job.dead_letters or "").partition(":")[0]
+    kafka = "kafka" in {more, *(end.kind for end in ends)}
+    return [*(["spark"] if kafka else []), *(["s3"] if any(path.startswith("s3a://") for path in paths) else [])]
+
+
+@contextmanager
+def own_or_active_session(
+    name: str, *, conf: Mapping[str, str] | None = None, jars: Sequence[str] = (), log: Path | None = None
+) -> Iterator[SparkSession]:
+    """Yield the session that this process already has, or start one and stop it at the end.
+
+    An existing session gets the settings of ``conf`` that can be changed at run time, and UTC, while the block runs.
+    """
+    active = _active_session()
+    if active is not None:
+        wanted = {"spark.sql.session.timeZone": "UTC", **(conf or {})}
+        with temporary_settings(active, {key: text for key, text in wanted.items() if active.conf.isModifiable(key)}):
+            yield active
+        return
+    session = start_session(name, conf=conf, jars=jars, log=log)
+    try:
+        yield session
+    finally:
+        stop_session(session)
+
+
+def _active_session() -> SparkSession | None:
+    try:
+        return SparkSession.active()
+    except PySparkRuntimeError:
+        return None
 
 
 @contextmanager

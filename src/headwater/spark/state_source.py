@@ -1,0 +1,154 @@
+"""The state of a checkpoint, read from its files or, where they are in an unknown format, by Spark.
+
+The commands that read state and ``Checkpoint`` share it. It imports PySpark only if Spark has to read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+from headwater.checkpoint.filetree import FileTree
+from headwater.checkpoint.history import History
+from headwater.checkpoint.revisions import resolve
+from headwater.core.errors import UsageProblem
+from headwater.core.ids import ANY_STORE, BatchId, StoreRef
+from headwater.statefiles.key_lookup import key_filter, with_key_fields
+from headwater.statefiles.reader import StateAnswer, StateReader
+from headwater.statefiles.refusals import UnknownFormat
+from headwater.statefiles.stores import GivenSchema, StateTarget, only_one, select
+from headwater.timemachine.bisect import Bisected, binary_search, first_by_changes
+from headwater.timemachine.diff import StateDiff, diff, diff_of_answers
+from headwater.timemachine.key_history import KeyHistory, key_history
+from headwater.views import state_sql
+
+Result = TypeVar("Result")
+AUTO, NATIVE, SPARK = "auto", "native", "spark"
+
+
+class StateSource:
+    """The state stores of one checkpoint that ``ref`` means, read natively or, if ``engine`` allows it, by Spark.
+
+    ``schema`` describes the store that has no schema file. ``note`` receives remarks for people.
+    """
+
+    def __init__(
+        self,
+        files: FileTree,
+        ref: StoreRef = ANY_STORE,
+        *,
+        schema: str | None = None,
+        engine: str = NATIVE,
+        note: Callable[[str], None] = lambda text: None,  # noqa: ARG005
+    ) -> None:
+        self.files = files
+        self.history = History(files)
+        self.reader = StateReader(files, None if schema is None else GivenSchema.parse(schema, ref))
+        self._ref = ref
+        self._engine = engine
+        self._note = note
+        self._noted_as_bytes: set[str] = set()
+        self._fallback_noted = False
+
+    def resolve(self, revision: str) -> BatchId:
+        """Return the batch that a revision such as ``HEAD~3`` names."""
+        return resolve(revision, self.history.batch_ids, self.history.committed_at_ms)
+
+    def targets(self, batch: int) -> list[StateTarget]:
+        """Return the matching stores and variables."""
+        found = select(self.reader.targets(batch), self._ref)
+        for target in found:
+            if target.kind == "raw" and target.label not in self._noted_as_bytes:
+                self._noted_as_bytes.add(target.label)
+                self._note(
+                    f"{target.label} has no schema file: keys and values are shown as bytes in base64; "
+                    "--schema 'key: …; value: …' decodes them"
+                )
+        return found
+
+    def answers(self, batch: int, *, one: bool = False, key: Mapping[str, str] | None = None) -> list[StateAnswer]:
+        """Return the state as of a batch for each matching store and variable.
+
+        With ``one``, raise unless exactly one matches. With ``key``, return only the keys with these fields.
+        """
+
+        def read() -> list[StateAnswer]:
+            targets = self.targets(batch)
+            if key:
+                targets = with_key_fields(targets, key)
+            targets = [only_one(targets)] if one else targets
+            return [
+                self.reader.answer(target, batch, key_filter(self.reader.decoder(target, batch), key) if key else None)
+                for target in targets
+            ]
+
+        answers = self._read_natively(read)
+        if answers is not None:
+            return answers
+        if key:
+            raise UsageProblem(
+                "spark-takes-no-key",
+                "--key is not available with Spark's reader",
+                remedy="use --where instead of --key",
+            )
+        return self._answers_from_spark(batch, one=one)
+
+    def diffs(self, a: int, b: int, *, one: bool = False) -> list[StateDiff]:
+        """Return the changes from batch ``a`` to batch ``b`` for each matching store and variable."""
+
+        def read() -> list[StateDiff]:
+            targets = self.targets(b)
+            return [diff(self.reader, target, a, b) for target in ([only_one(targets)] if one else targets)]
+
+        diffs = self._read_natively(read)
+        if diffs is not None:
+            return diffs
+        before, after = (self._answers_from_spark(batch, one=one) for batch in (a, b))
+        return [diff_of_answers(old, new) for old, new in zip(before, after, strict=True)]
+
+    def key_histories(
+        self, key: Mapping[str, str], *, one: bool = False, changes_only: bool = False
+    ) -> list[KeyHistory]:
+        """Return the history of the matching keys for each store and variable that has these fields in its key."""
+        targets = with_key_fields(self.targets(self.reader.latest()), key)
+        found = [key_history(self.reader, target, key) for target in ([only_one(targets)] if one else targets)]
+        return [history.changes_only() for history in found] if changes_only else found
+
+    def bisect(self, condition: str) -> Bisected:
+        """Find the first batch after which some row meets a condition, among those whose state can be rebuilt."""
+        batches = self.reader.readable(self._ref.operator)
+        if not batches:
+            raise UsageProblem("no-batch", "there is no batch whose state can be rebuilt")
+
+        def read() -> Bisected:
+            target = only_one(self.targets(batches[-1]))
+            return first_by_changes(self.reader, target, batches, lambda answer: state_sql.holds(answer, condition))
+
+        found = None if state_sql.needs_all_rows(condition) else self._read_natively(read)
+        if found is not None:
+            return found
+
+        def holds(batch: int) -> bool:
+            (answer,) = self.answers(batch, one=True)
+            return state_sql.holds(answer, condition)
+
+        return binary_search(batches, holds)
+
+    def _answers_from_spark(self, batch: int, *, one: bool) -> list[StateAnswer]:
+        from headwater.spark.state_oracle import answers_from_spark  # noqa: PLC0415  rarely needed
+
+        return answers_from_spark(self.files.location, batch, self._ref, one=one)
+
+    def _read_natively(self, read: Callable[[], Result]) -> Result | None:
+        """Return what the native reader finds, or None if Spark has to read the state instead."""
+        if self._engine == SPARK:
+            return None
+        try:
+            return read()
+        except UnknownFormat as unknown:
+            if self._engine == NATIVE:
+                raise
+            if not self._fallback_noted:
+                self._note(f"using Spark to read the state, which takes longer: {unknown.problem}")
+                self._fallback_noted = True
+            return None
