@@ -2,36 +2,55 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from headwater.checkpoint import revisions
 from headwater.checkpoint.filetree import FileTree
-from headwater.checkpoint.history import Batch, History
+from headwater.checkpoint.history import History
 from headwater.checkpoint.locate import open_checkpoint
 from headwater.checkpoint.record import FILES
 from headwater.core.errors import UsageProblem
 from headwater.core.ids import BatchId, StoreRef
+from headwater.results import (
+    BatchList,
+    DroppedRecordList,
+    FindingList,
+    ShownBatch,
+    ShownForkPlan,
+    ShownRepartitionPlan,
+    ShownRewindPlan,
+    ShownUndoPlan,
+    shown_as,
+)
+from headwater.views.html import checkpoint_html, show_tables_in_ipython
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from headwater.jobs.job import Job
-    from headwater.timemachine.rewind import RewindPlan
+    from headwater.spark.state_source import StateSource
+    from headwater.timemachine.bisect import Bisected
 
 
 class Checkpoint:
     """A streaming query's checkpoint, given by path, URL or job name.
 
     Every property and method reads the checkpoint as it is at that moment, so a running query's new batches are seen.
+    In a notebook, a checkpoint and everything that it returns is shown as HTML.
     """
 
     def __init__(self, path: str | Path) -> None:
         self.files: FileTree = open_checkpoint(str(path))
+        show_tables_in_ipython()
 
     def __repr__(self) -> str:
         return f"Checkpoint({self.location!r})"
+
+    def _repr_html_(self) -> str:
+        return checkpoint_html(self.history)
 
     @property
     def location(self) -> str:
@@ -44,14 +63,14 @@ class Checkpoint:
         return History(self.files)
 
     @property
-    def batches(self) -> list[Batch]:
-        """Every batch in the logs, oldest first."""
-        return self.history.batches()
+    def batches(self) -> BatchList:
+        """Every batch in the logs, oldest first: a list."""
+        return BatchList(shown_as(ShownBatch, batch) for batch in self.history.batches())
 
-    def batch(self, revision: int | str) -> Batch:
+    def batch(self, revision: int | str) -> ShownBatch:
         """Return a batch by number, or by revision as on the command line: ``41``, ``"HEAD~3"``, ``"@10:30"``."""
         history = self.history
-        return history.batch(self.resolve(revision, history=history))
+        return shown_as(ShownBatch, history.batch(self.resolve(revision, history=history)))
 
     def resolve(self, revision: int | str, *, history: History | None = None) -> BatchId:
         """Return the id of the batch that a revision names."""
@@ -65,6 +84,8 @@ class Checkpoint:
         operator: int | None = None,
         store: str | None = None,
         var: str | None = None,
+        key: Mapping[str, object] | None = None,
+        where: str | None = None,
         schema: str | None = None,
         view: bool = False,
         job: Job | str | None = None,
@@ -75,24 +96,40 @@ class Checkpoint:
         variables, choose one with ``operator``, ``store`` or ``var``. A store without a schema file has bytes for keys
         and values, unless ``schema`` describes it: ``"key: user STRING; value: count BIGINT"``.
 
+        ``key`` selects keys by some or all of their fields, ``{"browser": "Firefox"}``, and is faster than ``where``, a
+        SQL condition on the fields of key and value.
+
         With ``view``, return the rows of the job's ``state_view``. The job is the recorded one, or ``job``.
         """
-        ref = StoreRef(operator, store, var)
+        source, batch = self._state(operator, store, var, schema), self.resolve(at)
         if view:
-            return self._state_view(self.resolve(at), ref, schema, job)
-        from headwater.statefiles.reader import read_state  # noqa: PLC0415
+            if store is not None or var is not None or key is not None:
+                raise UsageProblem(
+                    "bad-option", "a view needs every row of the state", remedy="omit store, var and key"
+                )
+            return self._state_view(source, batch, where, job)
+        if job is not None:
+            raise UsageProblem("bad-option", "job has no effect without view", remedy="add view=True")
+        from headwater.statefiles.key_lookup import key_texts  # noqa: PLC0415
+        from headwater.views import state_sql  # noqa: PLC0415
+        from headwater.views.table_label import state_table  # noqa: PLC0415
 
-        return read_state(self.files, self.resolve(at), ref, schema)
+        (answer,) = source.answers(batch, one=True, key=key_texts(key) if key else None)
+        return state_table(answer if where is None else state_sql.where(answer, where), batch)
 
-    def _state_view(self, at: int, ref: StoreRef, schema: str | None, job: Job | str | None) -> pa.Table:
+    def _state(self, operator: int | None, store: str | None, var: str | None, schema: str | None) -> StateSource:
+        from headwater.spark.state_source import StateSource  # noqa: PLC0415
+
+        return StateSource(self.files, StoreRef(operator, store, var), schema=schema)
+
+    def _state_view(self, source: StateSource, batch: int, where: str | None, job: Job | str | None) -> pa.Table:
         from headwater.spark.recorded_job import job_with_state_view  # noqa: PLC0415
-        from headwater.statefiles.reader import read_answers  # noqa: PLC0415
-        from headwater.views.job_view import view_table  # noqa: PLC0415
+        from headwater.views import job_view, state_sql, table_label  # noqa: PLC0415
 
-        if ref.store is not None or ref.var is not None:
-            raise UsageProblem("bad-option", "a view needs every row of the state", remedy="omit store and var")
         found, state_view = job_with_state_view(self.files, job)
-        return view_table(read_answers(self.files, at, ref, schema), state_view, found.name)
+        rows = job_view.view_table(source.answers(batch), state_view, found.name)
+        rows = rows if where is None else state_sql.where_in_table(rows, where)
+        return table_label.view_table(rows, batch, found.name)
 
     def diff(
         self,
@@ -105,11 +142,88 @@ class Checkpoint:
         schema: str | None = None,
     ) -> pa.Table:
         """Return the keys that differ between two batches: ``change``, ``key``, ``before``, ``after``, ``partition_id``."""
-        from headwater.timemachine.diff import diff_table  # noqa: PLC0415
+        from headwater.views.table_label import diff_table  # noqa: PLC0415
 
-        return diff_table(self.files, self.resolve(a), self.resolve(b), StoreRef(operator, store, var), schema)
+        first, second = self.resolve(a), self.resolve(b)
+        (found,) = self._state(operator, store, var, schema).diffs(first, second, one=True)
+        return diff_table(found, first, second)
 
-    def plan_rewind(self, *, to: int | str | None, replan: bool = False, sink: str | Path | None = None) -> RewindPlan:
+    def key_history(
+        self,
+        key: Mapping[str, object],
+        *,
+        operator: int | None = None,
+        store: str | None = None,
+        var: str | None = None,
+        schema: str | None = None,
+        changes: bool = False,
+    ) -> pa.Table:
+        """Return the value of keys after each batch: ``batch_id``, ``key``, ``value``, ``changed``, ``partition_id``.
+
+        ``key`` has some or all fields of the key, ``{"browser": "Firefox"}``. ``value`` is null after batches without the
+        key. With ``changes``, batches that did not change the key are omitted.
+        """
+        from headwater.statefiles.key_lookup import key_texts  # noqa: PLC0415
+        from headwater.views.table_label import history_table  # noqa: PLC0415
+
+        if not key:
+            raise UsageProblem(
+                "bad-key", "a key needs at least one field", remedy='key_history({"browser": "Firefox"})'
+            )
+        source = self._state(operator, store, var, schema)
+        (found,) = source.key_histories(key_texts(key), one=True, changes_only=changes)
+        return history_table(found)
+
+    def bisect(
+        self,
+        where: str,
+        *,
+        operator: int | None = None,
+        store: str | None = None,
+        var: str | None = None,
+        schema: str | None = None,
+    ) -> Bisected:
+        """Find the first batch after which a row of the state meets a SQL condition: ``first_batch``, None if none does.
+
+        ``tested`` are the batches that were tested. A condition on the entire state, one that contains a select, is found
+        by binary search, which assumes that the condition stays true once it is.
+        """
+        return self._state(operator, store, var, schema).bisect(where)
+
+    def fsck(self, *, sink: str | Path | None = None) -> FindingList:
+        """Check the consistency of the checkpoint and its file sink. Return the findings: an empty list if there are none.
+
+        ``sink`` is the folder of the query's file sink, if ``headwater run`` has not recorded it.
+        """
+        from headwater.checkpoint.checks import fsck  # noqa: PLC0415
+
+        return FindingList(fsck(self.files, _sink_uri(sink)))
+
+    def late(
+        self,
+        batch: int | str | None = None,
+        *,
+        job: Job | str | None = None,
+        source: str | None = None,
+        settings: Mapping[str, object] | None = None,
+        conf: Mapping[str, str] | None = None,
+    ) -> DroppedRecordList:
+        """Return the records that a batch, by default all batches in the logs, dropped as late or could not decode.
+
+        Reads the input again with the Spark session of this process, or with one that is started for it. The job is the
+        recorded one, or ``job``; ``source`` and ``settings`` replace the recorded ones.
+        """
+        from headwater.spark.dropped.search import find_dropped, suspect_batches  # noqa: PLC0415
+        from headwater.spark.recorded_job import recorded_job  # noqa: PLC0415
+
+        chosen = recorded_job(self.files, job, source=source, settings=settings)
+        as_recorded = not (job or source or settings or conf)
+        batches = suspect_batches(self.history, as_recorded=as_recorded) if batch is None else [self.resolve(batch)]
+        return DroppedRecordList(find_dropped(self.files, chosen, batches, conf=conf).records)
+
+    def plan_rewind(
+        self, *, to: int | str | None, replan: bool = False, sink: str | Path | None = None
+    ) -> ShownRewindPlan:
         """Plan a rewind after which batch ``to`` is the last one; None undoes all batches. ``plan.apply()`` does it.
 
         ``sink`` is the folder of the query's file sink, if ``headwater run`` has not recorded it.
@@ -117,10 +231,43 @@ class Checkpoint:
         from headwater.kafka.offsets import earliest_offsets  # noqa: PLC0415
         from headwater.timemachine.rewind import plan_query_rewind  # noqa: PLC0415
 
-        return plan_query_rewind(
+        plan = plan_query_rewind(
             self.files,
             to=None if to is None else self.resolve(to),
             replan=replan,
-            sink=None if sink is None else f"{FILES}{quote(str(sink))}",
+            sink=_sink_uri(sink),
             ask_kafka=earliest_offsets,
         )
+        return shown_as(ShownRewindPlan, plan)
+
+    def undo(self, *, drop_newer: bool = False) -> ShownUndoPlan:
+        """Plan to undo the last rewind, repair or repartition. ``plan.apply()`` does it.
+
+        Raise ``ChangeRefused`` if batches were committed since, unless ``drop_newer``, which discards them.
+        """
+        from headwater.timemachine.undo import plan_undo  # noqa: PLC0415
+
+        return shown_as(ShownUndoPlan, plan_undo(self.files, drop_newer=drop_newer))
+
+    def fork(self, into: str | Path, *, at: int | str = "HEAD", sink: str | Path | None = None) -> ShownForkPlan:
+        """Plan a second checkpoint that continues from batch ``at``. ``plan.apply()`` writes it.
+
+        ``into`` is a new folder or URL, ``sink`` a new folder for the fork's file sink. This checkpoint is not modified.
+        """
+        from headwater.timemachine.fork import plan_query_fork  # noqa: PLC0415
+
+        plan = plan_query_fork(self.files, str(into), at=str(at), sink=_sink_uri(sink))
+        return shown_as(ShownForkPlan, plan)
+
+    def repartition(self, partitions: int) -> ShownRepartitionPlan:
+        """Plan to change the number of state partitions. ``plan.apply()`` does it with Spark."""
+        from headwater.timemachine.repartition import plan_repartition  # noqa: PLC0415
+
+        return shown_as(ShownRepartitionPlan, plan_repartition(self.files, partitions))
+
+
+def _sink_uri(folder: str | Path | None) -> str | None:
+    """Return the URI of a file sink that is given as a folder, or as ``files:DIR``."""
+    if folder is None or str(folder).startswith(FILES):
+        return None if folder is None else str(folder)
+    return f"{FILES}{quote(str(folder))}"

@@ -18,10 +18,10 @@ from headwater.checkpoint.local_tree import LocalTree
 from headwater.checkpoint.memory_tree import MemoryTree
 from headwater.core.errors import CheckpointUnreadable, UsageProblem
 from headwater.core.ids import StoreRef
+from headwater.spark.state_source import StateSource
 from headwater.statefiles.key_lookup import key_filter
 from headwater.statefiles.reader import StateReader, read_answers, read_state, state_rows
 from headwater.statefiles.stores import StateTarget
-from headwater.timemachine.diff import diff_table
 from headwater.timemachine.key_history import key_history
 from statefiles.ddl_text import schema_text
 
@@ -194,10 +194,15 @@ def test_a_given_schema_replaces_the_missing_one(name: str) -> None:
         assert raw.num_rows == expected.num_rows
 
 
+def diff_table(files: MemoryTree, schema: str | None = None) -> pa.Table:
+    (found,) = StateSource(files, schema=schema).diffs(6, 8)
+    return found.table
+
+
 def test_changes_and_history_of_bytes() -> None:
     """Changes between batches are found without a schema, and the history of a key that is given in base64."""
     files, decoded = without_schemas("aggregation-hdfs"), as_memory_files("aggregation-hdfs")
-    changes, expected = diff_table(files, 6, 8), diff_table(decoded, 6, 8)
+    changes, expected = diff_table(files), diff_table(decoded)
     assert changes["change"].to_pylist() == expected["change"].to_pylist()
     reader = StateReader(files)
     (target,) = reader.targets(8)
@@ -214,8 +219,8 @@ def test_changes_and_history_of_bytes() -> None:
 
 def test_changes_with_a_given_schema() -> None:
     """A diff accepts the schema too."""
-    expected = diff_table(as_memory_files("aggregation-hdfs"), 6, 8)
-    assert diff_table(without_schemas("aggregation-hdfs"), 6, 8, schema=AGGREGATION) == expected
+    expected = diff_table(as_memory_files("aggregation-hdfs"))
+    assert diff_table(without_schemas("aggregation-hdfs"), AGGREGATION) == expected
 
 
 @pytest.mark.parametrize(

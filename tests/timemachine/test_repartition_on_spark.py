@@ -22,9 +22,10 @@ from headwater.checkpoint.locate import open_files
 from headwater.core.errors import ChangeRefused
 from headwater.spark.internals.state_stores import unload_state_stores
 from headwater.spark.ownership import Run
-from headwater.spark.repartition import check_repartition, repartition
+from headwater.spark.repartition import repartition
 from headwater.spark.runner import run_job
 from headwater.statefiles.reader import state_rows
+from headwater.timemachine.repartition import plan_repartition
 from headwater.timemachine.undo import plan_undo
 from timemachine.spark_runs import EAGER, NO_EMPTY_BATCHES, STORES, Inbox, Stream, settings
 from timemachine.stream_pairs import FEEDS, MORE, QUERIES
@@ -147,5 +148,5 @@ def test_refusals(corpus: Callable[[str], CorpusCheckpoint], name: str, partitio
     """A repartition that Spark cannot do is refused before Spark is started."""
     path: Path = corpus(name).path
     with pytest.raises(ChangeRefused) as refused:
-        check_repartition(LocalTree(path), partitions)
+        plan_repartition(LocalTree(path), partitions)
     assert refused.value.code == code

@@ -11,12 +11,13 @@ from corpus_support import CorpusCheckpoint, as_memory_files
 from headwater.checkpoint.local_tree import LocalTree
 from headwater.checkpoint.memory_tree import MemoryTree
 from headwater.core.errors import UsageProblem
+from headwater.spark.state_source import StateSource
 from headwater.statefiles.key_lookup import with_key_fields
 from headwater.statefiles.reader import StateAnswer, StateReader
 from headwater.statefiles.sqltypes import Atomic
 from headwater.statefiles.stores import StateTarget
 from headwater.timemachine.bisect import binary_search, first_by_changes
-from headwater.timemachine.diff import diff, diff_of_answers, diff_table
+from headwater.timemachine.diff import diff, diff_of_answers
 from headwater.timemachine.key_history import key_history
 
 Corpus = Callable[[str], CorpusCheckpoint]
@@ -200,6 +201,7 @@ def test_binary_search_of_a_condition_that_does_not_stay_true() -> None:
 def test_diff_as_one_table(corpus: Corpus) -> None:
     """A diff can be read as one Arrow table."""
     files = LocalTree(corpus("aggregation-changelog").path)
-    table = diff_table(files, 0, 3)
+    (found,) = StateSource(files).diffs(0, 3)
+    table = found.table
     assert table.column_names == ["change", "key", "before", "after", "partition_id"]
     assert set(table["change"].to_pylist()) <= {"added", "removed", "changed"}

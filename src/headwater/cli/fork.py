@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -16,7 +15,7 @@ from headwater.cli.output import note
 def fork(
     checkpoint: CheckpointName,
     into: Annotated[str, typer.Argument(metavar="INTO", help="New folder or URL, missing or empty.")],
-    at: Annotated[str | None, typer.Option(metavar="B", help="Last batch of the fork; default: HEAD.")] = None,
+    at: Annotated[str, typer.Option(metavar="B", help="Last batch of the fork.")] = "HEAD",
     sink: Annotated[
         str | None, typer.Option(metavar="files:DIR", help="New file sink for the fork; its log is created.")
     ] = None,
@@ -30,25 +29,11 @@ def fork(
     Example:
       headwater fork browser-stats-stateful .headwater/checkpoints/try-it --at 41
     """
-    from headwater.checkpoint import revisions
-    from headwater.checkpoint.history import History
-    from headwater.checkpoint.locate import open_files
-    from headwater.checkpoint.record import FILES, sink_of
-    from headwater.core.errors import UsageProblem
-    from headwater.timemachine.fork import plan_fork
-    from headwater.views.plans import fork_lines
+    from headwater.timemachine.fork import plan_query_fork
+    from headwater.views.plans import fork_text
 
-    files = open_to_change(checkpoint)
-    history = History(files)
-    batch = revisions.resolve(at or "HEAD", history.batch_ids, history.committed_at_ms)
-    target = open_files(into if "://" in into else str(Path(into).absolute()))
-    if sink is not None and not sink.startswith(FILES):
-        raise UsageProblem(
-            "bad-option", "--sink takes a file sink; other sinks need no preparation", remedy="--sink files:DIR"
-        )
-    folder = sink_of(files, sink) if sink else None
-    plan = plan_fork(files, target, at=batch, sink=folder)
-    print_plan(plan.as_dict(), fork_lines(plan), as_json=as_json)
+    plan = plan_query_fork(open_to_change(checkpoint), into, at=at, sink=sink)
+    print_plan(plan.as_dict(), fork_text(plan).lines(), as_json=as_json)
     if dry_run:
         return
     plan.apply()

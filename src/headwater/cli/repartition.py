@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from headwater.cli.app import CHANGE, app
-from headwater.cli.checkpoint_options import CheckpointName, DryRun, Yes, confirm
+from headwater.cli.checkpoint_options import (
+    CheckpointName,
+    DryRun,
+    PlanJson,
+    Yes,
+    confirm,
+    open_to_change,
+    print_plan,
+)
 from headwater.cli.job_options import Conf, parse_pairs
-from headwater.cli.output import StatusLine, note, say
+from headwater.cli.output import StatusLine, note
 
 
 @app.command(rich_help_panel=CHANGE)
@@ -20,6 +27,7 @@ def repartition(
     dry_run: DryRun = False,
     yes: Yes = False,
     conf: Conf = None,
+    as_json: PlanJson = False,
 ) -> None:
     """Change the number of state partitions.
 
@@ -29,25 +37,21 @@ def repartition(
     Example:
       headwater repartition browser-stats-stateful 8
     """
-    from headwater.checkpoint.locate import open_checkpoint
+    from headwater.timemachine.repartition import plan_repartition
+    from headwater.views.plans import repartition_text
 
-    files, wanted = open_checkpoint(checkpoint), parse_pairs(conf, "--conf")
-    from headwater.spark.repartition import check_repartition
-    from headwater.spark.repartition import repartition as repartition_state
-    from headwater.spark.session import start_session
-
-    before = check_repartition(files, partitions)
-    say(f"repartition {files.location} from {before} to {partitions} state partitions, in a separate batch")
+    files, wanted = open_to_change(checkpoint), parse_pairs(conf, "--conf")
+    plan = plan_repartition(files, partitions)
+    print_plan(plan.as_dict(), repartition_text(plan).lines(), as_json=as_json)
     if dry_run or not confirm("Repartition?", yes=yes):
         return
+
+    from headwater.spark.repartition import repartition_with_spark
+
     line = StatusLine()
     line.show("repartitioning the state with Spark")
-    jars = ["s3"] if files.location.startswith(("s3://", "s3a://")) else []
-    log = Path(".headwater/logs/repartition.log")
-    spark = start_session("headwater repartition", conf=wanted, jars=jars, log=log)
     try:
-        repartition_state(spark, files, partitions)
+        repartition_with_spark(files, partitions, conf=wanted)
     finally:
         line.clear()
-        spark.stop()
     note(f"done. To undo: headwater undo {checkpoint}")

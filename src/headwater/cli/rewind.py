@@ -55,7 +55,7 @@ def rewind(
     """
     from headwater.checkpoint.locate import open_checkpoint
     from headwater.cli.checkpoint_options import confirm, open_to_change, print_plan
-    from headwater.views.plans import rewind_lines
+    from headwater.views.plans import rewind_text
 
     if resume and abort:
         raise UsageProblem("bad-option", "--resume and --abort cannot be combined")
@@ -65,7 +65,7 @@ def rewind(
     files = open_to_change(checkpoint)
     last_kept = _last_kept(files, to, redo, to_time)
     plan = _plan(files, last_kept, replan=replan, sink=sink, source=source)
-    print_plan(plan.as_dict(), rewind_lines(plan), as_json=as_json)
+    print_plan(plan.as_dict(), rewind_text(plan).lines(), as_json=as_json)
     if dry_run:
         return
     if not allow_missing_input:

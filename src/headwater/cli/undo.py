@@ -30,11 +30,11 @@ def undo(
     """
     from headwater.cli.checkpoint_options import StepProgress, confirm, open_to_change, print_plan
     from headwater.timemachine.undo import plan_undo
-    from headwater.views.plans import undo_lines
+    from headwater.views.plans import undo_text
 
     files = open_to_change(checkpoint)
     plan = plan_undo(files, drop_newer=drop_newer)
-    print_plan(plan.as_dict(), undo_lines(plan), as_json=as_json)
+    print_plan(plan.as_dict(), undo_text(plan).lines(), as_json=as_json)
     if dry_run or not confirm("Undo it?", yes=yes):
         return
     plan.apply(progress=StepProgress())

@@ -7,6 +7,7 @@ import re
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import date, time
 from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
 
@@ -39,6 +40,34 @@ class FieldValue:
     path: tuple[int, ...]
     type: SqlType
     value: pa.Scalar | None
+
+
+def key_texts(key: Mapping[str, object]) -> dict[str, str]:
+    """Return Python values of key fields as texts, in the form of ``--key``.
+
+    A mapping within a field, ``{"window": {"start": …}}``, is the same as ``{"window.start": …}``.
+    """
+    found: dict[str, str] = {}
+    for name, value in key.items():
+        if isinstance(value, Mapping):
+            found |= {f"{name}.{inner}": text for inner, text in key_texts(value).items()}
+        else:
+            found[name] = _text(value)
+    return found
+
+
+def _text(value: object) -> str:
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return str(value).lower()
+        case bytes():
+            return base64.b64encode(value).decode()
+        case date() | time():
+            return value.isoformat()
+        case _:
+            return str(value)
 
 
 def key_filter(decoder: RowDecoder, wanted: Mapping[str, str]) -> MatchingKeys:

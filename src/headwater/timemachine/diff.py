@@ -12,15 +12,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headwater.checkpoint.filetree import FileTree
-from headwater.core.ids import ANY_STORE, StoreKey, StoreRef
+from headwater.core.ids import StoreKey
 from headwater.statefiles.buffers import as_numbers, binary, numbers, one_array, texts
 from headwater.statefiles.key_lookup import ExactKeys, KeyFilter
 from headwater.statefiles.live_rows import hash_keys, same_keys, same_values
 from headwater.statefiles.partition import PartitionReader
 from headwater.statefiles.reader import StateAnswer, StateReader
 from headwater.statefiles.records import Records, concat_ranked
-from headwater.statefiles.stores import GivenSchema, StateTarget, select_one
+from headwater.statefiles.stores import StateTarget
 
 ADDED, REMOVED, CHANGED = "added", "removed", "changed"
 
@@ -67,12 +66,6 @@ def diff(reader: StateReader, target: StateTarget, a: int, b: int) -> StateDiff:
         sides.append(before.take(differing[0]))
         others.append(after.take(differing[1]))
     return _paired(reader, target, _joined(sides), _joined(others), b)
-
-
-def diff_table(files: FileTree, a: int, b: int, ref: StoreRef = ANY_STORE, schema: str | None = None) -> pa.Table:
-    """Return the keys of one store or variable that differ between two batches, as a table."""
-    reader = StateReader(files, None if schema is None else GivenSchema.parse(schema, ref))
-    return diff(reader, select_one(reader.targets(b), ref), a, b).table
 
 
 def diff_of_answers(before: StateAnswer, after: StateAnswer) -> StateDiff:

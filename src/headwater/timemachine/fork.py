@@ -11,8 +11,10 @@ import time
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
+from headwater.checkpoint import revisions
 from headwater.checkpoint.file_logs import LogNames, log_with
 from headwater.checkpoint.filetree import FileTree
 from headwater.checkpoint.history import History
@@ -26,13 +28,15 @@ from headwater.checkpoint.layout import (
     hadoop_crc_of,
     join,
 )
+from headwater.checkpoint.locate import open_files
 from headwater.checkpoint.operator_metadata import parse_operator_metadata
-from headwater.checkpoint.record import sink_of
-from headwater.core.errors import ChangeRefused
+from headwater.checkpoint.record import FILES, sink_of
+from headwater.core.errors import ChangeRefused, UsageProblem
 from headwater.core.ids import BatchId
 from headwater.timemachine.change import Change, Move, Put, Step, fingerprint, new_change_id, set_aside
 from headwater.timemachine.compacted_log import empty_log
 from headwater.timemachine.cuts import cut_batch_logs, cut_sources, cut_state, entry_without_files
+from headwater.timemachine.executor import refuse_if_pending
 
 ORIGIN_FILE = f"{HEADWATER_FOLDER}/forked_from.json"
 UNFINISHED = b"headwater: this fork is incomplete; remove it and fork again\n"
@@ -90,6 +94,22 @@ class ForkPlan:
             "sink_log": sorted(self.sink_log),
             "warnings": list(self.warnings),
         }
+
+
+def plan_query_fork(files: FileTree, into: str, *, at: str = "HEAD", sink: str | None = None) -> ForkPlan:
+    """Plan a fork of a query at a revision, into a folder or URL.
+
+    ``sink`` is a new file sink for the fork, as ``files:DIR``. For the rest see ``plan_fork``.
+    """
+    refuse_if_pending(files)
+    if sink is not None and not sink.startswith(FILES):
+        raise UsageProblem(
+            "bad-option", "--sink takes a file sink; other sinks need no preparation", remedy="--sink files:DIR"
+        )
+    history = History(files)
+    batch = revisions.resolve(at, history.batch_ids, history.committed_at_ms)
+    target = open_files(into if "://" in into else str(Path(into).absolute()))
+    return plan_fork(files, target, at=batch, sink=sink_of(files, sink) if sink else None)
 
 
 def plan_fork(

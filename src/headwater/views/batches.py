@@ -194,7 +194,7 @@ def _line_width(shown: Sequence[int], widths: Sequence[int]) -> int:
 def batch_lines(batch: Batch, files: BatchFiles) -> Iterator[str]:
     """Yield the lines that ``show`` prints."""
     yield f"batch {batch.batch_id}, {batch.status}"
-    yield from _labeled(_facts(batch))
+    yield from _labeled(batch_facts(batch))
     for source in batch.sources:
         yield ""
         yield from _source_lines(source, files.inputs.get(source.name, ()))
@@ -213,7 +213,8 @@ def batch_lines(batch: Batch, files: BatchFiles) -> Iterator[str]:
         yield f"  {count(len(files.paths) - len(shown), 'state file')} (--json lists them)"
 
 
-def _facts(batch: Batch) -> Iterator[tuple[str, str]]:
+def batch_facts(batch: Batch) -> Iterator[tuple[str, str]]:
+    """Yield labeled texts about a batch: its times, watermark and rows, and whether it can be rewound to."""
     yield "planned", f"{format_time(batch.planned_at_ms)} UTC"
     if batch.committed_at_ms is not None:
         later = "" if batch.duration_ms is None else f", {format_duration(batch.duration_ms)} later"

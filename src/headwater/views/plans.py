@@ -1,64 +1,79 @@
-"""Plans of rewinds, undos and forks as text, for the terminal and the page."""
+"""Plans of rewinds, undos, forks and repartitions as text, for the terminal, the page and notebooks."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from headwater.checkpoint.layout import SINK_LOG
 from headwater.core.text import count
 from headwater.timemachine.effects import Reread
 from headwater.timemachine.fork import ForkPlan
+from headwater.timemachine.repartition import RepartitionPlan
 from headwater.timemachine.rewind import RewindPlan
 from headwater.timemachine.undo import UndoPlan
 
 
-def rewind_lines(plan: RewindPlan) -> list[str]:
-    """Return the lines that describe a rewind: what is undone, moved and read again, and the effect on the sink."""
+@dataclass(frozen=True)
+class PlanText:
+    """A plan in words: what it does, labeled facts about it, and warnings."""
+
+    title: str
+    facts: tuple[tuple[str, str], ...]
+    warnings: tuple[str, ...] = ()
+
+    def lines(self) -> list[str]:
+        """Return the lines that the terminal and the page show."""
+        facts = [f"  {label:<10}  {text}" for label, text in self.facts]
+        return [self.title, *facts, *(f"warning: {warning}" for warning in self.warnings)]
+
+
+def rewind_text(plan: RewindPlan) -> PlanText:
+    """Describe a rewind: what is undone, moved and read again, and the effect on the sink."""
     target = "to the start, with empty state" if plan.to is None else f"to batch {plan.to}"
     offsets = "planned again from the data available then" if plan.replan else "with its recorded offsets"
-    lines = [
-        f"Rewind {plan.location} {target}",
-        _line("next batch", f"{plan.next_batch}, {offsets}"),
-        _line("undone", _batch_span(plan.undone)),
-        _line("set aside", _file_counts(plan.set_aside)),
+    facts = [
+        ("next batch", f"{plan.next_batch}, {offsets}"),
+        ("undone", _batch_span(plan.undone)),
+        ("set aside", _file_counts(plan.set_aside)),
     ]
     if plan.rewritten:
-        lines.append(_line("rewritten", ", ".join(plan.rewritten)))
-    lines += [_line("read again", _reread_text(reread)) for reread in plan.rereads]
-    lines.append(_line("sink", plan.sink))
-    lines += [f"warning: {warning}" for warning in plan.warnings if warning != plan.sink]
-    lines += [f"warning: a query may still be running: {sign}" for sign in plan.signs_of_life]
-    return lines
+        facts.append(("rewritten", ", ".join(plan.rewritten)))
+    facts += [("read again", _reread_text(reread)) for reread in plan.rereads]
+    facts.append(("sink", plan.sink))
+    warnings = [warning for warning in plan.warnings if warning != plan.sink]
+    warnings += [f"a query may still be running: {sign}" for sign in plan.signs_of_life]
+    return PlanText(f"Rewind {plan.location} {target}", tuple(facts), tuple(warnings))
 
 
-def undo_lines(plan: UndoPlan) -> list[str]:
-    """Return the lines that describe an undo: what is moved back, and which batches are discarded for it."""
+def undo_text(plan: UndoPlan) -> PlanText:
+    """Describe an undo: what is moved back, and which batches are discarded for it."""
     undone = plan.undoes.change
-    lines = [
-        f"Undo the {undone.verb} {undone.change_id} of {plan.files.location}",
-        _line("restored", _file_counts(plan.restored)),
-    ]
+    facts = [("restored", _file_counts(plan.restored))]
     if plan.dropped:
-        lines.append(_line("discarded", _batch_span(plan.dropped)))
+        facts.append(("discarded", _batch_span(plan.dropped)))
     if plan.set_aside:
-        lines.append(_line("set aside", _file_counts(plan.set_aside)))
-    return lines
+        facts.append(("set aside", _file_counts(plan.set_aside)))
+    return PlanText(f"Undo the {undone.verb} {undone.change_id} of {plan.files.location}", tuple(facts))
 
 
-def fork_lines(plan: ForkPlan) -> list[str]:
-    """Return the lines that describe a fork: the files that it shares with its origin, and those that are written."""
+def fork_text(plan: ForkPlan) -> PlanText:
+    """Describe a fork: the files that it shares with its origin, and those that are written."""
     at = "before the first batch" if plan.at is None else f"at batch {plan.at}"
-    return [
-        f"Fork {plan.origin.location} {at} into {plan.into.location}",
-        _line("shared", count(len(plan.shared), "file")),
-        _line("written", count(len(plan.written), "file")),
-        *(f"warning: {warning}" for warning in plan.warnings),
-    ]
+    facts = (("shared", count(len(plan.shared), "file")), ("written", count(len(plan.written), "file")))
+    return PlanText(f"Fork {plan.origin.location} {at} into {plan.into.location}", facts, plan.warnings)
 
 
-def _line(label: str, text: str) -> str:
-    return f"  {label:<10}  {text}"
+def repartition_text(plan: RepartitionPlan) -> PlanText:
+    """Describe a repartition: the number of partitions, and the batch that it adds."""
+    return PlanText(
+        f"Repartition {plan.location}",
+        (
+            ("partitions", f"{plan.partitions} instead of {plan.before}"),
+            ("added", f"batch {plan.batch_id}, which reads no input"),
+        ),
+    )
 
 
 def _batch_span(batches: tuple[int, ...]) -> str:

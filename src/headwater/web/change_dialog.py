@@ -12,7 +12,7 @@ from headwater.checkpoint.lease import refuse_if_held
 from headwater.kafka.offsets import earliest_offsets
 from headwater.timemachine.rewind import RewindPlan, plan_query_rewind
 from headwater.timemachine.undo import UndoPlan, plan_undo
-from headwater.views.plans import rewind_lines, undo_lines
+from headwater.views.plans import rewind_text, undo_text
 from headwater.web.widgets import replace_with_error
 
 Progress = Callable[[int, int], None]
@@ -27,7 +27,7 @@ class RewindChange:
         self.plan.refuse_missing_input()
         self.confirmation = f"rewind to {to}"
         self.title = f"Rewind to batch {to}"
-        self.lines = rewind_lines(self.plan)
+        self.lines = rewind_text(self.plan).lines()
 
     def apply(self, progress: Progress) -> str:
         self.plan.apply(progress=progress)
@@ -42,7 +42,7 @@ class UndoChange:
         self.plan: UndoPlan = plan_undo(files)
         self.confirmation = "undo"
         self.title = f"Undo the last {self.plan.undoes.change.verb}"
-        self.lines = undo_lines(self.plan)
+        self.lines = undo_text(self.plan).lines()
 
     def apply(self, progress: Progress) -> str:
         self.plan.apply(progress=progress)

@@ -1,0 +1,110 @@
+"""What ``Checkpoint`` returns: values of the inner packages that also show themselves in a notebook.
+
+The classes add nothing but ``_repr_html_``, and ``apply`` where it needs more than the inner packages may import.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from headwater.checkpoint.history import Batch
+from headwater.core.finding import Finding
+from headwater.timemachine.executor import Progress, no_progress
+from headwater.timemachine.fork import ForkPlan
+from headwater.timemachine.journal import Entry
+from headwater.timemachine.repartition import RepartitionPlan
+from headwater.timemachine.rewind import RewindPlan
+from headwater.timemachine.undo import UndoPlan
+from headwater.views import html
+from headwater.views.plans import fork_text, repartition_text, rewind_text, undo_text
+
+if TYPE_CHECKING:
+    from headwater.spark.dropped.records import DroppedRecord
+
+Shown = TypeVar("Shown")
+
+
+def shown_as(kind: type[Shown], value: Any) -> Shown:
+    """Return a dataclass as the subclass of it that notebooks can show."""
+    return kind(**{field.name: getattr(value, field.name) for field in fields(value)})
+
+
+class ShownBatch(Batch):
+    """A batch."""
+
+    def _repr_html_(self) -> str:
+        return html.batch_html(self)
+
+
+class BatchList(list[Batch]):
+    """Batches, oldest first."""
+
+    def _repr_html_(self) -> str:
+        return html.batches_html(self)
+
+
+class FindingList(list[Finding]):
+    """The findings of ``fsck``."""
+
+    def _repr_html_(self) -> str:
+        return html.findings_html(self)
+
+
+class DroppedRecordList(list["DroppedRecord"]):
+    """Late and malformed records."""
+
+    def _repr_html_(self) -> str:
+        return html.dropped_html([record.as_dict() for record in self])
+
+
+class AppliedChange(Entry):
+    """A change that was carried out, as the journal records it."""
+
+    def _repr_html_(self) -> str:
+        return html.change_html(self.change, self.done_at_ms)
+
+
+class ShownRewindPlan(RewindPlan):
+    """A planned rewind."""
+
+    def apply(self, progress: Progress = no_progress, *, allow_missing_input: bool = False) -> AppliedChange:
+        return shown_as(AppliedChange, super().apply(progress, allow_missing_input=allow_missing_input))
+
+    def _repr_html_(self) -> str:
+        return html.plan_html(rewind_text(self))
+
+
+class ShownUndoPlan(UndoPlan):
+    """A planned undo."""
+
+    def apply(self, progress: Progress = no_progress) -> AppliedChange:
+        return shown_as(AppliedChange, super().apply(progress))
+
+    def _repr_html_(self) -> str:
+        return html.plan_html(undo_text(self))
+
+
+class ShownForkPlan(ForkPlan):
+    """A planned fork."""
+
+    def _repr_html_(self) -> str:
+        return html.plan_html(fork_text(self))
+
+
+class ShownRepartitionPlan(RepartitionPlan):
+    """A planned repartition."""
+
+    def apply(self, *, conf: Mapping[str, str] | None = None) -> AppliedChange:
+        """Repartition the state with Spark. The query has to be stopped.
+
+        Uses the Spark session of this process, or starts one with the settings in ``conf`` and stops it at the end.
+        Raise ``CheckpointBusy`` if another process holds the lease.
+        """
+        from headwater.spark.repartition import repartition_with_spark  # noqa: PLC0415  needs PySpark
+
+        return shown_as(AppliedChange, repartition_with_spark(self.files, self.partitions, conf=conf))
+
+    def _repr_html_(self) -> str:
+        return html.plan_html(repartition_text(self))
