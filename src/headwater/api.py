@@ -222,11 +222,17 @@ class Checkpoint:
         return DroppedRecordList(find_dropped(self.files, chosen, batches, conf=conf).records)
 
     def plan_rewind(
-        self, *, to: int | str | None, replan: bool = False, sink: str | Path | None = None
+        self,
+        *,
+        to: int | str | None,
+        replan: bool = False,
+        sink: str | Path | None = None,
+        source: str | None = None,
     ) -> ShownRewindPlan:
         """Plan a rewind after which batch ``to`` is the last one; None undoes all batches. ``plan.apply()`` does it.
 
-        ``sink`` is the folder of the query's file sink, if ``headwater run`` has not recorded it.
+        ``sink`` is the folder of the query's file sink, and ``source`` the URI of the Kafka source in which to look for
+        the records, if ``headwater run`` has not recorded them.
         """
         from headwater.kafka.offsets import earliest_offsets  # noqa: PLC0415
         from headwater.timemachine.rewind import plan_query_rewind  # noqa: PLC0415
@@ -236,6 +242,7 @@ class Checkpoint:
             to=None if to is None else self.resolve(to),
             replan=replan,
             sink=_sink_uri(sink),
+            source=source,
             ask_kafka=earliest_offsets,
         )
         return shown_as(ShownRewindPlan, plan)

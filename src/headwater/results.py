@@ -1,6 +1,6 @@
 """What ``Checkpoint`` returns: values of the inner packages that also show themselves in a notebook.
 
-The classes add nothing but ``_repr_html_``, and ``apply`` where it needs more than the inner packages may import.
+The classes add only how a value is shown, and ``apply`` where it needs more than the inner packages may import.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from headwater.timemachine.repartition import RepartitionPlan
 from headwater.timemachine.rewind import RewindPlan
 from headwater.timemachine.undo import UndoPlan
 from headwater.views import html
-from headwater.views.plans import fork_text, repartition_text, rewind_text, undo_text
+from headwater.views.plans import PlanText, fork_text, repartition_text, rewind_text, undo_text
 
 if TYPE_CHECKING:
     from headwater.spark.dropped.records import DroppedRecord
@@ -62,38 +62,54 @@ class DroppedRecordList(list["DroppedRecord"]):
 class AppliedChange(Entry):
     """A change that was carried out, as the journal records it."""
 
+    def __repr__(self) -> str:
+        return f"AppliedChange({self.change.change_id!r}, {self.change.about!r})"
+
     def _repr_html_(self) -> str:
         return html.change_html(self.change, self.done_at_ms)
 
 
-class ShownRewindPlan(RewindPlan):
+class _ShownPlan:
+    """Shows a plan in words, where its dataclass would list every file that moves."""
+
+    def _text(self) -> PlanText:
+        raise NotImplementedError
+
+    def __repr__(self) -> str:
+        return "\n".join(self._text().lines())
+
+    def _repr_html_(self) -> str:
+        return html.plan_html(self._text())
+
+
+class ShownRewindPlan(_ShownPlan, RewindPlan):
     """A planned rewind."""
 
     def apply(self, progress: Progress = no_progress, *, allow_missing_input: bool = False) -> AppliedChange:
         return shown_as(AppliedChange, super().apply(progress, allow_missing_input=allow_missing_input))
 
-    def _repr_html_(self) -> str:
-        return html.plan_html(rewind_text(self))
+    def _text(self) -> PlanText:
+        return rewind_text(self)
 
 
-class ShownUndoPlan(UndoPlan):
+class ShownUndoPlan(_ShownPlan, UndoPlan):
     """A planned undo."""
 
     def apply(self, progress: Progress = no_progress) -> AppliedChange:
         return shown_as(AppliedChange, super().apply(progress))
 
-    def _repr_html_(self) -> str:
-        return html.plan_html(undo_text(self))
+    def _text(self) -> PlanText:
+        return undo_text(self)
 
 
-class ShownForkPlan(ForkPlan):
+class ShownForkPlan(_ShownPlan, ForkPlan):
     """A planned fork."""
 
-    def _repr_html_(self) -> str:
-        return html.plan_html(fork_text(self))
+    def _text(self) -> PlanText:
+        return fork_text(self)
 
 
-class ShownRepartitionPlan(RepartitionPlan):
+class ShownRepartitionPlan(_ShownPlan, RepartitionPlan):
     """A planned repartition."""
 
     def apply(self, *, conf: Mapping[str, str] | None = None) -> AppliedChange:
@@ -106,5 +122,5 @@ class ShownRepartitionPlan(RepartitionPlan):
 
         return shown_as(AppliedChange, repartition_with_spark(self.files, self.partitions, conf=conf))
 
-    def _repr_html_(self) -> str:
-        return html.plan_html(repartition_text(self))
+    def _text(self) -> PlanText:
+        return repartition_text(self)

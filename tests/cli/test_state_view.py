@@ -19,6 +19,7 @@ from headwater.checkpoint.local_tree import LocalTree
 from headwater.checkpoint.record import JobRecord
 from headwater.core.errors import JobFailed, UsageProblem
 from headwater.jobs.loading import load_job
+from headwater.views.html import arrow_html
 
 Corpus = Callable[[str], CorpusCheckpoint]
 
@@ -144,13 +145,19 @@ def test_view_starts_no_jvm(recorded: Path) -> None:
 def test_view_in_python(recorded: Path, jobs: Path, command: Command) -> None:
     """``Checkpoint.state(view=True)`` returns the view as an Arrow table."""
     checkpoint = Checkpoint(recorded)
-    assert checkpoint.state(view=True).to_pylist() == rows_per_variable(command, recorded)
+    expected = rows_per_variable(command, recorded)
+    assert checkpoint.state(view=True).to_pylist() == expected
+    first = f"variable = '{expected[0]['variable']}'"
+    assert checkpoint.state(view=True, where=first).to_pylist() == expected[:1]
+    assert "State of good after batch" in str(arrow_html(checkpoint.state(view=True)))
     with pytest.raises(UsageProblem, match="has no state_view"):
         checkpoint.state(view=True, job=f"{jobs}:PLAIN")
     with pytest.raises(JobFailed):
         checkpoint.state(view=True, job=load_job(f"{jobs}:FAILING"))
     with pytest.raises(UsageProblem, match="every row"):
         checkpoint.state(view=True, var="x")
+    with pytest.raises(UsageProblem, match="without view"):
+        checkpoint.state(job=f"{jobs}:PLAIN")
 
 
 def test_view_of_weekly_totals() -> None:

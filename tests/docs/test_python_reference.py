@@ -8,9 +8,15 @@ from pathlib import Path
 
 import headwater
 from headwater.checkpoint.history import Batch
+from headwater.core.finding import Finding
+from headwater.spark.dropped.records import DroppedRecord
 from headwater.testing import Crash
 from headwater.testing.scenario import Scenario, Step
+from headwater.timemachine.bisect import Bisected
+from headwater.timemachine.fork import ForkPlan
+from headwater.timemachine.repartition import RepartitionPlan
 from headwater.timemachine.rewind import RewindPlan
+from headwater.timemachine.undo import UndoPlan
 
 PAGE = (Path(__file__).parents[2] / "docs/reference/python.md").read_text()
 
@@ -30,10 +36,12 @@ def test_every_name_is_there() -> None:
 
 
 def test_every_method_is_there() -> None:
-    """Each public method and property of a checkpoint, a batch, a plan, a scenario and a step is on the page."""
+    """Each public method and property of a checkpoint, of what it returns, and of a scenario is on the page."""
     internal = {"close", "fail", "dropped_lines", "malformed_count", "job"}  # for the plugin itself
     shown_elsewhere = {"stores", "stores_missing", "problem", "change", "sink_files"}
-    for kind in (headwater.Checkpoint, Batch, RewindPlan, Scenario, Step):
+    values = (Batch, Bisected, DroppedRecord, Finding)
+    plans = (RewindPlan, UndoPlan, ForkPlan, RepartitionPlan)
+    for kind in (headwater.Checkpoint, *values, *plans, Scenario, Step):
         for name, _ in inspect.getmembers(kind):
             if not name.startswith("_") and name not in internal | shown_elsewhere | {"location"}:
                 assert name in PAGE, f"{kind.__name__}.{name}"
@@ -42,9 +50,11 @@ def test_every_method_is_there() -> None:
 
 
 def test_signatures_are_those_of_the_code() -> None:
-    """The page shows the parameters of state, diff and plan_rewind with their names and in their order."""
-    for name in ("state", "diff", "plan_rewind"):
-        parameters = list(inspect.signature(getattr(headwater.Checkpoint, name)).parameters)[1:]
+    """The page shows the parameters of each method of a checkpoint with their names and in their order."""
+    for name, method in inspect.getmembers(headwater.Checkpoint, inspect.isfunction):
+        if name.startswith("_") or name == "resolve":
+            continue
+        parameters = list(inspect.signature(method).parameters)[1:]
         line = next(line for line in PAGE.splitlines() if f"`.{name}(" in line)
         places = [line.index(parameter) for parameter in parameters]
         assert places == sorted(places), line

@@ -8,12 +8,14 @@ from dataclasses import replace
 import pytest
 from pyspark.sql import functions as F
 
-from headwater import Console, Files, Job
+from cli.running import Command
+from headwater import Checkpoint, Console, Files, Job
 from headwater.checkpoint.history import History
 from headwater.checkpoint.local_tree import LocalTree
 from headwater.core.errors import ChangeRefused
 from headwater.jobs.loading import load_job
 from headwater.spark.dropped import DroppedRecords
+from headwater.spark.session import temporary_settings
 from spark.draining import drain_source
 from spark.replay_support import Recorded, golden_steps, run_recorded
 
@@ -65,6 +67,22 @@ def test_malformed_records_with_their_reason(headwater_spark, stats) -> None:
         (4, "eventTime is not a valid timestamp"),
     ]
     assert stats.progress[5].malformed == 4
+
+
+def test_python_and_command_line_find_the_same(headwater_spark, stats, monkeypatch, capsys) -> None:
+    """``Checkpoint.late`` returns the records that ``late --json`` prints, found with the session that is running."""
+    folder = stats.job.reads.path
+    options = ("--job", "browser-stats-stateful", "--source", f"files:{folder}?format=json")
+    checkpoint = Checkpoint(stats.files.location)
+    expected = {batch: found_in(headwater_spark, stats, batch) for batch in (3, 5)}
+    with temporary_settings(headwater_spark, {"spark.sql.session.timeZone": "Asia/Tokyo"}):
+        for batch, dropped in expected.items():
+            ran = Command(monkeypatch, capsys)("late", stats.files.location, *options, "--batch", batch, "--json")
+            found = [record.as_dict() for record in checkpoint.late(batch, job=stats.job)]
+            assert found == [json.loads(line) for line in ran.out.splitlines()] == dropped
+        assert headwater_spark.conf.get("spark.sql.session.timeZone") == "Asia/Tokyo"
+    everything = checkpoint.late(job=STATS, source=f"files:{folder}?format=json")
+    assert {record.batch_id for record in everything} >= {3, 5, 6}
 
 
 def test_records_before_1970_are_always_late(headwater_spark, tmp_path) -> None:

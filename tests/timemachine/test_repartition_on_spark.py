@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from corpus_support import CorpusCheckpoint
-from headwater import Files, Job
+from headwater import Checkpoint, Files, Job
 from headwater.checkpoint import filetree as trees
 from headwater.checkpoint.checks import run_checks
 from headwater.checkpoint.checks.context import CheckContext
@@ -128,8 +128,10 @@ def test_a_stream_with_a_file_sink_continues(headwater_spark: SparkSession, tmp_
         _check(files, open_files(str(out)))
         run_more(partitions)
     before = bytes_of(out)
-    repartition(spark, files, 4)
-    plan_undo(files, sink=open_files(str(out))).apply()
+    checkpoint = Checkpoint(files.root)
+    done = checkpoint.repartition(4).apply()  # with the session of this process, which stays
+    assert (done.change.verb, done.change.details["added"]) == ("repartition", [checkpoint.batches[-1].batch_id])
+    checkpoint.undo().apply()
     assert bytes_of(out) == before
     run_more(12)
     _check(files, open_files(str(out)))

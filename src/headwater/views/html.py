@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 SHOWN_ROWS = 50
 _SHOWN_BATCHES = 10
 _MAX_CELL = 500
-_CELL = "text-align:left;vertical-align:top;white-space:pre-wrap"
+_CELL = "text-align:left;white-space:pre-wrap"
 _DIM = "opacity:0.7"
 
 
