@@ -13,6 +13,7 @@ from headwater.checkpoint.history import History
 from headwater.checkpoint.locate import open_checkpoint
 from headwater.checkpoint.record import FILES
 from headwater.core.errors import UsageProblem
+from headwater.core.extras import naming_extras
 from headwater.core.ids import BatchId, StoreRef
 from headwater.results import (
     BatchList,
@@ -204,19 +205,23 @@ class Checkpoint:
         batch: int | str | None = None,
         *,
         job: Job | str | None = None,
-        source: str | None = None,
+        source: str | Mapping[str, str] | None = None,
         settings: Mapping[str, object] | None = None,
         conf: Mapping[str, str] | None = None,
     ) -> DroppedRecordList:
         """Return the records that a batch, by default all batches in the logs, dropped as late or could not decode.
 
         Reads the input again with the Spark session of this process, or with one that is started for it. The job is the
-        recorded one, or ``job``; ``source`` and ``settings`` replace the recorded ones.
+        recorded one, or ``job``; ``source``, a URI or several by name, and ``settings`` replace the recorded ones.
         """
-        from headwater.spark.dropped.search import find_dropped, suspect_batches  # noqa: PLC0415
         from headwater.spark.recorded_job import recorded_job  # noqa: PLC0415
 
-        chosen = recorded_job(self.files, job, source=source, settings=settings)
+        with naming_extras():
+            from headwater.spark.dropped.search import find_dropped, suspect_batches  # noqa: PLC0415
+
+        named = {"": source} if isinstance(source, str) else source or {}
+        sources = [f"{name}={uri}" if name else uri for name, uri in named.items()]
+        chosen = recorded_job(self.files, job, sources=sources, settings=settings)
         as_recorded = not (job or source or settings or conf)
         batches = suspect_batches(self.history, as_recorded=as_recorded) if batch is None else [self.resolve(batch)]
         return DroppedRecordList(find_dropped(self.files, chosen, batches, conf=conf).records)

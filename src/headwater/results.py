@@ -10,6 +10,7 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from headwater.checkpoint.history import Batch
+from headwater.core.extras import naming_extras
 from headwater.core.finding import Finding
 from headwater.timemachine.executor import Progress, no_progress
 from headwater.timemachine.fork import ForkPlan
@@ -118,7 +119,8 @@ class ShownRepartitionPlan(_ShownPlan, RepartitionPlan):
         Uses the Spark session of this process, or starts one with the settings in ``conf`` and stops it at the end.
         Raise ``CheckpointBusy`` if another process holds the lease.
         """
-        from headwater.spark.repartition import repartition_with_spark  # noqa: PLC0415  needs PySpark
+        with naming_extras():
+            from headwater.spark.repartition import repartition_with_spark  # noqa: PLC0415
 
         return shown_as(AppliedChange, repartition_with_spark(self.files, self.partitions, conf=conf))
 

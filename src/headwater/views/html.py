@@ -36,7 +36,7 @@ def checkpoint_html(history: History) -> str:
     """Show where a checkpoint is, which job runs on it, and its last batches."""
     ids, job = history.batch_ids, history.logs.job
     facts = [("job", job.job)] if job.job else []
-    facts += [("source", job.source)] if job.source else []
+    facts += [(f"source {name}".rstrip(), uri) for name, uri in job.inputs.items()]
     facts += [("sink", job.sink)] if job.sink else []
     batches = history.batches(last=_SHOWN_BATCHES)
     if batches:
@@ -90,11 +90,19 @@ def findings_html(findings: Sequence[Finding]) -> str:
 def dropped_html(records: Sequence[dict[str, Any]]) -> str:
     """Show late and malformed records."""
     late = sum(record["reason"] == "late" for record in records)
+    named = any(record["source"] for record in records)
     rows = [
-        (str(record["batch_id"]), record["reason"], _position(record), record["value"], record["detail"])
+        (
+            str(record["batch_id"]),
+            record["reason"],
+            *([record["source"]] if named else []),
+            _position(record),
+            record["value"],
+            record["detail"],
+        )
         for record in records[:SHOWN_ROWS]
     ]
-    names = ("batch", "reason", "position", "value", "detail")
+    names = ("batch", "reason", *(["source"] if named else []), "position", "value", "detail")
     title = f"{late} late, {len(records) - late} malformed"
     return _block(title, _table(names, rows, len(records) - len(rows)))
 
