@@ -106,3 +106,29 @@ def test_a_missing_extra_is_named(
     done = headwater(*(place if one == "CKPT" else one for one in arguments), exit_status=11)
     assert "error[missing-extra]" in done.stderr
     assert f"help: pip install 'headwater[{extra}]'" in done.stderr
+
+
+def test_checkpoints_in_python(bare: Path, corpus: Callable[[str], CorpusCheckpoint], tmp_path: Path) -> None:
+    """``Checkpoint`` reads and plans; the methods that need Spark name the extra when Spark is needed."""
+    program = """
+import sys
+from headwater import Checkpoint
+from headwater.errors import SetupProblem
+
+checkpoint = Checkpoint(sys.argv[1])
+user = checkpoint.state().to_pylist()[0]["key"]["user"]
+assert checkpoint.key_history({"user": user}).num_rows
+assert checkpoint.bisect("count > 0").first_batch is not None
+assert checkpoint.fsck() and checkpoint.fork(sys.argv[2]).as_dict() and checkpoint._repr_html_()
+plan = checkpoint.repartition(5)
+for needs_spark in (lambda: checkpoint.late(job="word-count"), plan.apply):
+    try:
+        needs_spark()
+    except SetupProblem as problem:
+        print(problem.code, problem.remedy)
+"""
+    arguments = [str(corpus("aggregation-changelog").path), str(tmp_path / "fork")]
+    done = subprocess.run(
+        [bare / "python", "-c", program, *arguments], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.stdout.splitlines() == ["missing-extra pip install 'headwater[spark]'"] * 2, done.stderr
