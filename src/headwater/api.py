@@ -17,6 +17,7 @@ from headwater.core.ids import BatchId, StoreRef
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from headwater.checkpoint.watermark_hold import WatermarkHold
     from headwater.jobs.job import Job
     from headwater.timemachine.rewind import RewindPlan
 
@@ -57,6 +58,17 @@ class Checkpoint:
         """Return the id of the batch that a revision names."""
         history = history or self.history
         return revisions.resolve(str(revision), history.batch_ids, history.committed_at_ms)
+
+    def watermark_hold(self, at: int | str = "HEAD") -> WatermarkHold | None:
+        """Return which source holds the watermark back as of a batch, and since when.
+
+        Return None if the watermark moves, if the query has a single source, or if no source can be named. ``str()``
+        of the result is a sentence.
+        """
+        from headwater.checkpoint.watermark_hold import watermark_hold  # noqa: PLC0415
+
+        history = self.history
+        return watermark_hold(history.logs, self.resolve(at, history=history))
 
     def state(
         self,
