@@ -71,6 +71,8 @@ def test_source_that_holds_it_back() -> None:
     found = (at(0, 1), at(1, 2), at(2, 2), at(3, 2))
     text = explain_watermark(found, T0 + 10_000, running=True, hold=hold)
     assert text.startswith("Unchanged at 2023-11-14 22:15:20 for 3 batches (since 2023-11-14 22:13:21), because clicks")
+    stopped = explain_watermark(found, T0 + 900_000, running=False, hold=hold)
+    assert "(no query is running). Before that, it had not moved since batch 1, because clicks has been idle" in stopped
     missing = explain_watermark((at(0, None), at(1, None)), T0, running=True, hold=hold)
     assert missing.startswith("No watermark yet, because clicks has been idle since batch 0")
 

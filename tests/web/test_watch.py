@@ -125,6 +125,18 @@ def test_rewind_is_seen(tmp_path: Path) -> None:
     assert [entry.change.verb for entry in found.snapshot.journal] == ["rewind"]
 
 
+def test_sources_on_the_page(tmp_path: Path, browser: Browser) -> None:
+    """The page names the source that holds the watermark back, and shows what each source read."""
+    made = TwoSources().with_job(ads="kafka://127.0.0.1:1/shown", clicks="kafka://127.0.0.1:1/clicked")
+    reached = {("0", "at"): 9, ("1", "then"): 2}
+    made.batch(1, 1, watermark=None, after=1, lags=(4, 0), reached=reached)
+    made.batch(1, 0, watermark=1, lags=(7, 0), reached=reached).batch(1, 0, watermark=1, lags=(9, 0), reached=reached)
+    made.write(tmp_path)
+    with served(tmp_path, "--port", 0) as page_of, opened(browser, page_of.url) as page:
+        expect(page.get_by_text("because clicks has been idle since batch 1")).to_be_visible()
+        expect(page.get_by_text("ads 0:2→3; clicks -")).to_be_visible()
+
+
 def test_ten_thousand_batches_and_a_switch(tmp_path: Path, corpus: Corpus, browser: Browser) -> None:
     """A long history is drawn in few points, fits a narrow screen, and another checkpoint can be selected."""
     many = tmp_path / "many"
