@@ -31,6 +31,7 @@ from headwater.views.html import checkpoint_html, show_tables_in_ipython
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from headwater.checkpoint.watermark_hold import WatermarkHold
     from headwater.jobs.job import Job
     from headwater.spark.state_source import StateSource
     from headwater.timemachine.bisect import Bisected
@@ -77,6 +78,17 @@ class Checkpoint:
         """Return the id of the batch that a revision names."""
         history = history or self.history
         return revisions.resolve(str(revision), history.batch_ids, history.committed_at_ms)
+
+    def watermark_hold(self, at: int | str = "HEAD") -> WatermarkHold | None:
+        """Return which source holds the watermark back as of a batch, and since when.
+
+        Return None if the watermark moves, if the query has a single source, or if no source can be named. ``str()``
+        of the result is a sentence.
+        """
+        from headwater.checkpoint.watermark_hold import watermark_hold  # noqa: PLC0415
+
+        history = self.history
+        return watermark_hold(history.logs, self.resolve(at, history=history))
 
     def state(
         self,
@@ -219,9 +231,7 @@ class Checkpoint:
         with naming_extras():
             from headwater.spark.dropped.search import find_dropped, suspect_batches  # noqa: PLC0415
 
-        named = {"": source} if isinstance(source, str) else source or {}
-        sources = [f"{name}={uri}" if name else uri for name, uri in named.items()]
-        chosen = recorded_job(self.files, job, sources=sources, settings=settings)
+        chosen = recorded_job(self.files, job, sources=_named_uris(source), settings=settings)
         as_recorded = not (job or source or settings or conf)
         batches = suspect_batches(self.history, as_recorded=as_recorded) if batch is None else [self.resolve(batch)]
         return DroppedRecordList(find_dropped(self.files, chosen, batches, conf=conf).records)
@@ -232,12 +242,12 @@ class Checkpoint:
         to: int | str | None,
         replan: bool = False,
         sink: str | Path | None = None,
-        source: str | None = None,
+        source: str | Mapping[str, str] | None = None,
     ) -> ShownRewindPlan:
         """Plan a rewind after which batch ``to`` is the last one; None undoes all batches. ``plan.apply()`` does it.
 
         ``sink`` is the folder of the query's file sink, and ``source`` the URI of the Kafka source in which to look for
-        the records, if ``headwater run`` has not recorded them.
+        the records, or several by name, if ``headwater run`` has not recorded them.
         """
         from headwater.kafka.offsets import earliest_offsets  # noqa: PLC0415
         from headwater.timemachine.rewind import plan_query_rewind  # noqa: PLC0415
@@ -247,7 +257,7 @@ class Checkpoint:
             to=None if to is None else self.resolve(to),
             replan=replan,
             sink=_sink_uri(sink),
-            source=source,
+            sources=_named_uris(source),
             ask_kafka=earliest_offsets,
         )
         return shown_as(ShownRewindPlan, plan)
@@ -283,3 +293,9 @@ def _sink_uri(folder: str | Path | None) -> str | None:
     if folder is None or str(folder).startswith(FILES):
         return None if folder is None else str(folder)
     return f"{FILES}{quote(str(folder))}"
+
+
+def _named_uris(source: str | Mapping[str, str] | None) -> list[str]:
+    """Return one URI, or several by name, in the form of ``--source``."""
+    named = {"": source} if isinstance(source, str) else source or {}
+    return [f"{name}={uri}" if name else uri for name, uri in named.items()]

@@ -9,11 +9,27 @@ import pytest
 from headwater.checkpoint import record as records
 from headwater.checkpoint.local_tree import LocalTree
 from headwater.checkpoint.memory_tree import MemoryTree
-from headwater.checkpoint.record import ProgressRecord, ProgressTail, ProgressWriter, parse_line, read_progress
+from headwater.checkpoint.record import (
+    OperatorWatermark,
+    ProgressIndex,
+    ProgressRecord,
+    ProgressTail,
+    ProgressWriter,
+    SourceProgress,
+    parse_line,
+    read_progress,
+)
 
 
 def record(batch_id: int, rows: int = 1) -> ProgressRecord:
-    return ProgressRecord(batch_id=batch_id, at_ms=1_000 * batch_id, input_rows=rows, durations_ms={"addBatch": 7})
+    return ProgressRecord(
+        batch_id=batch_id,
+        at_ms=1_000 * batch_id,
+        input_rows=rows,
+        durations_ms={"addBatch": 7},
+        sources=(SourceProgress("0", "ads", "KafkaV2[Subscribe[ads]]", rows, 0, 3), SourceProgress("1")),
+        watermarks=(OperatorWatermark("0", "at", 60_000, 1_000_000), OperatorWatermark(None, "then", 0)),
+    )
 
 
 def test_records_read_back_as_written(tmp_path: Path) -> None:
@@ -62,6 +78,36 @@ def test_unreadable_lines_are_skipped() -> None:
     assert parse_line("[1,2]") is None
     assert parse_line("{}") is None
     assert parse_line('{"batch_id":1,"at_ms":5,"from_the_future":true}') == ProgressRecord(1, 5)
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        '"sources":7',
+        '"sources":[7]',
+        '"sources":[{"records":"x"}]',
+        '"watermarks":[{}]',
+        '"watermarks":[{"column":"a"}]',
+    ],
+)
+def test_parts_in_an_unknown_form(parts: str) -> None:
+    """A record whose parts have another form is read without them."""
+    assert parse_line(f'{{"batch_id":1,"at_ms":5,{parts}}}') == ProgressRecord(1, 5)
+
+
+def test_index_finds_single_records(tmp_path: Path) -> None:
+    """Single records are found by batch, whatever the order of their fields; a truncated line hides none."""
+    files = LocalTree(tmp_path)
+    writer = ProgressWriter(files)
+    for number in range(3):
+        writer.add(record(number))
+    writer.add(record(1, rows=9))
+    files.append(records.PROGRESS_FILE, b'{"at_ms": 5, "batch_id": 7}\n{"batch_id":2,"at_')
+    index = ProgressIndex(files)
+    assert [index.get(number) for number in (0, 1, 2)] == [record(0), record(1, rows=9), record(2)]
+    assert index.get(7) == ProgressRecord(7, 5)
+    assert index.get(3) is None
+    assert ProgressIndex(MemoryTree({})).get(0) is None
 
 
 def test_failed_write_does_not_stop_the_stream(tmp_path: Path) -> None:

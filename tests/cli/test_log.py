@@ -13,6 +13,8 @@ import pytest
 from cli.commands import imported_by
 from cli.running import Command
 from corpus_support import corpus_names, load
+from headwater import Checkpoint
+from two_sources import TwoSources
 
 KEYS = {"batch_id", "status", "planned_at", "committed_at", "watermark", "sources", "can_rewind_to", "why_not"}
 
@@ -141,3 +143,43 @@ def test_no_heavy_import(verb: str, corpus) -> None:
     """Reading a local checkpoint imports no Spark, pandas, Arrow, object store or rich."""
     heavy = {"pyspark", "py4j", "pandas", "numpy", "pyarrow", "duckdb", "fsspec", "rocksdict", "nicegui", "rich"}
     assert not heavy & imported_by(verb, corpus("aggregation-rocksdb").path, "--json")
+
+
+@pytest.fixture
+def held_back(tmp_path: Path) -> Path:
+    """Return a checkpoint of a job in which the source `clicks` delivers nothing after batch 1."""
+    made = TwoSources().with_job(clicks="kafka://h:1/clicked", ads="kafka://h:1/shown")
+    made.batch(5, 5, watermark=None, after=1).batch(5, 5, watermark=1, after=2)
+    return made.batch(5, 0, watermark=2).batch(5, 0, watermark=2).write(tmp_path / "join")
+
+
+def test_held_back_watermark(command: Command, held_back: Path) -> None:
+    """A line below the table names the source that holds the watermark back; JSON has it with each batch."""
+    expected = (
+        "watermark unchanged since batch 2, probably because clicks has been idle since batch 2 "
+        "(policy min: the slowest source determines it)"
+    )
+    assert command("log", held_back).out.splitlines()[-1] == expected
+    assert command("log", held_back, "-n", 1).out.splitlines()[-1] == expected
+    batches = [json.loads(line) for line in command("log", held_back, "--json").out.splitlines()]
+    assert [batch["watermark_hold"] is not None for batch in batches] == [False, False, False, True]
+    assert batches[-1]["watermark_hold"]["text"] == expected
+    assert [(source["name"], source["label"]) for source in batches[-1]["sources"]] == [("0", "ads"), ("1", "clicks")]
+
+
+def test_held_back_watermark_of_one_batch(command: Command, held_back: Path) -> None:
+    """`show` names the source, too, and heads each source with its name and topic."""
+    lines = command("show", held_back, 3).out.splitlines()
+    (unchanged,) = [line for line in lines if line.split()[:1] == ["unchanged"]]
+    assert "clicks has been idle since batch 2" in unchanged
+    assert "source 1 (clicks): kafka clicked, rows 0" in lines
+    assert json.loads(command("show", held_back, 3, "--json").out)["watermark_hold"]["held_by"][0]["label"] == "clicks"
+    assert not [line for line in command("show", held_back, 1).out.splitlines() if "unchanged" in line]
+
+
+def test_held_back_watermark_in_python(held_back: Path) -> None:
+    """`Checkpoint.watermark_hold` returns the answer as of any batch."""
+    checkpoint = Checkpoint(held_back)
+    hold = checkpoint.watermark_hold()
+    assert hold is not None and hold.held_by[0].label == "clicks"
+    assert checkpoint.watermark_hold(1) is None

@@ -1,4 +1,4 @@
-"""Checks whether the input files that a rewind has to read again still exist."""
+"""Checks whether the input that a rewind has to read again still exists, in each of its sources."""
 
 from __future__ import annotations
 
@@ -7,11 +7,16 @@ from pathlib import Path
 
 import pytest
 
+from corpus_support import as_memory_files
 from headwater.checkpoint.filetree import FileTree
 from headwater.checkpoint.history import History
 from headwater.checkpoint.local_tree import LocalTree
 from headwater.checkpoint.memory_tree import MemoryTree
+from headwater.core.errors import ChangeRefused, UsageProblem
 from headwater.timemachine.effects import Reread, find_rereads
+from headwater.timemachine.rewind import plan_rewind
+from headwater.views.plans import rewind_lines
+from two_sources import TwoSources
 
 
 def one_batch(path: str) -> dict[str, bytes]:
@@ -63,3 +68,79 @@ def test_files_on_an_object_store_are_not_checked() -> None:
     found = reread_of(MemoryTree(one_batch("s3a://bucket/in/1.json")))
     assert (found.files, found.still_there) == (1, None)
     assert "object store" in (found.why or "")
+
+
+RETAINED = {"shown": {0: 0}, "clicked": {0: 9}}
+
+
+def retained(source: str, topics: list[str]) -> dict[str, dict[int, int]]:
+    """Return what a broker retains: the topics of the source's own cluster only."""
+    return {topic: RETAINED[topic] for topic in topics if topic in source}
+
+
+def joined(*, idle: bool = False) -> TwoSources:
+    made = TwoSources().with_job(clicks="kafka://c:1/clicked", ads="kafka://a:1/shown")
+    return made.batch(5, 5, watermark=None).batch(5, 0 if idle else 5, watermark=None)
+
+
+def test_each_kafka_source_is_checked_at_its_own_broker() -> None:
+    """Each source has its name, its rows and its own answer in the plan."""
+    ads, clicks = find_rereads(History(joined().files), 1, retained)
+    assert (ads.label, ads.rows, ads.still_there) == ("ads", 5, True)
+    assert (clicks.label, clicks.rows, clicks.still_there) == ("clicks", 5, False)
+    assert clicks.why == "clicked[0] starts at offset 9, needed from 5"
+    assert (clicks.as_dict()["source"], clicks.as_dict()["description"]) == ("1", "kafka clicked")
+
+
+def test_rewind_names_the_source_that_has_lost_records() -> None:
+    """A rewind is refused if one of two sources has lost records; the message names it, the plan lists both."""
+    plan = plan_rewind(joined().files, to=0, ask_kafka=retained)
+    with pytest.raises(ChangeRefused) as refused:
+        plan.apply()
+    assert refused.value.problem == "clicks no longer has all the input that batch 1 and later batches read"
+    assert list(refused.value.evidence) == ["clicks"]
+    read = [line for line in rewind_lines(plan) if "read again" in line]
+    assert [line.split()[2:5] for line in read] == [["ads", "(kafka", "shown),"], ["clicks", "(kafka", "clicked),"]]
+
+
+def test_idle_source_needs_no_records() -> None:
+    """A source from which the undone batches read nothing may have lost anything."""
+    ads, clicks = find_rereads(History(joined(idle=True).files), 1, retained)
+    assert (ads.still_there, clicks.still_there) == (True, True)
+
+
+def test_named_broker() -> None:
+    """--source NAME=URI is for one source, --source URI for all others; an unknown name is refused."""
+    asked = []
+
+    def ask(source: str, topics: list[str]) -> dict[str, dict[int, int]]:
+        asked.append(source)
+        return {topic: {0: 0} for topic in topics}
+
+    history = History(joined().files)
+    find_rereads(history, 1, ask, ["clicks=kafka://new:1/clicked"])
+    find_rereads(history, 1, ask, ["kafka://all:1/x?a=b", "0=kafka://first:1/shown"])
+    assert asked == ["kafka://a:1/shown", "kafka://new:1/clicked", "kafka://first:1/shown", "kafka://all:1/x?a=b"]
+    with pytest.raises(UsageProblem, match="no source named nobody"):
+        find_rereads(history, 1, ask, ["nobody=kafka://h:1/x"])
+
+
+def test_source_that_starts_later() -> None:
+    """A source without an offset in the first undone batch is checked from its first offset on."""
+    made = TwoSources().batch(5, 0, watermark=None).batch(5, 0, watermark=None).batch(5, 4, watermark=None)
+    _, clicks = find_rereads(History(made.files), 1, lambda source, topics: {"clicked": {0: 2}}, ["kafka://h:1/x"])
+    assert (clicks.kind, clicks.rows, clicks.still_there) == ("kafka", 4, False)
+    assert clicks.why == "clicked[0] starts at offset 2, needed from 0"
+
+
+@pytest.mark.parametrize("name", ["join-hdfs", "named", "offsets2-join"])
+def test_logs_of_both_file_sources_are_cut(name: str) -> None:
+    """The log of each file source ends at the offset that it had in the last kept batch."""
+    files = as_memory_files(name)
+    plan = plan_rewind(files, to=4)
+    plan.apply(allow_missing_input=True)
+    history = History(files)
+    newest = history.batch(history.batch_ids[-1])
+    assert [source.end for source in newest.sources] == [{"logOffset": 2}] * 2
+    assert [history.source_log(source).names.latest for source in history.logs.identities] == [2, 2]
+    assert len(plan.rereads) == 2

@@ -8,7 +8,13 @@ from corpus_support import as_memory_files
 from headwater.checkpoint.history import History
 from headwater.checkpoint.memory_tree import MemoryTree
 from headwater.checkpoint.source_offsets import source_range
-from headwater.views.batches import COLUMNS, batch_cells, offset_range, table_layout
+from headwater.views.batches import COLUMNS, batch_as_dict, batch_cells, offset_range, offset_ranges, table_layout
+from two_sources import TwoSources
+
+
+def joined(*kinds: str, lags: tuple[int, ...] = ()) -> TwoSources:
+    return TwoSources(*kinds).batch(2, 3, watermark=None, after=1, lags=lags).batch(2, 0, watermark=1, lags=lags)
+
 
 ROWS = [batch_cells(batch) for batch in History(as_memory_files("join-hdfs")).batches()]
 
@@ -23,8 +29,10 @@ def test_lines_fit_the_terminal(width: int) -> None:
 
 
 def test_piped_table_has_every_column() -> None:
-    """Without a terminal, no column is left out."""
-    assert table_layout(ROWS).line(COLUMNS).split() == " ".join(COLUMNS).split()
+    """Without a terminal, no column is left out, except UNREAD if no batch has a record of it."""
+    assert table_layout(ROWS).line(COLUMNS).split() == " ".join(COLUMNS).replace("UNREAD ", "").split()
+    recorded = [batch_cells(batch) for batch in History(joined(lags=(7, 0)).files).batches()]
+    assert table_layout(recorded).line(COLUMNS).split() == " ".join(COLUMNS).split()
 
 
 @pytest.mark.parametrize(
@@ -41,6 +49,35 @@ def test_piped_table_has_every_column() -> None:
 def test_offset_range(start: str | None, end: str, text: str) -> None:
     """The offsets that were read from a source are shown in short."""
     assert offset_range(source_range("0", start, end, start_known=True)) == text
+
+
+@pytest.mark.parametrize(
+    ("files", "read"),
+    [
+        (joined(), "shown 0:2→4; clicked -"),
+        (joined("files /in/ads", "files /in/clicks"), "files ads 1→3; files clicks -"),
+        (joined("files /in", "kafka clicks"), "files in 1→3; clicks -"),
+        (joined("kafka ads", "kafka ads"), "source 0 0:2→4; source 1 -"),
+        (joined().with_job(c="kafka://h:1/clicked", a="kafka://h:1/shown"), "a 0:2→4; c -"),
+    ],
+)
+def test_several_sources_are_distinguished(files: TwoSources, read: str) -> None:
+    """Each of several sources has its name, its topic or its folder; a number if these are ambiguous."""
+    assert offset_ranges(History(files.files).batches()[-1].sources) == read
+
+
+def test_unread_records_of_each_source() -> None:
+    """The unread records are listed in the order of the sources, and per source in JSON."""
+    newest = History(joined(lags=(7, 0)).files).batches()[-1]
+    assert batch_cells(newest)[COLUMNS.index("UNREAD")] == "7; 0"
+    assert [source["lag"] for source in batch_as_dict(newest)["sources"]] == [7, 0]
+
+
+def test_recorded_rows_of_file_sources() -> None:
+    """With a progress record, the rows of each file source are known."""
+    files = joined("files /in/ads", "files /in/clicks", lags=(0, 0)).files
+    assert [batch.rows for batch in History(files).batches()] == [5, 2]
+    assert [source.rows for source in History(files).batches()[0].sources] == [2, 3]
 
 
 def test_batch_without_offsets() -> None:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from headwater.checkpoint.history import Batch
-from headwater.checkpoint.record import ProgressRecord
+from headwater.checkpoint.history import Batch, History
+from headwater.checkpoint.record import ProgressRecord, read_progress
 from headwater.core.ids import BatchId
 from headwater.timemachine.change import Change
 from headwater.timemachine.journal import Entry
 from headwater.views.page_points import Point, merge_points, points, rewind_times_ms
+from headwater.views.page_summary import summary_figures
+from headwater.web import charts
+from two_sources import TwoSources, at_ms
 
 T0 = 1_700_000_000_000
 
@@ -95,3 +98,28 @@ def test_few_batches_stay_as_they_are() -> None:
     """Few batches are not merged."""
     some = [Point(number, number, "kept") for number in range(240)]
     assert merge_points(some, 240) == some
+
+
+def test_sources_of_a_point() -> None:
+    """The lag and the newest event time of each source are shown under its name."""
+    made = TwoSources().with_job(ads="kafka://h:1/shown", clicks="kafka://h:1/clicked")
+    made.batch(2, 3, watermark=None, reached={("0", "at"): 5, ("1", "at"): None}, lags=(7, 0))
+    (point,) = points(History(made.files).batches(), read_progress(made.files))
+    assert point.lags == {"ads": 7, "clicks": 0}
+    assert point.event_times_ms == {"ads": at_ms(5)}
+    assert [line["name"] for line in charts.kafka_lag([point])["series"]] == ["ads", "clicks"]
+    assert [line["name"] for line in charts.event_time([point])["series"]] == ["clock", "ads", "watermark"]
+    alone = Point(0, 0, "kept", lag_rows=3)
+    assert [line["name"] for line in charts.kafka_lag([alone])["series"]] == ["unread records"]
+
+
+def test_lag_figure() -> None:
+    """The figure is the sum over the sources and names each of several; it is unknown if one of them is."""
+
+    def lag(lags: dict[str, int | None]) -> tuple[str, str]:
+        figure = next(one for one in summary_figures((), {}, now_ms=0, lags=lags) if one.name == "Kafka lag")
+        return figure.value, figure.about
+
+    assert lag({"ads": 1200, "clicks": 3}) == ("1,203", "ads 1,200, clicks 3")
+    assert lag({"source 0": 5}) == ("5", "records not read yet")
+    assert lag({"ads": 1, "clicks": None})[0] == lag({})[0] == "-"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from headwater.checkpoint.watermark_hold import Holder, WatermarkHold
 from headwater.views.page_points import Point
 from headwater.views.page_summary import explain_watermark
 
@@ -62,6 +63,18 @@ def test_query_without_watermark() -> None:
     """A query without a watermark is distinguished from one that waits for data."""
     assert "has no watermark" in explanation(at(0, None), at(1, None))
     assert "no rows were read" in explanation(at(0, None, rows=0), at(1, None, rows=0))
+
+
+def test_source_that_holds_it_back() -> None:
+    """With several sources, the one that holds the watermark back is the reason."""
+    hold = WatermarkHold(T0, 1, 3, "min", "event-times", (Holder("1", "clicks", "idle", 0, 0),))
+    found = (at(0, 1), at(1, 2), at(2, 2), at(3, 2))
+    text = explain_watermark(found, T0 + 10_000, running=True, hold=hold)
+    assert text.startswith("Unchanged at 2023-11-14 22:15:20 for 3 batches (since 2023-11-14 22:13:21), because clicks")
+    stopped = explain_watermark(found, T0 + 900_000, running=False, hold=hold)
+    assert "(no query is running). Before that, it had not moved since batch 1, because clicks has been idle" in stopped
+    missing = explain_watermark((at(0, None), at(1, None)), T0, running=True, hold=hold)
+    assert missing.startswith("No watermark yet, because clicks has been idle since batch 0")
 
 
 def test_no_batches() -> None:

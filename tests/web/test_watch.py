@@ -12,10 +12,11 @@ from playwright.sync_api import Browser, expect
 from corpus_support import CorpusCheckpoint, load
 from headwater.checkpoint.local_tree import LocalTree
 from headwater.checkpoint.locate import open_checkpoint
-from headwater.checkpoint.record import ProgressRecord, ProgressWriter
+from headwater.checkpoint.record import ProgressRecord, ProgressWriter, SourceProgress
 from headwater.timemachine.rewind import plan_rewind
 from headwater.web.watch import WatchedCheckpoint
 from s3_support import BUCKET, S3
+from two_sources import T0, TwoSources
 from web.serving import figure, opened, served
 
 Corpus = Callable[[str], CorpusCheckpoint]
@@ -65,6 +66,29 @@ def test_progress_is_seen_without_a_new_batch(tmp_path: Path) -> None:
     assert found.snapshot.progress[0].dropped == 3
 
 
+def test_late_report_completes_a_batch(tmp_path: Path) -> None:
+    """Rows and lag that only the progress report shows are added to a batch that was already committed."""
+    made = TwoSources("files /in/ads", "files /in/clicks").batch(2, 3, watermark=None)
+    made.write(tmp_path)
+    found = watched(tmp_path)
+    assert found.snapshot.batches[0].rows is None
+    sources = (SourceProgress("0", records=20), SourceProgress("1", records=30))
+    ProgressWriter(LocalTree(tmp_path)).add(ProgressRecord(0, T0, duration_ms=10, sources=sources))
+    found.poll()
+    assert found.snapshot.batches[0].rows == 50
+
+
+def test_held_back_watermark_is_seen(tmp_path: Path) -> None:
+    """The page gets the source that holds the watermark back, and loses it when the watermark moves."""
+    made = TwoSources().batch(1, 1, watermark=None, after=1).batch(1, 0, watermark=1).batch(1, 0, watermark=1)
+    made.write(tmp_path)
+    found = watched(tmp_path)
+    assert found.snapshot.hold is not None and found.snapshot.hold.held_by[0].source == "1"
+    made.batch(0, 1, watermark=1, after=2).write(tmp_path)
+    found.poll()
+    assert found.snapshot.hold is None
+
+
 def test_checkpoint_that_is_created_later(tmp_path: Path) -> None:
     """A missing checkpoint is shown as a problem until it exists."""
     found = watched(tmp_path / "later")
@@ -99,6 +123,18 @@ def test_rewind_is_seen(tmp_path: Path) -> None:
     found.poll()
     assert found.snapshot.committed[-1] == to
     assert [entry.change.verb for entry in found.snapshot.journal] == ["rewind"]
+
+
+def test_sources_on_the_page(tmp_path: Path, browser: Browser) -> None:
+    """The page names the source that holds the watermark back, and shows what each source read."""
+    made = TwoSources().with_job(ads="kafka://127.0.0.1:1/shown", clicks="kafka://127.0.0.1:1/clicked")
+    reached = {("0", "at"): 9, ("1", "then"): 2}
+    made.batch(1, 1, watermark=None, after=1, lags=(4, 0), reached=reached)
+    made.batch(1, 0, watermark=1, lags=(7, 0), reached=reached).batch(1, 0, watermark=1, lags=(9, 0), reached=reached)
+    made.write(tmp_path)
+    with served(tmp_path, "--port", 0) as page_of, opened(browser, page_of.url) as page:
+        expect(page.get_by_text("because clicks has been idle since batch 1")).to_be_visible()
+        expect(page.get_by_text("ads 0:2→3; clicks -")).to_be_visible()
 
 
 def test_ten_thousand_batches_and_a_switch(tmp_path: Path, corpus: Corpus, browser: Browser) -> None:

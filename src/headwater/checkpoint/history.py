@@ -10,9 +10,10 @@ from headwater.checkpoint.file_logs import FileEntry, FileSinkLog, FileSourceLog
 from headwater.checkpoint.filetree import FileTree
 from headwater.checkpoint.layout import SOURCES
 from headwater.checkpoint.log_entries import OffsetEntry
-from headwater.checkpoint.logs import CheckpointLogs
+from headwater.checkpoint.logs import CheckpointLogs, Progress, in_order
 from headwater.checkpoint.operator_metadata import version_1_path, version_2_folder
-from headwater.checkpoint.record import read_progress
+from headwater.checkpoint.record import SourceProgress
+from headwater.checkpoint.source_names import SourceIdentity
 from headwater.checkpoint.source_offsets import SourceRange, log_offset, offset_value, source_range
 from headwater.checkpoint.state_folder import Recipe, missing_logs, missing_state, state_obstacle
 from headwater.core.errors import CheckpointUnreadable
@@ -67,11 +68,14 @@ class Batch:
 
 
 class History:
-    """The batches of a checkpoint, read lazily. Create a new one to see batches that were added since."""
+    """The batches of a checkpoint, read lazily. Create a new one to see batches that were added since.
 
-    def __init__(self, files: FileTree) -> None:
+    ``progress`` are the progress records, if they were read already.
+    """
+
+    def __init__(self, files: FileTree, progress: Progress | None = None) -> None:
         self.files = files
-        self.logs = CheckpointLogs(files)
+        self.logs = CheckpointLogs(files, progress)
         self._source_logs: dict[str, FileSourceLog] = {}
 
     @property
@@ -159,8 +163,9 @@ class History:
         before = self.logs.offsets.get(number - 1)
         earlier = {source.name: source.text for source in before.sources} if before else {}
         start_known = number == 0 or before is not None
+        recorded = self._recorded(number, entry)
         found = []
-        for source in entry.sources:
+        for source in in_order(entry.sources):
             reads = source_range(
                 source.name,
                 earlier.get(source.name),
@@ -169,9 +174,30 @@ class History:
                 hint=self.logs.hint(source.name, offset_value(source.text)),
                 provider=source.provider,
             )
-            counts_files = reads.kind in ("files", "table") and start_known
-            found.append(self._with_files(reads) if counts_files else reads)
+            if reads.kind in ("files", "table") and start_known:
+                reads = self._with_files(reads)
+            found.append(self._described(reads, recorded.get(source.name)))
         return tuple(found)
+
+    def _recorded(self, number: int, entry: OffsetEntry) -> dict[str | None, SourceProgress]:
+        """Return what the progress record of a batch shows, by source."""
+        record = self.logs.record_of(number)
+        if record is None:
+            return {}
+        if len(entry.sources) == 1:
+            total = SourceProgress(records=record.input_rows, lag_rows=record.lag_rows)
+            return {entry.sources[0].name: record.sources[0] if len(record.sources) == 1 else total}
+        return {source.id: source for source in record.sources}
+
+    def _described(self, reads: SourceRange, recorded: SourceProgress | None) -> SourceRange:
+        identity = self.logs.identities.get(reads.name) or SourceIdentity(reads.name)
+        found = replace(
+            reads, given_name=identity.name, description=identity.description or reads.kind, uri=identity.uri
+        )
+        if recorded is None:
+            return found
+        # Offsets are exact; Spark's own count doubles if the batch is evaluated twice.
+        return replace(found, rows=recorded.records if reads.rows is None else reads.rows, lag=recorded.lag_rows)
 
     def _with_files(self, reads: SourceRange) -> SourceRange:
         end = log_offset(reads.end)
@@ -285,12 +311,5 @@ def clean_batches(history: History, batch_ids: Iterable[int]) -> set[int]:
 
     A record of an earlier run of the batch, from before a rewind, does not count.
     """
-    reports = read_progress(history.files)
-    found = set()
-    for number in batch_ids:
-        report, planned = reports.get(number), history.logs.offsets.get(number)
-        if report is None or planned is None or not planned.timestamp_ms:
-            continue
-        if report.ran_at(planned.timestamp_ms) and not report.dropped and not report.malformed:
-            found.add(number)
-    return found
+    records = {number: history.logs.record_of(number) for number in batch_ids}
+    return {number for number, record in records.items() if record and not record.dropped and not record.malformed}

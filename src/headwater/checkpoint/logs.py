@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from headwater.checkpoint.filetree import Entry, FileTree
 from headwater.checkpoint.layout import COMMITS, METADATA, OFFSETS, SOURCES, STATE, batch_id, log_id
@@ -13,6 +13,7 @@ from headwater.checkpoint.log_entries import (
     CommitEntry,
     OffsetEntry,
     QueryMetadata,
+    SourceOffset,
     parse_commit,
     parse_offsets,
     parse_query_metadata,
@@ -24,13 +25,45 @@ from headwater.checkpoint.operator_metadata import (
     parse_operator_metadata,
     version_2_folder,
 )
-from headwater.checkpoint.record import JobRecord, read_job_record
-from headwater.checkpoint.source_offsets import NO_HINT, SourceHint, hint_from_source_log, kind_by_form
+from headwater.checkpoint.record import (
+    JobRecord,
+    ProgressIndex,
+    ProgressRecord,
+    SourceProgress,
+    read_job_record,
+    rows_per_second,
+    uri_kind,
+)
+from headwater.checkpoint.source_names import (
+    SourceIdentity,
+    SourceTraits,
+    folder_of_file,
+    match_names,
+    shared_uri,
+    traits_from_description,
+    traits_from_offset,
+)
+from headwater.checkpoint.source_offsets import (
+    NO_HINT,
+    SourceHint,
+    hint_from_source_log,
+    kind_by_form,
+    kind_of,
+    offset_value,
+)
 from headwater.checkpoint.state_folder import StateTree
 from headwater.core.errors import CheckpointUnreadable
 from headwater.core.ids import StateVersion, StoreKey, batch_that_wrote
 
 Parsed = TypeVar("Parsed")
+# How many of the newest batches are searched for a progress record that describes the sources.
+_DESCRIBED_BATCHES = 20
+
+
+class Progress(Protocol):
+    """Progress records by batch: a dictionary, or ``ProgressIndex``."""
+
+    def get(self, batch_id: int, /) -> ProgressRecord | None: ...
 
 
 @dataclass(frozen=True)
@@ -102,11 +135,13 @@ class BatchLog(Generic[Parsed]):
 class CheckpointLogs:
     """The text logs of a checkpoint and the names of its state files."""
 
-    def __init__(self, files: FileTree) -> None:
+    def __init__(self, files: FileTree, progress: Progress | None = None) -> None:
         self.files = files
+        self.progress: Progress = ProgressIndex(files) if progress is None else progress
         self.offsets: BatchLog[OffsetEntry] = BatchLog(files, OFFSETS, parse_offsets)
         self.commits: BatchLog[CommitEntry] = BatchLog(files, COMMITS, parse_commit)
         self._hints: dict[tuple[str, bool], SourceHint] = {}
+        self._log_hints: dict[str, SourceHint] = {}
 
     @cached_property
     def batch_ids(self) -> tuple[int, ...]:
@@ -155,15 +190,67 @@ class CheckpointLogs:
         certain = kind_by_form(value) not in (None, "kafka")
         if (source, certain) not in self._hints:
             found = NO_HINT if certain else self._hint_from_log(source)
-            self._hints[source, certain] = self._with_record(found, only=self._one_source)
+            identity = self.identities.get(source)
+            self._hints[source, certain] = _with_uri(found, identity.uri if identity else None)
         return self._hints[source, certain]
 
+    def record_of(self, number: int) -> ProgressRecord | None:
+        """Return the progress record of a batch; None if there is none, or if it is from before a rewind."""
+        record, planned = self.progress.get(number), self.offsets.get(number)
+        if record is None or planned is None or not planned.timestamp_ms:
+            return None
+        return record if record.ran_at(planned.timestamp_ms) else None
+
     @cached_property
-    def _one_source(self) -> bool:
-        latest = self.offsets.get(self.offsets.ids[-1]) if self.offsets.ids else None
-        return latest is not None and len(latest.sources) == 1
+    def identities(self) -> dict[str, SourceIdentity]:
+        """The sources of the newest readable batch, by their names in the offset log, in the order of the log."""
+        newest = next((entry for number in reversed(self.offsets.ids) if (entry := self.offsets.get(number))), None)
+        sources = in_order(newest.sources) if newest else ()
+        several = len(sources) > 1
+        described = self._described() if several else {}
+        traits = {source.name: self._traits(source, described.get(source.name), several=several) for source in sources}
+        names = {source: one.name for source, one in described.items() if one.name}
+        names |= match_names(traits, self.job.sources)
+        names |= {source: source for source in traits if not source.isdecimal()}
+        return {
+            source: SourceIdentity(source, names.get(source), found, self._uri(names.get(source), found, several))
+            for source, found in traits.items()
+        }
+
+    def _described(self) -> dict[str, SourceProgress]:
+        """Return what the newest progress record shows of each source."""
+        for number in reversed(self.offsets.ids[-_DESCRIBED_BATCHES:]):
+            record = self.progress.get(number)
+            if record and record.sources:
+                return {source.id: source for source in record.sources if source.id is not None}
+        return {}
+
+    def _traits(self, source: SourceOffset, described: SourceProgress | None, *, several: bool) -> SourceTraits:
+        value = offset_value(source.text)
+        if described is not None:
+            found = traits_from_description(described.description, value)
+            if found != SourceTraits():
+                return found
+        form = kind_by_form(value)
+        hint = self._hint_from_log(source.name) if several or form is None else NO_HINT
+        folder = folder_of_file(hint.path) if hint.path else None
+        known = hint.initial if value is None else value
+        return traits_from_offset(known, kind_of(known, hint, source.provider), folder)
+
+    def _uri(self, name: str | None, traits: SourceTraits, several: bool) -> str | None:
+        uris = self.job.sources
+        if name is not None and name in uris:
+            return uris[name]
+        if not several:
+            return self.job.source or next(iter(uris.values()), None)
+        return shared_uri(traits, uris.values() or filter(None, [self.job.source]))
 
     def _hint_from_log(self, source: str) -> SourceHint:
+        if source not in self._log_hints:
+            self._log_hints[source] = self._read_hint(source)
+        return self._log_hints[source]
+
+    def _read_hint(self, source: str) -> SourceHint:
         folder = f"{SOURCES}/{source}"
         first = _first_log_name(entry.name for entry in list_entries(self.files, folder) if not entry.is_folder)
         if first is None:
@@ -173,12 +260,17 @@ class CheckpointLogs:
         except CheckpointUnreadable:
             return NO_HINT
 
-    def _with_record(self, hint: SourceHint, *, only: bool) -> SourceHint:
-        # The record names one source: if the query has several, it is unknown which one.
-        kind = self.job.source_kind if only else None
-        if kind is None or (hint.kind is not None and (hint.kind, kind) not in (("files", "table"), ("rate", "rate"))):
-            return hint
-        return SourceHint(kind, hint.initial, self.job.rows_per_second)
+
+def in_order(sources: Iterable[SourceOffset]) -> tuple[SourceOffset, ...]:
+    """Return sources by number. Version 2 of the offset log writes them in the order of a hash table."""
+    return tuple(sorted(sources, key=lambda source: int(source.name) if source.name.isdecimal() else -1))
+
+
+def _with_uri(hint: SourceHint, uri: str | None) -> SourceHint:
+    kind = uri_kind(uri)
+    if kind is None or (hint.kind is not None and (hint.kind, kind) not in (("files", "table"), ("rate", "rate"))):
+        return hint
+    return replace(hint, kind=kind, rows_per_second=rows_per_second(uri))
 
 
 def _first_log_name(names: Iterable[str]) -> str | None:

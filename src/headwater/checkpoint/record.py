@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import parse_qsl, unquote
 
 from headwater.checkpoint.filetree import FileTree
@@ -57,22 +58,26 @@ class JobRecord:
     @property
     def source_kind(self) -> str | None:
         """The scheme of the source's URI, such as ``kafka``."""
-        kind = (self.source or "").partition(":")[0]
-        return kind or None
-
-    @property
-    def rows_per_second(self) -> int | None:
-        """The rate of a rate source, if it is constant."""
-        if self.source_kind != "rate":
-            return None
-        options = {name.lower(): value for name, value in parse_qsl((self.source or "").partition("?")[2])}
-        speed = options.get("rowspersecond", "1")
-        return int(speed) if speed.isascii() and speed.isdigit() and "rampuptime" not in options else None
+        return uri_kind(self.source)
 
     @property
     def sink_folder(self) -> str | None:
         """The folder that a file sink or a table sink writes to."""
         return folder_of(self.sink) if self.sink and self.sink.startswith(FILES) else self.table_folder
+
+
+def uri_kind(uri: str | None) -> str | None:
+    """Return the scheme of a URI, such as ``kafka``."""
+    return (uri or "").partition(":")[0] or None
+
+
+def rows_per_second(uri: str | None) -> int | None:
+    """Return the rate of a rate source, if it is constant."""
+    if uri_kind(uri) != "rate":
+        return None
+    options = {name.lower(): value for name, value in parse_qsl((uri or "").partition("?")[2])}
+    speed = options.get("rowspersecond", "1")
+    return int(speed) if speed.isascii() and speed.isdigit() and "rampuptime" not in options else None
 
 
 def sink_of(files: FileTree, given: str | None = None) -> FileTree | None:
@@ -137,6 +142,40 @@ REMOTE_LINES, REMOTE_SECONDS = 500, 5.0
 
 
 @dataclass(frozen=True)
+class SourceProgress:
+    """What a batch read from one source.
+
+    ``id`` is the source's name in the offset log, ``name`` the one that the job gives it. Either is None if unknown.
+    """
+
+    id: str | None = None
+    name: str | None = None
+    description: str | None = None
+    records: int | None = None
+    malformed: int | None = None
+    lag_rows: int | None = None
+    """How many records were in Kafka and not in the batch."""
+
+
+@dataclass(frozen=True)
+class OperatorWatermark:
+    """A ``withWatermark`` of the query: its column and delay, and the newest event time since the query started.
+
+    ``source`` is the name in the offset log of the source that it reads; None if it reads several.
+    """
+
+    source: str | None
+    column: str
+    delay_ms: int
+    max_event_time_ms: int | None = None
+
+    @property
+    def watermark_ms(self) -> int | None:
+        """The watermark that the query would have without its other operators."""
+        return None if self.max_event_time_ms is None else self.max_event_time_ms - self.delay_ms
+
+
+@dataclass(frozen=True)
 class ProgressRecord:
     """A batch as Spark reported it. Times are in epoch milliseconds, rates in rows per second."""
 
@@ -155,6 +194,10 @@ class ProgressRecord:
     malformed: int = 0
     lag_rows: int | None = None
     durations_ms: dict[str, int] = field(default_factory=dict)
+    sources: tuple[SourceProgress, ...] = ()
+    """Each source; empty in records of older versions."""
+    watermarks: tuple[OperatorWatermark, ...] = ()
+    """Each ``withWatermark`` of a query with several sources; empty if unknown."""
 
     def ran_at(self, moment_ms: int, slack_ms: int = 0) -> bool:
         """Return whether a time lies within this run of the batch. A rewound batch may have run more than once."""
@@ -166,15 +209,37 @@ class ProgressRecord:
 
 
 _FIELDS = {one.name for one in fields(ProgressRecord)}
+Part = TypeVar("Part", SourceProgress, OperatorWatermark)
 
 
 def parse_line(line: str) -> ProgressRecord | None:
     """Return the record in a line; None if the line is truncated or not a record. Unknown fields are ignored."""
     try:
         values = json.loads(line)
-        return ProgressRecord(**{name: value for name, value in values.items() if name in _FIELDS})
+        record = ProgressRecord(**{name: value for name, value in values.items() if name in _FIELDS})
     except (ValueError, TypeError, AttributeError):
         return None
+    if not all(isinstance(number, int) for number in (record.batch_id, record.at_ms, record.duration_ms)):
+        return None
+    return replace(
+        record, sources=_parts(SourceProgress, record.sources), watermarks=_parts(OperatorWatermark, record.watermarks)
+    )
+
+
+def _parts(kind: type[Part], values: Any) -> tuple[Part, ...]:
+    """Return the parts of a record; none of them if one is not as this version writes it."""
+    types = {one.name: _types_of(str(one.type)) for one in fields(kind)}
+    try:
+        found = [{name: value for name, value in part.items() if name in types} for part in values]
+        if all(isinstance(value, types[name]) for part in found for name, value in part.items()):
+            return tuple(kind(**part) for part in found)
+    except (TypeError, AttributeError):
+        pass
+    return ()
+
+
+def _types_of(annotation: str) -> tuple[type, ...]:
+    return (str if annotation.startswith("str") else int, *((type(None),) if annotation.endswith("None") else ()))
 
 
 def read_progress(files: FileTree) -> dict[int, ProgressRecord]:
@@ -185,6 +250,38 @@ def read_progress(files: FileTree) -> dict[int, ProgressRecord]:
             records = map(parse_line, files.read(path).decode("utf-8", "replace").splitlines())
             found |= {record.batch_id: record for record in records if record}
     return found
+
+
+class ProgressIndex:
+    """The same records, parsed when they are needed: most readers need a few of thousands."""
+
+    _START = re.compile(r'\{"batch_id": ?([0-9]{1,18}),')
+
+    def __init__(self, files: FileTree) -> None:
+        self._files = files
+        self._lines: dict[int, str] | None = None
+
+    def get(self, batch_id: int) -> ProgressRecord | None:
+        """Return the latest record of a batch; None if there is none."""
+        if self._lines is None:
+            self._lines = dict(self._numbered_lines())
+        line = self._lines.get(batch_id)
+        return None if line is None else parse_line(line)
+
+    def _numbered_lines(self) -> Iterator[tuple[int, str]]:
+        for path in (OLDER_FILE, PROGRESS_FILE):
+            try:
+                text = self._files.read(path).decode("utf-8", "replace")
+            except OSError:
+                continue
+            for line in text.splitlines():
+                if not line.endswith("}"):
+                    continue  # truncated: the line before it is still valid
+                start = self._START.match(line)
+                if start:
+                    yield int(start[1]), line
+                elif record := parse_line(line):
+                    yield record.batch_id, line
 
 
 class ProgressTail:

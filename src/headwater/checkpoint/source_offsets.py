@@ -24,6 +24,8 @@ class SourceHint:
     kind: str | None = None
     initial: Any = None
     rows_per_second: int | None = None
+    path: str | None = None
+    """One of the input files of a file source."""
 
 
 NO_HINT = SourceHint()
@@ -33,7 +35,9 @@ NO_HINT = SourceHint()
 class SourceRange:
     """What a batch reads from a source: everything after ``start``, up to ``end``.
 
-    ``rows`` is None if it cannot be derived from the offsets. ``files`` is the number of input files of a file source.
+    ``rows`` is None if neither the offsets nor a progress record show it. ``files`` is the number of input files of a
+    file source. ``lag`` is how many records were in Kafka and not read when the batch was planned, if that was recorded.
+    ``name`` is the source's name in the offset log, ``label`` the one that the job gives it, or else ``source 0``.
     """
 
     name: str
@@ -43,6 +47,15 @@ class SourceRange:
     rows: int | None
     files: int | None = None
     moved: bool = True
+    lag: int | None = None
+    given_name: str | None = None
+    description: str | None = None
+    uri: str | None = None
+    """Where the job reads it, if ``headwater run`` has recorded it."""
+
+    @property
+    def label(self) -> str:
+        return self.given_name or f"source {self.name}"
 
 
 Step = Literal["same", "forward", "backward", "unknown"]
@@ -104,7 +117,7 @@ def hint_from_source_log(data: bytes) -> SourceHint:
         if kafka_partitions(value) is not None:
             return SourceHint("kafka", initial=value)
         if "path" in value:
-            return SourceHint("files")
+            return SourceHint("files", path=value["path"] if isinstance(value["path"], str) else None)
     return NO_HINT
 
 

@@ -15,7 +15,7 @@ from headwater.cli.output import json_line, note, say
 
 if TYPE_CHECKING:
     from headwater.checkpoint.filetree import FileTree
-    from headwater.checkpoint.history import Batch
+    from headwater.checkpoint.history import Batch, History
     from headwater.views.batches import TableLayout
 
 POLL_SECONDS = 1.0
@@ -41,7 +41,9 @@ def log(
     """Show every batch of a checkpoint.
 
     Shows when each batch was planned, what it read, its watermark, and whether you can rewind to it. LAG is how far
-    the watermark was behind the system clock. Does not start Spark.
+    the watermark was behind the system clock. With several sources, UNREAD is the number of records in Kafka that each
+    of them had not read, if that was recorded, and a line below the table names the source that holds the watermark
+    back. Does not start Spark.
 
     Example:
       headwater log browser-stats-stateful -n 20
@@ -51,9 +53,10 @@ def log(
 
     files = open_to_read(checkpoint)
     since_ms = time_ms(since, not_after_ms=time.time_ns() // 1_000_000) if since else None
-    batches = History(files).batches(last=number, since_ms=since_ms)
+    history = History(files)
+    batches = history.batches(last=number, since_ms=since_ms)
     printer = _Printer(as_json=as_json)
-    printer.show(batches)
+    printer.show(history, batches)
     if not batches and not follow:
         note("no batches since then" if since else "no batches yet")
     if follow:
@@ -72,7 +75,7 @@ def _follow(files: FileTree, printer: _Printer, seen: set[tuple[int, str]], sinc
         changed = [batch for batch in map(history.batch, fresh) if (batch.batch_id, batch.status) not in seen]
         if since_ms is not None:
             changed = [batch for batch in changed if batch.planned_at_ms is None or batch.planned_at_ms >= since_ms]
-        printer.show(changed)
+        printer.show(history, changed)
         seen |= {(batch.batch_id, batch.status) for batch in changed}
         newest = max([newest, *fresh])
 
@@ -81,15 +84,26 @@ class _Printer:
     def __init__(self, *, as_json: bool) -> None:
         self.as_json = as_json
         self.layout: TableLayout | None = None
+        self.last_hold: str | None = None
 
-    def show(self, batches: list[Batch]) -> None:
+    def show(self, history: History, batches: list[Batch]) -> None:
+        if not batches:
+            return
+        from headwater.checkpoint.watermark_hold import watermark_holds
+
         if self.as_json:
             from headwater.views.batches import batch_as_dict
 
+            holds = watermark_holds(history.logs, [batch.batch_id for batch in batches])
             for batch in batches:
-                json_line(batch_as_dict(batch))
-        elif batches:
-            self._table(batches)
+                json_line(batch_as_dict(batch, holds.get(batch.batch_id)))
+            return
+        self._table(batches)
+        newest = batches[-1].batch_id
+        hold = str(watermark_holds(history.logs, [newest]).get(newest, ""))
+        if hold and hold != self.last_hold:
+            say(hold)
+        self.last_hold = hold
 
     def _table(self, batches: list[Batch]) -> None:
         from headwater.views.batches import COLUMNS, batch_cells, table_layout

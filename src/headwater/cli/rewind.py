@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -32,8 +33,12 @@ def rewind(
         str | None, typer.Option(metavar="URI", help="Sink of the query, if headwater run has not recorded it.")
     ] = None,
     source: Annotated[
-        str | None,
-        typer.Option(metavar="URI", help="Kafka source in which to look for the records: kafka://HOST:PORT/TOPIC."),
+        list[str] | None,
+        typer.Option(
+            metavar="[NAME=]URI",
+            help="Kafka source in which to look for the records: kafka://HOST:PORT/TOPIC. With NAME=, only for the "
+            "source of that name or number. Repeatable.",
+        ),
     ] = None,
     allow_missing_input: Annotated[
         bool, typer.Option("--allow-missing-input", help="Rewind even if the source has lost records.")
@@ -64,7 +69,7 @@ def rewind(
         return
     files = open_to_change(checkpoint)
     last_kept = _last_kept(files, to, redo, to_time)
-    plan = _plan(files, last_kept, replan=replan, sink=sink, source=source)
+    plan = _plan(files, last_kept, replan=replan, sink=sink, sources=source or ())
     print_plan(plan.as_dict(), rewind_text(plan).lines(), as_json=as_json)
     if dry_run:
         return
@@ -98,11 +103,11 @@ def _last_kept(files: FileTree, to: str | None, redo: int | None, to_time: str |
     return int(to) if to.isdigit() else revisions.resolve(to, history.batch_ids, history.committed_at_ms)
 
 
-def _plan(files: FileTree, to: int | None, *, replan: bool, sink: str | None, source: str | None) -> RewindPlan:
+def _plan(files: FileTree, to: int | None, *, replan: bool, sink: str | None, sources: Sequence[str]) -> RewindPlan:
     from headwater.kafka.offsets import earliest_offsets
     from headwater.timemachine.rewind import plan_query_rewind
 
-    return plan_query_rewind(files, to=to, replan=replan, sink=sink, source=source, ask_kafka=earliest_offsets)
+    return plan_query_rewind(files, to=to, replan=replan, sink=sink, sources=sources, ask_kafka=earliest_offsets)
 
 
 def _end_interrupted(files: FileTree, *, abort: bool) -> None:

@@ -28,18 +28,20 @@ def show(
     """
     from headwater.api import Checkpoint
     from headwater.checkpoint.history import files_of
+    from headwater.checkpoint.watermark_hold import watermark_hold
 
     opened = Checkpoint(checkpoint)
     warn_if_interrupted(opened.files)
     history = opened.history
     found = history.batch(opened.resolve(batch, history=history))
     files = files_of(history, found)
+    hold = watermark_hold(history.logs, found.batch_id)
     if as_json:
         from headwater.views.batches import batch_in_full
 
-        json_line(batch_in_full(found, files))
+        json_line(batch_in_full(found, files, hold))
         return
     from headwater.views.batches import batch_lines
 
-    for line in batch_lines(found, files):
+    for line in batch_lines(found, files, hold):
         say(line)

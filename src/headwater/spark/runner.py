@@ -68,7 +68,7 @@ def run_job(
         files.write(JOB_FILE, record.to_bytes())
         with (
             collecting_dead_letters(spark, job, files, warn) as collect,
-            listening(spark, _recording(files, on_batch, collect)),
+            listening(spark, _recording(files, on_batch, collect), record.sources),
         ):
             with explained(f"Spark cannot start {job.name}"), matching_checkpoint_format(spark, files):
                 query = prepared.start(run.checkpoint, generation=generation)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from headwater.checkpoint.history import History
+from headwater.checkpoint.source_offsets import SourceRange, kafka_partitions
 from headwater.core.errors import CheckpointUnreadable, HeadwaterError, UsageProblem
 from headwater.core.ids import BatchId
 
@@ -18,7 +19,10 @@ EarliestOffsets = Callable[[str, list[str]], dict[str, dict[int, int]]]
 
 @dataclass(frozen=True)
 class Reread:
-    """What one source has to provide again. ``still_there`` is None if it could not be checked."""
+    """What one source has to provide again. ``still_there`` is None if it could not be checked.
+
+    ``source`` is its name in the offset log, ``label`` the one that the job gives it, or else ``source 0``.
+    """
 
     source: str
     kind: str
@@ -28,6 +32,12 @@ class Reread:
     files: int | None
     still_there: bool | None
     why: str | None = None
+    given_name: str | None = None
+    description: str | None = None
+
+    @property
+    def label(self) -> str:
+        return self.given_name or f"source {self.source}"
 
     def as_dict(self) -> dict[str, Any]:
         """Return the JSON form."""
@@ -40,53 +50,106 @@ class Reread:
             "files": self.files,
             "still_there": self.still_there,
             "why": self.why,
+            "label": self.label,
+            "description": self.description,
         }
 
 
 def find_rereads(
-    history: History, next_batch: int, ask_kafka: EarliestOffsets | None, source_uri: str | None = None
+    history: History, next_batch: int, ask_kafka: EarliestOffsets | None, given: Sequence[str] = ()
 ) -> tuple[Reread, ...]:
-    """Return what each source has to provide again: from the end of the last kept batch to that of the newest one."""
+    """Return what each source has to provide again: from the end of the last kept batch to that of the newest one.
+
+    ``given`` are URIs of Kafka sources, each of them optionally with a name: ``clicks=kafka://HOST:PORT/TOPIC``.
+    """
+    uris = _given_uris(history, given)
     numbers = [number for number in history.batch_ids if number >= next_batch]
-    if not numbers:
-        return ()
     batches = [history.batch(BatchId(number)) for number in numbers]
-    found = []
-    for first in batches[0].sources:
-        parts = [part for batch in batches for part in batch.sources if part.name == first.name]
-        counts = [part.rows for part in parts]
-        rows = sum(count for count in counts if count is not None) if None not in counts else None
-        reread = Reread(first.name, first.kind, first.start, parts[-1].end, rows, None, None)
-        match first.kind:
-            case "kafka":
-                reread = _check_kafka(source_uri or history.logs.job.source or "", reread, ask_kafka)
-            case "files" | "table":
-                reread = _check_files(history, reread)
-            case "socket":
-                reread = replace(reread, still_there=False, why="a socket cannot be read again")
-            case "rate" | "rate-micro-batch":
-                reread = replace(reread, still_there=True)
-        found.append(reread)
-    return tuple(found)
+    parts: dict[str, list[SourceRange]] = {}
+    for batch in batches:
+        for part in batch.sources:
+            parts.setdefault(part.name, []).append(part)
+    return tuple(_reread(history, found, uris, ask_kafka) for found in parts.values())
+
+
+def _reread(
+    history: History, parts: list[SourceRange], uris: Mapping[str, str], ask_kafka: EarliestOffsets | None
+) -> Reread:
+    counts = [part.rows for part in parts]
+    rows = sum(count for count in counts if count is not None) if None not in counts else None
+    # A source that has delivered nothing yet has no offset, and its kind is unknown until it has one.
+    first = next((part for part in parts if part.end is not None), parts[0])
+    reread = Reread(
+        first.name,
+        first.kind,
+        first.start,
+        parts[-1].end,
+        rows,
+        None,
+        None,
+        given_name=first.given_name,
+        description=first.description,
+    )
+    match first.kind:
+        case "kafka":
+            uri = uris.get(first.name) or uris.get("") or first.uri or ""
+            return _check_kafka(uri, reread, ask_kafka)
+        case "files" | "table":
+            return _check_files(history, reread)
+        case "socket":
+            return replace(reread, still_there=False, why="a socket cannot be read again")
+        case "rate" | "rate-micro-batch":
+            return replace(reread, still_there=True)
+        case _:
+            return reread
+
+
+def _given_uris(history: History, given: Sequence[str]) -> dict[str, str]:
+    """Return the given URIs by source; the one without a name, which applies to all other sources, as that of ``""``."""
+    known = {name: source for source, one in history.logs.identities.items() for name in (source, one.label)}
+    found = {}
+    for text in given:
+        name, equals, uri = text.partition("=")
+        if not equals or ":" in name:
+            found[""] = text
+        elif name in known:
+            found[known[name]] = uri
+        else:
+            raise UsageProblem(
+                "bad-option",
+                f"the query has no source named {name}",
+                evidence={"sources": ", ".join(one.label for one in history.logs.identities.values())},
+                remedy=f"--source {next(iter(known), '0')}={uri}",
+            )
+    return found
 
 
 def _check_kafka(source: str, reread: Reread, ask: EarliestOffsets | None) -> Reread:
     if not isinstance(reread.start, dict):
         return replace(reread, why="the checkpoint does not record where the batch started")
+    needed = _partitions_read(reread)
+    if not needed:
+        return replace(reread, still_there=True)
     if ask is None or not source.startswith("kafka://"):
         return replace(reread, why="the broker is unknown; name it with --source kafka://HOST:PORT/TOPIC")
+    topics = list(dict.fromkeys(topic for topic, _ in needed))
     try:
-        earliest = ask(source, list(reread.start))
+        earliest = ask(source, topics)
     except HeadwaterError as error:
         return replace(reread, why=_why_not(error))
     gone = [
-        f"{topic}[{partition}] starts at offset {earliest[topic][int(partition)]}, needed from {offset}"
-        for topic, partitions in reread.start.items()
-        for partition, offset in partitions.items()
-        if earliest.get(topic, {}).get(int(partition), 0) > offset
+        f"{topic}[{partition}] starts at offset {earliest[topic][partition]}, needed from {offset}"
+        for (topic, partition), offset in needed.items()
+        if earliest.get(topic, {}).get(partition, 0) > offset
     ]
-    gone += [f"the topic {topic} does not exist" for topic in reread.start if topic not in earliest]
+    gone += [f"the topic {topic} does not exist" for topic in topics if topic not in earliest]
     return replace(reread, still_there=not gone, why="; ".join(gone) or None)
+
+
+def _partitions_read(reread: Reread) -> dict[tuple[str, int], int]:
+    """Return where reading starts again, without the partitions from which the undone batches read nothing."""
+    starts, ends = kafka_partitions(reread.start) or {}, kafka_partitions(reread.end) or {}
+    return {place: offset for place, offset in starts.items() if ends.get(place, offset + 1) > offset}
 
 
 def _why_not(error: HeadwaterError) -> str:

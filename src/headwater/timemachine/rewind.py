@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -53,10 +54,12 @@ class RewindPlan:
         """Raise ``ChangeRefused`` if a source has lost input: the re-run would silently give other results."""
         missing = [reread for reread in self.rereads if reread.still_there is False]
         if missing:
+            which = "the source" if len(self.rereads) == 1 else " and ".join(reread.label for reread in missing)
+            has = "has" if len(missing) == 1 else "have"
             raise ChangeRefused(
                 "source-gone",
-                f"the source no longer has all the input that batch {self.next_batch} and later batches read",
-                evidence={f"source {reread.source}": reread.why or "missing" for reread in missing},
+                f"{which} no longer {has} all the input that batch {self.next_batch} and later batches read",
+                evidence={reread.label: reread.why or "missing" for reread in missing},
                 remedy="rewind to a later batch, or add --allow-missing-input to accept wrong results",
             )
 
@@ -92,13 +95,14 @@ def plan_query_rewind(
     to: int | None,
     replan: bool = False,
     sink: str | None = None,
-    source: str | None = None,
+    sources: Sequence[str] = (),
     ask_kafka: EarliestOffsets | None = None,
 ) -> RewindPlan:
     """Plan a rewind of a query together with its file sink, if it has one.
 
-    ``sink`` and ``source`` are URIs such as ``files:DIR`` and ``kafka://HOST:PORT/TOPIC``, by default those that
-    ``headwater run`` recorded. For the rest see ``plan_rewind``.
+    ``sink`` and ``sources`` are URIs such as ``files:DIR`` and ``kafka://HOST:PORT/TOPIC``, by default those that
+    ``headwater run`` recorded. A source may have a name: ``clicks=kafka://HOST:PORT/TOPIC``. For the rest see
+    ``plan_rewind``.
     """
     return plan_rewind(
         files,
@@ -106,7 +110,7 @@ def plan_query_rewind(
         replan=replan,
         sink=sink_of(files, sink),
         sink_uri=sink,
-        source_uri=source,
+        source_uris=sources,
         ask_kafka=ask_kafka,
     )
 
@@ -118,7 +122,7 @@ def plan_rewind(
     replan: bool = False,
     sink: FileTree | None = None,
     sink_uri: str | None = None,
-    source_uri: str | None = None,
+    source_uris: Sequence[str] = (),
     ask_kafka: EarliestOffsets | None = None,
 ) -> RewindPlan:
     """Plan a rewind after which batch ``to`` is the last one; None undoes all batches.
@@ -168,7 +172,7 @@ def plan_rewind(
         undone,
         replan,
         change,
-        find_rereads(history, next_batch, ask_kafka, source_uri),
+        find_rereads(history, next_batch, ask_kafka, source_uris),
         effects,
         tuple(warnings),
         tuple(signs_of_life(history)),

@@ -9,22 +9,35 @@ from typing import Any
 
 from headwater.checkpoint.history import Batch, BatchFiles, StoreState
 from headwater.checkpoint.source_offsets import SourceRange, kafka_partitions, log_offset, short_text
+from headwater.checkpoint.watermark_hold import WatermarkHold
 from headwater.core.text import count
 from headwater.core.times import iso_from_ms
 from headwater.views.formatting import format_duration, format_time, shorten
 
-COLUMNS = ("BATCH", "STATUS", "PLANNED (UTC)", "TOOK", "ROWS", "READ", "WATERMARK (UTC)", "LAG", "STATE", "REWIND")
+COLUMNS = (
+    "BATCH",
+    "STATUS",
+    "PLANNED (UTC)",
+    "TOOK",
+    "ROWS",
+    "READ",
+    "UNREAD",
+    "WATERMARK (UTC)",
+    "LAG",
+    "STATE",
+    "REWIND",
+)
 _RIGHT_ALIGNED = {"BATCH", "TOOK", "ROWS", "LAG"}
 # Dropped in this order when the terminal is narrow.
-_OPTIONAL = ("WATERMARK (UTC)", "STATE", "TOOK", "LAG")
+_OPTIONAL = ("UNREAD", "WATERMARK (UTC)", "STATE", "TOOK", "LAG")
 _GAP = "  "
-_MAX_READ_WIDTH, _MIN_READ_WIDTH = 60, 16
+_MAX_READ_WIDTH, _MIN_READ_WIDTH = 110, 16
 _MAX_SHOWN_PARTITIONS = 3
 
 PartitionOffsets = dict[tuple[str, int], int]
 
 
-def batch_as_dict(batch: Batch) -> dict[str, Any]:
+def batch_as_dict(batch: Batch, hold: WatermarkHold | None = None) -> dict[str, Any]:
     """Return a batch as ``log --json`` prints it."""
     shown: dict[str, Any] = {
         "batch_id": batch.batch_id,
@@ -32,6 +45,7 @@ def batch_as_dict(batch: Batch) -> dict[str, Any]:
         "planned_at": _iso_or_none(batch.planned_at_ms),
         "committed_at": _iso_or_none(batch.committed_at_ms),
         "watermark": _iso_or_none(batch.watermark_ms),
+        "watermark_hold": hold.as_dict() if hold else None,
         "sources": [_source_as_dict(source) for source in batch.sources],
         "can_rewind_to": batch.can_rewind_to,
         "why_not": batch.why_not,
@@ -43,9 +57,9 @@ def batch_as_dict(batch: Batch) -> dict[str, Any]:
     return shown
 
 
-def batch_in_full(batch: Batch, files: BatchFiles) -> dict[str, Any]:
+def batch_in_full(batch: Batch, files: BatchFiles, hold: WatermarkHold | None = None) -> dict[str, Any]:
     """Return a batch as ``show --json`` prints it: the fields of the log, and everything that belongs to the batch."""
-    return batch_as_dict(batch) | {
+    return batch_as_dict(batch, hold) | {
         "next_watermark": _iso_or_none(batch.next_watermark_ms or None),
         "conf": dict(batch.conf),
         "state": [_store_as_dict(store) for store in files.stores],
@@ -65,6 +79,9 @@ def _source_as_dict(source: SourceRange) -> dict[str, Any]:
         "start": source.start,
         "end": source.end,
         "rows": source.rows,
+        "label": source.label,
+        "description": source.description,
+        "lag": source.lag,
     }
     if source.files is not None:
         shown["files"] = source.files
@@ -93,6 +110,7 @@ def batch_cells(batch: Batch) -> tuple[str, ...]:
         format_duration(batch.duration_ms),
         _rows_cell(batch),
         offset_ranges(batch.sources),
+        _unread_cell(batch),
         format_time(batch.watermark_ms),
         format_duration(batch.watermark_lag_ms),
         _state_cell(batch),
@@ -109,6 +127,14 @@ def _rows_cell(batch: Batch) -> str:
     return "?"
 
 
+def _unread_cell(batch: Batch) -> str:
+    """Return the unread records of each source, in the order of READ; empty with a single source or without a record."""
+    lags = [source.lag for source in batch.sources]
+    if len(lags) < 2 or all(lag is None for lag in lags):
+        return ""
+    return "; ".join("-" if lag is None else f"{lag:,}" for lag in lags)
+
+
 def _state_cell(batch: Batch) -> str:
     if batch.state_version is None:
         return "-"
@@ -117,27 +143,44 @@ def _state_cell(batch: Batch) -> str:
     return f"v{batch.state_version} {batch.stores - batch.stores_missing}/{batch.stores}"
 
 
-def offset_ranges(sources: Iterable[SourceRange]) -> str:
+def offset_ranges(sources: Sequence[SourceRange]) -> str:
     """Return the offsets that a batch read from all of its sources, in short; a dash without sources."""
-    return "; ".join(map(offset_range, sources)) or "-"
+    if len(sources) == 1:
+        return offset_range(sources[0])
+    return "; ".join(offset_range(source, tag) for source, tag in zip(sources, _tags(sources), strict=True)) or "-"
 
 
-def offset_range(source: SourceRange) -> str:
-    """Return the offsets that a batch read from a source: ``visits 0:1→3 1:0→2``, ``files 3→4`` or ``rate 10→12``."""
+def _tags(sources: Sequence[SourceRange]) -> list[str]:
+    """Return a short text for each of several sources: its name, its topic or folder, or else its number."""
+    tags = [source.given_name or _short_description(source) for source in sources]
+    return [tag if tag and tags.count(tag) == 1 else source.label for tag, source in zip(tags, sources, strict=True)]
+
+
+def _short_description(source: SourceRange) -> str:
+    kind, _, rest = (source.description or "").partition(" ")
+    return rest if kind == "kafka" else " ".join(filter(None, [kind, rest.rpartition("/")[2]]))
+
+
+def offset_range(source: SourceRange, tag: str | None = None) -> str:
+    """Return the offsets that a batch read from a source: ``visits 0:1→3 1:0→2``, ``files 3→4`` or ``rate 10→12``.
+
+    ``tag`` replaces the topic or the kind, in order to distinguish several sources.
+    """
     if not source.moved:
-        return f"{source.kind} -"
+        return f"{tag or source.kind} -"
     after = kafka_partitions(source.end) if source.kind == "kafka" else None
     if after is not None:
-        return _kafka_range(kafka_partitions(source.start) or {}, after)
+        return _kafka_range(kafka_partitions(source.start) or {}, after, tag)
     if source.kind in ("files", "table"):
         start, end = log_offset(source.start), log_offset(source.end)
-        return f"{source.kind} {'' if start is None else start}→{end}"
-    return f"{source.kind} {short_text(source.start, 24)}→{short_text(source.end, 24)}"
+        return f"{tag or source.kind} {'' if start is None else start}→{end}"
+    return f"{tag or source.kind} {short_text(source.start, 24)}→{short_text(source.end, 24)}"
 
 
-def _kafka_range(before: PartitionOffsets, after: PartitionOffsets) -> str:
-    topics = []
-    for topic in dict.fromkeys(topic for topic, _ in after):
+def _kafka_range(before: PartitionOffsets, after: PartitionOffsets, tag: str | None) -> str:
+    topics = list(dict.fromkeys(topic for topic, _ in after))
+    found = []
+    for topic in topics:
         partitions = [partition for partition in after if partition[0] == topic]
         ranges = [
             f"{partition[1]}:{before.get(partition, '…')}→{after[partition]}"
@@ -147,8 +190,8 @@ def _kafka_range(before: PartitionOffsets, after: PartitionOffsets) -> str:
         if len(ranges) > _MAX_SHOWN_PARTITIONS:
             ranges = [f"{len(ranges)} of {len(partitions)} partitions"]
         if ranges:
-            topics.append(f"{topic} {' '.join(ranges)}")
-    return ", ".join(topics) or "kafka -"
+            found.append(f"{tag if tag and len(topics) == 1 else topic} {' '.join(ranges)}")
+    return ", ".join(found) or f"{tag or 'kafka'} -"
 
 
 @dataclass(frozen=True)
@@ -178,11 +221,13 @@ def table_layout(rows: Sequence[Sequence[str]], terminal_width: int | None = Non
     widths[read] = min(widths[read], _MAX_READ_WIDTH)
     widths[-1] = len(COLUMNS[-1])
     shown = list(range(len(COLUMNS)))
+    if not any(row[COLUMNS.index("UNREAD")] for row in rows):
+        shown.remove(COLUMNS.index("UNREAD"))
     if terminal_width is not None:
         available = terminal_width - _line_width(shown, widths) + widths[read]
         widths[read] = max(min(widths[read], available), min(widths[read], _MIN_READ_WIDTH))
         for name in _OPTIONAL:
-            if _line_width(shown, widths) > terminal_width:
+            if _line_width(shown, widths) > terminal_width and COLUMNS.index(name) in shown:
                 shown.remove(COLUMNS.index(name))
     return TableLayout(tuple((column, widths[column]) for column in shown))
 
@@ -191,10 +236,10 @@ def _line_width(shown: Sequence[int], widths: Sequence[int]) -> int:
     return sum(widths[column] for column in shown) + len(_GAP) * (len(shown) - 1)
 
 
-def batch_lines(batch: Batch, files: BatchFiles) -> Iterator[str]:
+def batch_lines(batch: Batch, files: BatchFiles, hold: WatermarkHold | None = None) -> Iterator[str]:
     """Yield the lines that ``show`` prints."""
     yield f"batch {batch.batch_id}, {batch.status}"
-    yield from _labeled(batch_facts(batch))
+    yield from _labeled(batch_facts(batch, hold))
     for source in batch.sources:
         yield ""
         yield from _source_lines(source, files.inputs.get(source.name, ()))
@@ -213,7 +258,7 @@ def batch_lines(batch: Batch, files: BatchFiles) -> Iterator[str]:
         yield f"  {count(len(files.paths) - len(shown), 'state file')} (--json lists them)"
 
 
-def batch_facts(batch: Batch) -> Iterator[tuple[str, str]]:
+def batch_facts(batch: Batch, hold: WatermarkHold | None = None) -> Iterator[tuple[str, str]]:
     """Yield labeled texts about a batch: its times, watermark and rows, and whether it can be rewound to."""
     yield "planned", f"{format_time(batch.planned_at_ms)} UTC"
     if batch.committed_at_ms is not None:
@@ -225,6 +270,8 @@ def batch_facts(batch: Batch) -> Iterator[tuple[str, str]]:
         yield "watermark", "none yet"
     if batch.next_watermark_ms:
         yield "next watermark", f"{format_time(batch.next_watermark_ms)} UTC"
+    if hold is not None:
+        yield "unchanged", f"since batch {hold.since_batch}{hold.because}"
     yield "rows", "unknown: the offsets do not show it" if batch.rows is None else f"{batch.rows:,}"
     yield "rewind", "yes" if batch.can_rewind_to else f"no: {batch.why_not}"
     if batch.problem:
@@ -233,7 +280,9 @@ def batch_facts(batch: Batch) -> Iterator[tuple[str, str]]:
 
 def _source_lines(source: SourceRange, inputs: tuple[str, ...]) -> Iterator[str]:
     rows = "unknown" if source.rows is None else f"{source.rows:,}"
-    yield f"source {source.name}: {source.kind}, rows {rows}"
+    lag = "" if source.lag is None else f", unread {source.lag:,}"
+    named = "" if source.given_name in (None, source.name) else f" ({source.given_name})"
+    yield f"source {source.name}{named}: {source.description or source.kind}, rows {rows}{lag}"
     after = kafka_partitions(source.end) if source.kind == "kafka" else None
     if after is not None:
         yield from _partition_lines(kafka_partitions(source.start) or {}, after)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Literal
 
@@ -44,6 +44,10 @@ class Point:
     state_rows: int | None = None
     state_bytes: int | None = None
     lag_rows: int | None = None
+    lags: Mapping[str, int] = field(default_factory=dict)
+    """The unread records of each source, if there are several."""
+    event_times_ms: Mapping[str, int] = field(default_factory=dict)
+    """The newest event time of each source since the query started, if there are several."""
 
     @property
     def label(self) -> str:
@@ -89,7 +93,24 @@ def _point(batch: Batch, record: ProgressRecord | None, rewound_at_ms: int | Non
         state_rows=record.state_rows if record else None,
         state_bytes=record.state_bytes if record else None,
         lag_rows=record.lag_rows if record else None,
+        lags=_lags(batch, record) if record else {},
+        event_times_ms=_event_times(batch, record) if record else {},
     )
+
+
+def _lags(batch: Batch, record: ProgressRecord) -> dict[str, int]:
+    labels = {source.name: source.label for source in batch.sources}
+    lags = {source.id: source.lag_rows for source in record.sources if source.id in labels}
+    return {labels[source]: lag for source, lag in lags.items() if source and lag is not None and len(labels) > 1}
+
+
+def _event_times(batch: Batch, record: ProgressRecord) -> dict[str, int]:
+    labels = {source.name: source.label for source in batch.sources}
+    return {
+        labels.get(operator.source or "", f"withWatermark({operator.column})"): operator.max_event_time_ms
+        for operator in record.watermarks
+        if operator.max_event_time_ms is not None
+    }
 
 
 def _kind(batch: Batch, rewound_at_ms: int | None) -> Kind:
@@ -124,6 +145,8 @@ def _merge(group: Sequence[Point]) -> Point:
         state_rows=_last(point.state_rows for point in group),
         state_bytes=_last(point.state_bytes for point in group),
         lag_rows=_last(point.lag_rows for point in group),
+        lags=last.lags,
+        event_times_ms=last.event_times_ms,
     )
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 
 from headwater.checkpoint.history import Batch
 from headwater.checkpoint.record import ProgressRecord
+from headwater.checkpoint.watermark_hold import WatermarkHold
 from headwater.core.text import count
 from headwater.views.formatting import format_bytes, format_duration, format_time
 from headwater.views.page_points import Point
@@ -27,9 +28,12 @@ class Figure:
 
 
 def summary_figures(
-    batches: Sequence[Batch], progress: dict[int, ProgressRecord], *, now_ms: int, lag_rows: int | None
+    batches: Sequence[Batch], progress: dict[int, ProgressRecord], *, now_ms: int, lags: Mapping[str, int | None]
 ) -> list[Figure]:
-    """Return the figures, always with the same names in the same order; an unknown number is a dash."""
+    """Return the figures, always with the same names in the same order; an unknown number is a dash.
+
+    ``lags`` are the unread records of each Kafka source, None where they are unknown.
+    """
     newest = batches[-1] if batches else None
     recent = [progress[batch.batch_id] for batch in batches[-RECENT_BATCHES:] if batch.batch_id in progress]
     latest = recent[-1] if recent else None
@@ -39,7 +43,7 @@ def summary_figures(
         _watermark(newest, now_ms),
         _state_size(latest),
         _dropped(list(progress.values())),
-        Figure("Kafka lag", "-" if lag_rows is None else f"{lag_rows:,}", "records not read yet"),
+        _lag(lags),
         _rewindable(batches, now_ms),
     ]
 
@@ -85,6 +89,14 @@ def _dropped(records: list[ProgressRecord]) -> Figure:
     return Figure("Dropped", f"{dropped:,}", f"late; {malformed:,} malformed")
 
 
+def _lag(lags: Mapping[str, int | None]) -> Figure:
+    known = [lag for lag in lags.values() if lag is not None]
+    if not known or len(known) < len(lags):
+        return Figure("Kafka lag", "-", "records not read yet")
+    each = ", ".join(f"{label} {lag:,}" for label, lag in lags.items())
+    return Figure("Kafka lag", f"{sum(known):,}", each if len(known) > 1 else "records not read yet")
+
+
 def _rewindable(batches: Sequence[Batch], now_ms: int) -> Figure:
     found = rewindable_batches(batches)
     if not found:
@@ -99,26 +111,30 @@ def _whole_seconds(milliseconds: int) -> str:
     return format_duration(max(0, milliseconds) // 1000 * 1000)
 
 
-def explain_watermark(found: Sequence[Point], now_ms: int, *, running: bool) -> str:
+def explain_watermark(found: Sequence[Point], now_ms: int, *, running: bool, hold: WatermarkHold | None = None) -> str:
     """Return a sentence on whether the watermark advances, and why not.
 
-    Spark advances it only between batches, according to the newest event time.
+    Spark advances it only between batches, according to the newest event time. ``hold`` names the source that holds it
+    back, in a query with several.
     """
     batches = [point for point in found if point.kind != "rewound"]
     if not batches:
         return "No batches yet."
     newest = batches[-1]
     if newest.watermark_ms is None:
-        return _explain_missing(batches)
+        return f"No watermark yet{hold.because}." if hold else _explain_missing(batches)
     at, unchanged = format_time(newest.watermark_ms), _batches_at_this_watermark(batches)
     if newest.at_ms is None or now_ms - newest.at_ms > IDLE_AFTER_MS:
         idle = f"{format_duration(now_ms - newest.at_ms)} ago" if newest.at_ms is not None else "a while ago"
         reason = "no data arrives" if running else "no query is running"
-        return f"Unchanged at {at}: only batches advance it, and the last one was {idle} ({reason})."
+        before = f" Before that, it had not moved since batch {hold.since_batch}{hold.because}." if hold else ""
+        return f"Unchanged at {at}: only batches advance it, and the last one was {idle} ({reason}).{before}"
     if unchanged == 1:
         return f"Advances with every batch; now at {at}."
     first_at_ms = batches[-unchanged].at_ms
     since = f" (since {format_time(first_at_ms)})" if first_at_ms is not None else ""
+    if hold is not None:
+        return f"Unchanged at {at} for {count(unchanged, 'batch')}{since}{hold.because}."
     reason = _explain_unchanged(batches[-unchanged:], batches[:-unchanged])
     return f"Unchanged at {at} for {count(unchanged, 'batch')}{since}: {reason}."
 

@@ -98,7 +98,9 @@ def _group(path: str) -> str:
 
 
 def _reread_text(reread: Reread) -> str:
-    text = f"source {reread.source} ({reread.kind})"
+    text = f"{reread.label} ({reread.description or reread.kind})"
+    if reread.rows == 0 and not reread.files:
+        return f"{text}: nothing"
     if reread.rows is not None:
         text += f", {count(reread.rows, 'row')}"
     if reread.files is not None:

@@ -5,7 +5,7 @@ The colors are mid-tones, so that one palette works on a light and on a dark bac
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from headwater.views.formatting import format_time
@@ -105,12 +105,20 @@ def input_rows(found: Sequence[Point]) -> Options:
 
 
 def event_time(found: Sequence[Point]) -> Options:
-    """Return the newest event time of each batch, the watermark, and the system clock when the batch was planned."""
+    """Return the newest event time of each batch, the watermark, and the system clock when the batch was planned.
+
+    With several sources, the newest event time is that of each source since the query started, if it was recorded.
+    """
+    sources = _names(point.event_times_ms for point in found)
+    newest = [
+        _line(name, color, [point.event_times_ms.get(name) for point in found])
+        for name, color in zip(sources, _colors(len(sources)), strict=True)
+    ]
     options = _chart(
         found,
         [
             _line("clock", GREY, [_clock(point) for point in found], dashed=True),
-            _line("newest event", BLUE, [point.event_time_ms for point in found]),
+            *(newest or [_line("newest event", BLUE, [point.event_time_ms for point in found])]),
             _line("watermark", AMBER, [point.watermark_ms for point in found], area=False, width=2.4),
         ],
         axes=[{**_axis(), "type": "time", "min": "dataMin", "max": "dataMax", "splitNumber": 3}],
@@ -146,10 +154,23 @@ def state_size(found: Sequence[Point]) -> Options:
 
 
 def kafka_lag(found: Sequence[Point]) -> Options:
-    """Return the unread records when each batch was planned."""
-    return _chart(
-        found, [_line("unread records", TEAL, [point.lag_rows for point in found], area=True)], axes=[_axis()]
-    )
+    """Return the unread records when each batch was planned, of each source if there are several."""
+    sources = _names(point.lags for point in found)
+    lines = [
+        _line(name, color, [point.lags.get(name) for point in found])
+        for name, color in zip(sources, _colors(len(sources)), strict=True)
+    ]
+    total = _line("unread records", TEAL, [point.lag_rows for point in found], area=True)
+    return _chart(found, lines or [total], axes=[_axis()])
+
+
+def _names(found: Iterable[Mapping[str, int]]) -> list[str]:
+    return list(dict.fromkeys(name for names in found for name in names))
+
+
+def _colors(number: int) -> list[str]:
+    colors = (BLUE, GREEN, VIOLET, TEAL, RED)
+    return [colors[place % len(colors)] for place in range(number)]
 
 
 def key_history(timeline: KeyTimeline) -> Options:

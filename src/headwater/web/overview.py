@@ -35,7 +35,7 @@ class Overview:
 
     def build(self) -> None:
         with ui.element("div").classes("hw-figures"):
-            self._figures = [_FigureCard() for _ in summary_figures((), {}, now_ms=0, lag_rows=None)]
+            self._figures = [_FigureCard() for _ in summary_figures((), {}, now_ms=0, lags={})]
         with panel("Batches", classes="hw-wide"):
             with ui.element("div").classes("hw-legend"):
                 for kind, label in charts.KIND_LABELS.items():
@@ -67,14 +67,15 @@ class Overview:
     def tick(self) -> None:
         """Update what changes with time, even without a new snapshot."""
         snapshot, now_ms = self._snapshot, int(time.time() * 1000)
-        lag = self._lag.rows(snapshot.job, snapshot.batches)
-        figures = summary_figures(snapshot.batches, snapshot.progress, now_ms=now_ms, lag_rows=lag)
+        lags = self._lag.by_source(snapshot.job, snapshot.batches)
+        figures = summary_figures(snapshot.batches, snapshot.progress, now_ms=now_ms, lags=lags)
         for card, figure in zip(self._figures, figures, strict=True):
             card.show(figure)
         if self._lag.problem:
             self._lag_chart.explain(f"The current lag is unknown: {self._lag.problem}.")
         recent = self._points[-EXPLAINED_BATCHES:]
-        self._event_time.explain(explain_watermark(recent, now_ms, running=snapshot.lease is not None))
+        running = snapshot.lease is not None
+        self._event_time.explain(explain_watermark(recent, now_ms, running=running, hold=snapshot.hold))
         self._lag_chart.explain(self._explain_lag())
 
     def _choose_range(self, event: events.ValueChangeEventArguments[Any]) -> None:

@@ -14,7 +14,8 @@ from headwater.checkpoint.filetree import FileTree
 from headwater.checkpoint.history import Batch, History
 from headwater.checkpoint.layout import COMMITS, HEADWATER_FOLDER, OFFSETS
 from headwater.checkpoint.lease import Lease, live_lease
-from headwater.checkpoint.record import PROGRESS_FILE, JobRecord, ProgressRecord, ProgressTail, read_job_record
+from headwater.checkpoint.record import PROGRESS_FILE, JobRecord, ProgressRecord, ProgressTail
+from headwater.checkpoint.watermark_hold import WatermarkHold, watermark_hold
 from headwater.core.errors import HeadwaterError, InternalError
 from headwater.timemachine.fork import ORIGIN_FILE
 from headwater.timemachine.journal import FOLDER as JOURNAL
@@ -35,6 +36,8 @@ class Snapshot:
     journal: tuple[Entry, ...] = ()
     lease: Lease | None = None
     job: JobRecord = field(default_factory=JobRecord)
+    hold: WatermarkHold | None = None
+    """The source that holds the watermark back, in a query with several."""
     origin: dict[str, Any] | None = None
     problem: HeadwaterError | None = None
     loading: bool = True
@@ -53,6 +56,7 @@ class WatchedCheckpoint:
         self.files: FileTree | None = None
         self._open = open_files
         self._known: dict[int, Batch] = {}
+        self._recorded: dict[int, int] = {}
         self._tail: ProgressTail | None = None
         self._last_fingerprint: object = None
         self._lease_at = 0.0
@@ -99,7 +103,9 @@ class WatchedCheckpoint:
             self._publish(replace(self.snapshot, problem=error, loading=False))
 
     def _refresh(self, files: FileTree) -> None:
-        history = History(files)
+        self._tail = self._tail or ProgressTail(files)
+        progress = self._tail.records()
+        history = History(files, progress)
         ids = history.batch_ids
         journal = tuple(read_entries(files))
         if len(journal) != len(self.snapshot.journal):
@@ -107,18 +113,22 @@ class WatchedCheckpoint:
         if not self._known and len(ids) > FIRST_BATCHES:
             # Reading many batches takes a second or two. Show the newest ones first.
             newest = tuple(history.batches(last=FIRST_BATCHES))
-            self._publish(self._read(files, newest, journal, loading=True))
-        self._publish(self._read(files, self._batches(history), journal, loading=False))
+            self._publish(self._read(history, newest, progress, journal, loading=True))
+        batches = self._batches(history, progress)
+        self._publish(self._read(history, batches, progress, journal, loading=False))
 
-    def _batches(self, history: History) -> tuple[Batch, ...]:
+    def _batches(self, history: History, progress: dict[int, ProgressRecord]) -> tuple[Batch, ...]:
         """Read the batches, except those that are known and cannot have changed."""
         commits = history.committed_at_ms
         found: dict[int, Batch] = {}
         for number in history.batch_ids:
             known = self._known.get(number)
             unchanged = known and known.status == "committed" and known.committed_at_ms == commits.get(number)
-            found[number] = known if known and unchanged else history.batch(number)
+            # Spark reports a batch after its commit, and the report may complete what the logs show of it.
+            complete = number not in progress or self._recorded.get(number) == progress[number].at_ms
+            found[number] = known if known and unchanged and complete else history.batch(number)
         self._known = found
+        self._recorded = {number: record.at_ms for number, record in progress.items()}
         self._recheck_oldest(history)
         return tuple(self._known.values())
 
@@ -132,19 +142,24 @@ class WatchedCheckpoint:
                 return
 
     def _read(
-        self, files: FileTree, batches: tuple[Batch, ...], journal: tuple[Entry, ...], *, loading: bool
+        self,
+        history: History,
+        batches: tuple[Batch, ...],
+        progress: dict[int, ProgressRecord],
+        journal: tuple[Entry, ...],
+        *,
+        loading: bool,
     ) -> Snapshot:
         self._lease_at = time.monotonic()
-        present = {batch.batch_id for batch in batches}
-        self._tail = self._tail or ProgressTail(files)
-        progress = {number: record for number, record in self._tail.records().items() if number in present}
+        files, present = history.files, {batch.batch_id for batch in batches}
         return replace(
             self.snapshot,
             batches=batches,
-            progress=progress,
+            progress={number: record for number, record in progress.items() if number in present},
+            hold=watermark_hold(history.logs, batches[-1].batch_id) if batches else None,
             journal=journal,
             lease=live_lease(files),
-            job=read_job_record(files),
+            job=history.logs.job,
             origin=_origin(files),
             problem=None,
             loading=loading,

@@ -29,13 +29,20 @@ def probe(spark: SparkSession) -> bool:
 
 
 @contextmanager
-def listening(spark: SparkSession, on_progress: Callable[[dict[str, Any]], None]) -> Iterator[None]:
-    """Pass each progress report of the next query that starts to a function. Spark calls it from a thread of its own."""
+def listening(
+    spark: SparkSession,
+    on_progress: Callable[[dict[str, Any]], None],
+    on_start: Callable[[str], None] = lambda _: None,
+) -> Iterator[None]:
+    """Pass each progress report of the next query that starts to a function. Spark calls it from a thread of its own.
+
+    ``on_start`` gets the id of the query, before its first batch.
+    """
     gateway = spark.sparkContext._gateway
     assert gateway is not None, "Spark is running"
     ensure_callback_server_started(gateway)
     wrapper = gateway.jvm.org.apache.spark.sql.streaming.PythonStreamingQueryListenerWrapper
-    wrapped = wrapper(_ProgressListener(on_progress))
+    wrapped = wrapper(_ProgressListener(on_progress, on_start))
     queries = spark.streams._jsqm
     queries.addListener(wrapped)
     try:
@@ -47,12 +54,14 @@ def listening(spark: SparkSession, on_progress: Callable[[dict[str, Any]], None]
 
 
 class _ProgressListener:
-    def __init__(self, on_progress: Callable[[dict[str, Any]], None]) -> None:
-        self._on_progress = on_progress
+    def __init__(self, on_progress: Callable[[dict[str, Any]], None], on_start: Callable[[str], None]) -> None:
+        self._on_progress, self._on_start = on_progress, on_start
         self._run_id: str | None = None
 
     def onQueryStarted(self, event: JavaObject) -> None:  # noqa: N802  Spark's name; it calls this within start()
-        self._run_id = self._run_id or event.runId().toString()
+        if self._run_id is None:
+            self._run_id = event.runId().toString()
+            self._on_start(event.id().toString())
 
     def onQueryProgress(self, event: JavaObject) -> None:  # noqa: N802
         progress = json.loads(event.progress().json())
