@@ -19,7 +19,7 @@ if "HEADWATER_RANDOM_EXAMPLES" not in os.environ:
 
 __all__ = ["corpus"]
 
-pytest_plugins = ["broker_support", "postgres_support", "s3_support", "spark_cluster_support"]
+pytest_plugins = ["broker_support", "postgres_support", "registry_support", "s3_support", "spark_cluster_support"]
 
 # Fixtures that start Spark, a server or a browser. Tests that start one in a process of their own carry the marker.
 SERVICE_FIXTURES = {"headwater_spark", "broker", "secured_broker", "postgres", "browser", "s3", "spark_cluster"}

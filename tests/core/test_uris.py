@@ -132,6 +132,25 @@ def test_login_in_a_kafka_uri(login: str) -> None:
     assert "HEADWATER_KAFKA_PROPERTIES" in refused.value.remedy
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "kafka://h:9092/t?registry=http://ann:secret@r:8081&subject=s",
+        "kafka://h:9092/t?format=avro&registry=http%3A%2F%2Fann%3Asecret%40r%3A8081",
+        "kafka://h:9092/t?registry=https://a%40b:sec%2Fret@r&subject=a@b",
+        "cannot read kafka://h:9092/t?registry=http://ann:sec/ret@r:8081 now",
+    ],
+)
+def test_login_of_a_registry_is_hidden(text: str) -> None:
+    """The login in the URL of a schema registry is hidden, however it is quoted."""
+    shown = redact(text)
+    assert "sec" not in shown
+    assert "***@r" in shown
+    assert (
+        redact("kafka://h:1/t?registry=http://r:8081&subject=ab") == "kafka://h:1/t?registry=http://r:8081&subject=ab"
+    )
+
+
 def test_redaction_keeps_the_rest() -> None:
     """What is not secret is shown as given."""
     text = "kafka://127.0.0.1:9092/visits?startingOffsets=earliest"

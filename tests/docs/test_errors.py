@@ -9,13 +9,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from headwater.core import errors
+from headwater.formats import registry
 from headwater.statefiles import refusals
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/reference/errors.md").read_text()
 CLASSES = {
     name: kind.exit_status
-    for module in (errors, refusals)
+    for module in (errors, refusals, registry)
     for name, kind in vars(module).items()
     if isinstance(kind, type) and issubclass(kind, errors.HeadwaterError)
 }

@@ -27,6 +27,25 @@ OWN = Kafka("visits", schema="a INT", key="a", decode={"timestampFormat": "yyyy"
             "kafka://h:1/t?allowTrailingComma=true",
             Kafka("t", "a INT", servers="h:1", decode={**OWN.decode, "allowTrailingComma": "true"}),
         ),
+        (
+            "kafka://h:1/t?format=avro&schema=o.avsc&registry=http://r:1&subject=s&keep=key,timestamp:sent&maxOffsetsPerTrigger=5",
+            Kafka(
+                "t",
+                "o.avsc",
+                "avro",
+                "h:1",
+                options={"maxOffsetsPerTrigger": "5"},
+                decode=OWN.decode,
+                registry="http://r:1",
+                subject="s",
+                keep="key,timestamp:sent",
+            ),
+        ),
+        (
+            "kafka://h:1/t?format=protobuf&message=M",
+            Kafka("t", None, "protobuf", "h:1", decode=OWN.decode, message="M"),
+        ),
+        ("kafka://h:1/t?format=raw", Kafka("t", "a INT", "raw", "h:1", decode=OWN.decode)),
         ("files:in?latestFirst=true", Files("in", "a INT", "json", {"latestFirst": "true"}, OWN.decode)),
         (
             "files:in?format=csv&header=true",
@@ -49,6 +68,41 @@ def test_records_of_a_source_without_lines_are_json_elsewhere() -> None:
     assert source_from_uri("files:in", Socket()).format == "text"  # type: ignore[union-attr]
 
 
+AVRO = Kafka("visits", "visit.avsc", "avro", registry="http://u:pw@r:1/x", subject="s", keep=("key",))
+
+
+@pytest.mark.parametrize(
+    ("uri", "schema", "registry", "subject"),
+    [
+        ("kafka://h:1/t", "visit.avsc", "http://u:pw@r:1/x", "s"),
+        ("kafka://h:1/t?registry=http://***@r:1/x", "visit.avsc", "http://u:pw@r:1/x", "s"),
+        ("kafka://h:1/t?registry=http://other:1", None, "http://other:1", "s"),
+        ("kafka://h:1/t?schema=other.avsc", "other.avsc", None, "s"),
+        ("kafka://h:1/t?format=protobuf&schema=v.desc", "v.desc", None, None),
+        ("kafka://h:1/t?format=json", None, None, None),
+    ],
+)
+def test_schemas_are_inherited_within_a_format(
+    uri: str, schema: str | None, registry: str | None, subject: str | None
+) -> None:
+    """A topic that replaces another inherits schema and registry if its records have the same format."""
+    source = source_from_uri(uri, AVRO)
+    assert isinstance(source, Kafka)
+    assert (source.schema, source.registry, source.subject, source.keep) == (schema, registry, subject, ("key",))
+
+
+def test_avro_schema_is_no_schema_for_lines() -> None:
+    """Files that replace a topic with Avro records have JSON records, and no schema."""
+    assert source_from_uri("files:in", AVRO) == Files("in", None, "json")
+
+
+def test_recorded_source_is_the_same_source() -> None:
+    """The URI that a checkpoint records gives back the source that it was made from, login included."""
+    assert source_from_uri(uri_of(AVRO), AVRO) == Kafka(
+        "visits", "visit.avsc", "avro", registry="http://u:pw@r:1/x", subject="s", keep="key"
+    )
+
+
 @pytest.mark.parametrize(
     ("uri", "sink"),
     [
@@ -56,6 +110,10 @@ def test_records_of_a_source_without_lines_are_json_elsewhere() -> None:
         (
             "kafka://h:1/t?key=b,c&compression=gzip",
             Kafka("t", servers="h:1", key="b,c", options={"compression": "gzip"}),
+        ),
+        (
+            "kafka://h:1/t?format=avro&registry=http://r:1&headers=h",
+            Kafka("t", None, "avro", "h:1", "a", registry="http://r:1", headers="h"),
         ),
         ("files:out", Files("out")),
         ("files:out?format=json", Files("out", format="json")),
@@ -83,6 +141,8 @@ def test_sinks(uri: str, sink: Sink) -> None:
         ("rate:", "sink"),
         ("files:in?format=avro", "source"),
         ("kafka://h:1/t?format=parquet", "source"),
+        ("kafka://h:1/t?format=protobuf", "sink"),
+        ("socket://h:1?format=avro", "source"),
         ("rate:?rowsPerSecond=many", "source"),
         ("postgresql://u@h/db?table=t", "sink"),
         ("visits.json", "source"),
@@ -106,6 +166,14 @@ def test_invalid_uris(uri: str, role: str) -> None:
         (
             Kafka("t", options={"kafka.sasl.jaas.config": "secret"}),
             "kafka://127.0.0.1:9092/t?kafka.sasl.jaas.config=***",
+        ),
+        (
+            AVRO,
+            "kafka://127.0.0.1:9092/visits?format=avro&schema=visit.avsc&registry=http://***@r:1/x&subject=s&keep=key",
+        ),
+        (
+            Kafka("t", '{"type": "string"}', "avro", keep=("key:k", "offset")),
+            "kafka://127.0.0.1:9092/t?format=avro&keep=key:k,offset",
         ),
         (Files("in", format="csv", options={"header": "true"}), "files:in?format=csv&header=true"),
         (Rate(7, {"numPartitions": "1"}), "rate:?rowsPerSecond=7&numPartitions=1"),

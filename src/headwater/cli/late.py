@@ -88,7 +88,8 @@ def _print_records(records: list[Record], *, as_json: bool) -> None:
         )
         named = f"{record['source']}  " if record["source"] else ""
         say(f"batch {record['batch_id']}  {record['reason']:<9}  {named}{place}  {record['detail']}")
-        say(f"  {record['value']}")
+        octets = record.get("value_base64")
+        say(f"  {record['value']}" if record["value"] is not None or octets is None else f"  base64: {octets}")
     note(_counts(records))
 
 

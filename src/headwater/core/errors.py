@@ -12,11 +12,14 @@ SECRET_OPTION = re.compile(
 # Greedy for PostgreSQL, so that a password with a slash or an at sign, which is not a valid URL, is hidden as well.
 DATABASE_PASSWORD = re.compile(r"(?i)(postgres(?:ql)?://[^:/@?\s]*):\S*@")
 ANY_PASSWORD = re.compile(r"(://[^:/@?\s]*):[^/?\s]*@")
+# The login in the URL of a schema registry, which is an option of a URI and may be percent-encoded there.
+REGISTRY_LOGIN = re.compile(r"(?i)([?&]registry=[^&\s]*?(?:://|%3a%2f%2f))[^&\s]*(?:@|%40)")
 
 
 def redact(text: str) -> str:
     """Return a URI, or a sentence that contains one, with its passwords replaced by ``***``; the URI may be invalid."""
-    hidden = DATABASE_PASSWORD.sub(r"\1:***@", text)
+    hidden = REGISTRY_LOGIN.sub(r"\1***@", text)
+    hidden = DATABASE_PASSWORD.sub(r"\1:***@", hidden)
     hidden = ANY_PASSWORD.sub(r"\1:***@", hidden)
     return SECRET_OPTION.sub(r"\1***", hidden)
 

@@ -21,6 +21,9 @@ EXTRAS = {
     "fastapi": "ui",
     "prometheus_client": "metrics",
     "s3fs": "s3",
+    "fastavro": "avro",
+    "google": "protobuf",
+    "grpc_tools": "protobuf",
 }
 PURPOSES = {
     "spark": "running, testing and replaying jobs needs PySpark",
@@ -29,6 +32,8 @@ PURPOSES = {
     "ui": "the page needs NiceGUI",
     "metrics": "serving metrics needs the Prometheus client",
     "s3": "checkpoints in S3 need s3fs",
+    "avro": "Avro records need fastavro",
+    "protobuf": "Protobuf records need grpcio-tools",
 }
 
 

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-    Schema: TypeAlias = str | StructType | None
+    from headwater.formats.schema import RecordSchema
+
+    Schema: TypeAlias = str | bytes | StructType | RecordSchema | None
 
 Options: TypeAlias = Mapping[str, str]
 
@@ -26,11 +28,30 @@ class Decoding:
     schema: Schema = None
     format: str | None = None
     options: Options = field(default_factory=dict)
+    registry: str | None = field(default=None, repr=False)  # it may contain a password
+    subject: str | None = None
+    message: str | None = None
+    keep: tuple[tuple[str, str], ...] = ()
+    """Columns of Kafka that are added to each row, with the names that they get."""
+
+
+KAFKA_COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "headers")
 
 
 @dataclass(frozen=True)
 class Kafka:
-    """A Kafka topic. A sink writes each row as a JSON value, keyed by the columns in ``key``."""
+    """A Kafka topic.
+
+    The values of a source are ``json``, ``csv`` or ``text`` with ``schema`` as columns; ``avro`` or ``protobuf`` with a
+    schema file in ``schema``, or a schema registry; or ``raw``: Spark's own columns, nothing decoded. ``keep`` adds
+    columns of Kafka to decoded rows, for example ``("key", "timestamp:sent_at")``.
+
+    A sink writes each row as ``json`` or ``avro``, keyed by the columns in ``key`` and with the headers that the column
+    ``headers`` holds. With ``raw`` the job's result has Kafka's own columns.
+
+    ``registry`` is the URL of a Confluent-compatible schema registry, ``subject`` the name of the schema there (default:
+    the topic with ``-value``), and ``message`` the Protobuf message.
+    """
 
     topic: str
     schema: Schema = None
@@ -39,12 +60,37 @@ class Kafka:
     key: str | tuple[str, ...] | None = None
     options: Options = field(default_factory=dict)
     decode: Options = field(default_factory=dict)
+    registry: str | None = field(default=None, repr=False)  # it may contain a password
+    subject: str | None = None
+    message: str | None = None
+    keep: str | tuple[str, ...] = ()
+    headers: str | None = None
 
     kind: ClassVar[str] = "kafka"
 
     @property
     def decoding(self) -> Decoding:
-        return Decoding(self.schema, self.format, self.decode)
+        return Decoding(
+            self.schema, self.format, self.decode, self.registry, self.subject_name, self.message, self.kept_columns
+        )
+
+    @property
+    def subject_name(self) -> str | None:
+        """The subject in the schema registry; None if several topics are read and none is given."""
+        several = {"subscribe", "subscribePattern", "assign"} & self.options.keys()
+        return self.subject or (f"{self.topic}-value" if self.topic and not several else None)
+
+    @property
+    def schema_file(self) -> str | None:
+        """The file of an Avro or Protobuf schema; None if the schema is text or comes from a registry."""
+        is_file = isinstance(self.schema, str) and self.schema.lstrip()[:1] not in ("{", "[", '"')
+        return str(self.schema) if is_file and self.format in ("avro", "protobuf") else None
+
+    @property
+    def kept_columns(self) -> tuple[tuple[str, str], ...]:
+        """The columns of Kafka that are added to each row, with the names that they get."""
+        pairs = [name.partition(":") for name in _names(self.keep or None)]
+        return tuple((name.strip(), alias.strip() or name.strip()) for name, _, alias in pairs)
 
     @property
     def key_names(self) -> tuple[str, ...]:
@@ -169,19 +215,49 @@ Source: TypeAlias = Kafka | Files | Socket | Rate | Table
 Sink: TypeAlias = Kafka | Files | Table | Console | Memory | Postgres
 
 
+LINE_FORMATS = ("csv", "text", "json")
+KAFKA_FORMATS = (*LINE_FORMATS, "raw", "avro", "protobuf")
+
+
 def inherit_decoding(source: Source, original: Source) -> Source:
     """Return a source that replaces another with the other's schema and decoding options.
 
-    It also inherits the record format, unless it has one of its own.
+    It also inherits the record format, unless it has one of its own. A schema of Avro or Protobuf is inherited only by
+    a topic with the same format: columns of text, and columns of such a schema, say nothing about each other.
     """
     if not isinstance(source, Kafka | Files | Socket):
         return source
     decoding = original.decoding
-    inherited: dict[str, Any] = {
-        "schema": source.schema or decoding.schema,
-        "decode": {**decoding.options, **source.decode},
-    }
-    if not source.format:
-        needs_lines = isinstance(source, Kafka | Socket) and decoding.format not in {"json", "csv", "text"}
-        inherited["format"] = "json" if needs_lines else decoding.format
+    form = source.format or _inherited_format(source, decoding.format)
+    inherited: dict[str, Any] = {"format": form, "decode": {**decoding.options, **source.decode}}
+    if isinstance(source, Kafka) and isinstance(original, Kafka):
+        inherited["keep"] = source.keep or original.keep
+    if _schema_language(form) == _schema_language(decoding.format):
+        inherited["schema"] = source.schema or decoding.schema
+        if isinstance(source, Kafka) and isinstance(original, Kafka) and form in ("avro", "protobuf"):
+            inherited |= _inherited_registry(source, original)
     return replace(source, **inherited)
+
+
+def _inherited_registry(source: Kafka, original: Kafka) -> dict[str, Any]:
+    names = {"subject": source.subject or original.subject, "message": source.message or original.message}
+    if source.registry and original.registry and _server(source.registry) == _server(original.registry):
+        return {**names, "registry": original.registry}  # it has the login, which a recorded URI lacks
+    if source.registry:  # another registry has other schemas
+        return {**names, "schema": source.schema}
+    return {**names, "registry": None if source.schema else original.registry}
+
+
+def _server(registry: str) -> str:
+    return registry.partition("://")[2].rpartition("@")[2].rstrip("/")
+
+
+def _inherited_format(source: Kafka | Files | Socket, form: str | None) -> str | None:
+    known = KAFKA_FORMATS if isinstance(source, Kafka) else LINE_FORMATS
+    if isinstance(source, Files):
+        return "json" if form in KAFKA_FORMATS and form not in LINE_FORMATS else form
+    return form if form in known else "json"
+
+
+def _schema_language(form: str | None) -> str:
+    return form if form in ("avro", "protobuf") else "columns"

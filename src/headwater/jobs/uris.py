@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 from urllib.parse import quote
 
 from headwater.core.errors import UsageProblem, redact
 from headwater.core.uris import FORMS, Uri, parse_uri
 from headwater.jobs.endpoints import (
+    KAFKA_FORMATS,
+    LINE_FORMATS,
     Console,
     Files,
     Kafka,
@@ -28,7 +31,7 @@ SOURCES = ("kafka", "files", "socket", "rate", "table")
 STATIC_TABLES = ("files", "table", "postgresql")
 SINKS = ("console", "memory", "files", "kafka", "table", "postgresql")
 FILE_FORMATS = ("csv", "text", "json", "orc", "parquet")
-LINE_FORMATS = ("csv", "text", "json")
+SINK_FORMATS = ("json", "avro", "raw")
 # Options for decoding records from any source, in lower case: those of Spark's JSON and CSV parsers, and Headwater's own
 # allowTrailingComma.
 DECODE_OPTIONS = {
@@ -77,12 +80,15 @@ def source_from_uri(text: str, original: Source) -> Source:
     uri = parse_uri(text)
     match uri.scheme:
         case "kafka":
-            form, options, decode = _line_options(uri)
-            source: Source = Kafka(uri.path, servers=uri.address, format=form, options=options, decode=decode)
+            form, options, decode = _line_options(uri, KAFKA_FORMATS)
+            records, options = _record_options(options, "schema", "registry", "subject", "message", "keep")
+            source: Source = Kafka(
+                uri.path, servers=uri.address, format=form, options=options, decode=decode, **records
+            )
         case "files":
             source = replace(_files(uri), decode=_decode_options(uri.options))
         case "socket":
-            form, options, decode = _line_options(uri)
+            form, options, decode = _line_options(uri, LINE_FORMATS)
             source = Socket(uri.host or "", uri.port or 0, format=form, options=options, decode=decode)
         case "rate":
             rest = dict(uri.options)
@@ -95,14 +101,11 @@ def source_from_uri(text: str, original: Source) -> Source:
 
 
 def sink_from_uri(text: str, original: Sink) -> Sink:
-    """Return the sink of a URI. A Kafka sink keeps the key of the original one unless the URI has its own."""
+    """Return the sink of a URI. A Kafka sink keeps the key, headers and format of the original one, unless it has its own."""
     uri = parse_uri(text)
     match uri.scheme:
         case "kafka":
-            rest = dict(uri.options)
-            named = rest.pop("key", None)
-            inherited = original.key if isinstance(original, Kafka) else None
-            return Kafka(uri.path, servers=uri.address, key=named or inherited, options=rest)
+            return _kafka_sink(uri, original)
         case "files":
             return _files(uri)
         case "table":
@@ -161,8 +164,8 @@ def uri_of(endpoint: Source | Sink | Static) -> str:
         case Static():
             return uri_of(endpoint.table)
         case Kafka():
-            key = {"key": ",".join(endpoint.key_names)} if endpoint.key else {}
-            return redact(f"kafka://{endpoint.servers}/{endpoint.topic}" + _query({**key, **endpoint.options}))
+            query = _query({**_kafka_parameters(endpoint), **endpoint.options})
+            return redact(f"kafka://{endpoint.servers}/{endpoint.topic}" + query)
         case Files():
             chosen = {"format": endpoint.format} if endpoint.format else {}
             return redact(f"files:{endpoint.path}" + _query({**chosen, **endpoint.options}))
@@ -190,11 +193,44 @@ def _files(uri: Uri) -> Files:
     return Files(uri.path, format=_format(uri, rest.pop("format", None), FILE_FORMATS), options=rest)
 
 
-def _line_options(uri: Uri) -> tuple[str, Options, Options]:
+def _kafka_sink(uri: Uri, original: Sink) -> Kafka:
+    own, options = _record_options(uri.options, "format", "key", "headers", "schema", "registry", "subject")
+    form = _format(uri, own.pop("format", None), SINK_FORMATS)
+    inherited: dict[str, Any] = {}
+    if isinstance(original, Kafka):
+        inherited = {"key": original.key, "headers": original.headers}
+        if form is None and original.format == "avro":
+            inherited |= {name: getattr(original, name) for name in ("schema", "registry", "subject")}
+        form = form or original.format
+    return Kafka(uri.path, servers=uri.address, options=options, format=form or "json", **{**inherited, **own})
+
+
+def _record_options(options: Options, *names: str) -> tuple[dict[str, Any], Options]:
+    """Return the options that are fields of ``Kafka``, and the others."""
+    own = {name: value for name, value in options.items() if name in names}
+    return own, {name: value for name, value in options.items() if name not in names}
+
+
+def _kafka_parameters(endpoint: Kafka) -> Options:
+    """Return the fields of a topic as options of its URI, without those that have their default."""
+    fields = {
+        "format": endpoint.format if endpoint.format != "json" else None,
+        "key": ",".join(endpoint.key_names),
+        "headers": endpoint.headers,
+        "schema": endpoint.schema_file,
+        "registry": redact(endpoint.registry or ""),  # before it is quoted: a quoted login is not recognized
+        "subject": endpoint.subject,
+        "message": endpoint.message,
+        "keep": ",".join(name if name == alias else f"{name}:{alias}" for name, alias in endpoint.kept_columns),
+    }
+    return {name: value for name, value in fields.items() if value}
+
+
+def _line_options(uri: Uri, formats: tuple[str, ...]) -> tuple[str, Options, Options]:
     """Return the format (empty if the URI has none), the options of the source, and those of the records' parser."""
     decode = _decode_options(uri.options)
     rest = {name: value for name, value in uri.options.items() if name not in decode}
-    return _format(uri, rest.pop("format", None), LINE_FORMATS) or "", rest, decode
+    return _format(uri, rest.pop("format", None), formats) or "", rest, decode
 
 
 def _decode_options(options: Options) -> Options:

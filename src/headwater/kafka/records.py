@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
@@ -190,12 +190,19 @@ def read_records(
         client.close()
 
 
-def send_lines(writer: TopicWriter, lines: Iterable[bytes], *, partition: int | None, separator: str | None) -> None:
-    """Send each line as a record; with ``separator``, the part before it is the record's key."""
+def send_lines(
+    writer: TopicWriter,
+    lines: Iterable[bytes],
+    *,
+    partition: int | None,
+    separator: str | None,
+    encode: Callable[[bytes], bytes] | None = None,
+) -> None:
+    """Send each line as a record; with ``separator``, the part before it is the record's key. ``encode`` makes the value."""
     for number, line in enumerate(lines, start=1):
         content = line.removesuffix(b"\n").removesuffix(b"\r")
         if separator is None:
-            writer.send(content, partition=partition)
+            writer.send(encode(content) if encode else content, partition=partition)
             continue
         key, found, value = content.partition(separator.encode())
         if not found:
@@ -205,4 +212,4 @@ def send_lines(writer: TopicWriter, lines: Iterable[bytes], *, partition: int | 
                 evidence={"line": text(content[:200]), "sent before": writer.sent},
                 remedy=f"write key{separator}value on every line, or omit --key-separator",
             )
-        writer.send(value, key=key, partition=partition)
+        writer.send(encode(value) if encode else value, key=key, partition=partition)

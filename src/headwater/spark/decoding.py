@@ -7,11 +7,14 @@ closing brace is its last character has nothing after its object and is parsed a
 braces in strings, trailing blanks) are parsed as the only element of an array, which reveals anything that follows.
 
 The option ``allowTrailingComma`` is Headwater's own: one comma may follow the object, as in lines copied from an array.
+
+Avro and Protobuf records are decoded in Python workers (``binary_records``). Raw records are not decoded at all.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -19,13 +22,17 @@ from pyspark.sql.streaming import DataStreamReader
 from pyspark.sql.types import ArrayType, StringType, StructField, StructType
 
 from headwater.core.errors import JobRefused
-from headwater.jobs.endpoints import Decoding
+from headwater.formats.resolving import resolve_schema
+from headwater.formats.schema import BINARY_FORMATS, BinaryFormat, RecordSchema
+from headwater.jobs.endpoints import KAFKA_COLUMNS, Decoding, Kafka, Source
+from headwater.spark.binary_records import decode_records
 from headwater.spark.failures import explained
 from headwater.spark.internals import json_parser
 
 CORRUPT = "_headwater_corrupt_record"
 METRIC = "headwater_source"
 MALFORMED = "_headwater_malformed"
+KEPT = "_headwater_kept_"
 DECODED_FORMATS = ("json", "csv", "text")
 RECORDS = "_headwater_records"
 END_MARKER = "headwater: end of record"
@@ -42,6 +49,10 @@ def parse_schema(spark: SparkSession, decoding: Decoding) -> StructType:  # noqa
         )
     if isinstance(schema, StructType):
         return schema
+    if not isinstance(schema, str):
+        raise JobRefused(
+            "bad-schema", f"the schema of {decoding.format} records is not DDL", remedy='schema="id STRING, amount INT"'
+        )
     with explained(f"cannot parse the schema {schema!r}"):
         parsed: StructType = StructType.fromDDL(schema)
     return parsed
@@ -52,15 +63,61 @@ def metric_of(source: str) -> str:
     return f"{METRIC}_{source}" if source else METRIC
 
 
+def with_resolved_schema(source: Source) -> Source:
+    """Return a source whose schema no longer depends on a file or on the newest version in a registry."""
+    if not isinstance(source, Kafka) or source.format not in BINARY_FORMATS:
+        return source
+    return replace(source, schema=_resolved(source.decoding))
+
+
+def _resolved(decoding: Decoding) -> RecordSchema:
+    form: BinaryFormat = "avro" if decoding.format == "avro" else "protobuf"
+    return resolve_schema(
+        form, decoding.schema, registry=decoding.registry, subject=decoding.subject, message=decoding.message
+    )
+
+
 def decode_lines(
     spark: SparkSession, raw: DataFrame, decoding: Decoding, *, keep: Sequence[str] = (), source: str = ""
 ) -> DataFrame:
     """Decode the string or binary column ``value`` into the schema's columns, and keep the columns ``keep``.
 
-    The records are counted under the name of the source.
+    ``raw`` also has the columns that ``decoding`` keeps or, for raw records, all columns of Kafka. The records are
+    counted under the name of the source.
     """
+    if decoding.format == "raw":
+        return count_records(raw.select(*KAFKA_COLUMNS, *keep), source=source)
+    if not decoding.keep:
+        return _decode(spark, raw, decoding, keep=keep, source=source)
+    # Under other names while the records are decoded, because a record may have fields of the same names.
+    kept = {f"{KEPT}{name}": alias for name, alias in decoding.keep}
+    columns = [F.col(name).alias(f"{KEPT}{name}") for name, _ in decoding.keep]
+    decoded = _decode(spark, raw.select("value", *columns, *keep), decoding, keep=[*kept, *keep], source=source)
+    fields = [name for name in decoded.columns if name not in {*kept, *keep}]
+    taken = {name.lower() for name in fields}
+    for name, alias in decoding.keep:
+        if alias.lower() in taken:
+            raise _name_taken(name, alias)
+        taken.add(alias.lower())
+    renamed = [F.col(name).alias(alias) for name, alias in kept.items()]
+    return decoded.select(*[F.col(f"`{name}`") for name in fields], *renamed, *keep)
+
+
+def _name_taken(name: str, alias: str) -> JobRefused:
+    return JobRefused(
+        "column-twice",
+        f"the records have a field {alias}, so the column of Kafka needs another name",
+        remedy=f'keep=("{name}:kafka_{name}",)',
+    )
+
+
+def _decode(spark: SparkSession, raw: DataFrame, decoding: Decoding, *, keep: Sequence[str], source: str) -> DataFrame:
     text = F.col("value").cast("string")
     match decoding.format:
+        case "avro" | "protobuf":
+            binary = raw.select(F.col("value").cast("binary").alias("value"), *keep)
+            decoded = decode_records(binary, _resolved(decoding), keep=keep, malformed=MALFORMED)
+            return _counted(decoded, F.col(MALFORMED), source).drop(MALFORMED)
         case "text":
             lines = raw.select(text.alias("value"), *keep)
             unreadable = F.col("value").isNull() | ~F.is_valid_utf8("value")

@@ -15,6 +15,10 @@ from headwater.core.errors import HeadwaterError, JobFailed, JobRefused
 
 SPARK_ERRORS = (PySparkException, Py4JError)
 CONDITION = re.compile(r"^\[(?P<name>[A-Z0-9_.]+)\]\s*")
+# An error of Headwater's own code that a Python worker raised, as its traceback ends with it.
+REPORTED_BY_WORKER = re.compile(
+    r"\nheadwater\.[\w.]+: error\[[\w-]+\]: (?P<problem>.+)(?P<evidence>(?:\n  .+)*)\nhelp: (?P<help>.+)"
+)
 TRAILING_STATE = re.compile(r"\s*SQLSTATE: \w+.*", re.DOTALL)
 
 
@@ -56,6 +60,11 @@ def refusal(problem: str, error: Exception) -> JobRefused:
 def failure(name: str, error: Exception) -> JobFailed:
     """Return the error for a query that failed while it was running."""
     text = str(error)
+    if reported := REPORTED_BY_WORKER.search(text):
+        evidence = {"cause": reported["problem"]}
+        evidence |= dict(re.findall(r"  (\S+)  +(\S.*)", reported["evidence"]))
+        remedy = f"{reported['help']}; then start the job again: it resumes with this batch"
+        return JobFailed("job-failed", f"{name} failed", evidence=evidence, remedy=remedy)
     python = re.search(r"Traceback \(most recent call last\):.*?\n(\w[\w.]*(?:Error|Exception)?: .*)", text, re.DOTALL)
     evidence = {"cause": python[1].splitlines()[0] if python else root_cause(error)}
     where = re.findall(r'File "([^"]+)", line (\d+), in (\w+)', text)

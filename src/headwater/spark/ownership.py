@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -21,7 +21,7 @@ from headwater.checkpoint.lease import LOCK, RECORD, Lease, lease_with_heartbeat
 from headwater.checkpoint.local_tree import LocalTree
 from headwater.checkpoint.record import JobRecord, read_job_record
 from headwater.core.errors import CheckpointUnreadable, JobRefused
-from headwater.jobs.endpoints import Files, Sink, Source
+from headwater.jobs.endpoints import Files, Kafka, Sink, Source
 from headwater.jobs.job import UNNAMED, Job
 from headwater.jobs.rules import check_job, check_restart
 from headwater.jobs.uris import uri_of
@@ -124,6 +124,8 @@ def _identity(source: str) -> tuple[str, str]:
 
 def _absolute(endpoint: Source | Sink) -> str:
     """Return an endpoint's URI with an absolute path: a later command may run in another directory."""
+    if isinstance(endpoint, Kafka) and endpoint.schema_file:
+        endpoint = replace(endpoint, schema=str(Path(endpoint.schema_file).absolute()))
     uri = uri_of(endpoint)
     if isinstance(endpoint, Files) and "://" not in endpoint.path:
         return uri.replace(endpoint.path, str(Path(endpoint.path).absolute()), 1)

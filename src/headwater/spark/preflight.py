@@ -10,9 +10,12 @@ from pathlib import Path
 from headwater.core.errors import JobRefused, ServiceUnreachable
 from headwater.jobs.endpoints import Files, Kafka, Postgres
 from headwater.jobs.job import Job
+from headwater.jobs.kafka_rules import check_kafka_sink, check_kafka_source
 from headwater.kafka.options import Connection, UnmappedOption
 from headwater.kafka.topics import require_topics, require_writable_topic
 from headwater.spark import postgres
+from headwater.spark.avro_schemas import check_sink_registry
+from headwater.spark.decoding import with_resolved_schema
 from headwater.spark.dropped import DeadLetterSink, dead_letter_sink, refuse_feedback_loop
 
 MASTER_SECONDS = 5.0
@@ -70,6 +73,8 @@ def _check_master(master: str) -> None:
 
 
 def _check_source_topics(source: Kafka, warn: Callable[[str], None]) -> None:
+    check_kafka_source(source)
+    with_resolved_schema(source)
     topics = [] if "subscribePattern" in source.options else _topic_names(source)
     try:
         require_topics(Connection(source.servers, source.options), topics)
@@ -78,6 +83,9 @@ def _check_source_topics(source: Kafka, warn: Callable[[str], None]) -> None:
 
 
 def _check_sink_topic(sink: Kafka, warn: Callable[[str], None]) -> None:
+    check_kafka_sink(sink)
+    if sink.format == "avro":
+        check_sink_registry(sink)
     try:
         require_writable_topic(Connection(sink.servers, sink.options), sink.topic)
     except UnmappedOption as unmapped:

@@ -21,7 +21,7 @@ from headwater.spark.failures import explained, first_sentence, user_code_place
 from headwater.spark.internals.plans import count_reads
 from headwater.spark.plan_checks import check_plan
 from headwater.spark.reading import read_inputs, require_columns
-from headwater.spark.writing import BatchWriter, batch_writer, encode_for, start_stream
+from headwater.spark.writing import BatchWriter, batch_writer, check_encodable, encode_for, start_stream
 
 
 @dataclass(frozen=True)
@@ -134,5 +134,6 @@ def _check_sink_columns(job: Job, result: DataFrame) -> None:
     sink = job.writes
     if isinstance(sink, Kafka) and sink.key is not None:
         require_columns(result, tuple(name.partition(".")[0] for name in sink.key_names), "the Kafka key")
+    check_encodable(sink, result.schema)
     if isinstance(sink, Postgres):
         postgres.key_columns(sink, postgres.table_columns(result.schema))

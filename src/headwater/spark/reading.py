@@ -7,6 +7,7 @@ from pyspark.sql import DataFrame, SparkSession
 from headwater.core.errors import JobRefused, ServiceUnreachable
 from headwater.jobs.endpoints import Decoding, Files, Kafka, Rate, Socket, Source, Table
 from headwater.jobs.job import Job
+from headwater.jobs.kafka_rules import check_kafka_source
 from headwater.kafka.options import Connection
 from headwater.spark.decoding import count_records, decode_lines, parse_schema, read_parsed_files
 from headwater.spark.failures import explained
@@ -47,12 +48,20 @@ CONSUMER_OPTIONS = {
 
 
 def _kafka(spark: SparkSession, source: Kafka, name: str) -> DataFrame:
+    check_kafka_source(source)
     defaults = {"startingOffsets": "earliest", "kafka.bootstrap.servers": source.servers, **CONSUMER_OPTIONS}
     options = {**defaults, **source.options, **Connection(source.servers, source.options).spark_options()}
     if not {"subscribe", "subscribePattern", "assign"} & options.keys():
         options["subscribe"] = source.topic
+    if reads_headers(source):
+        options["includeHeaders"] = "true"
     raw = spark.readStream.format("kafka").options(**options).load()
     return decode_lines(spark, raw, source.decoding, source=name)
+
+
+def reads_headers(source: Kafka) -> bool:
+    """Return whether the job's function receives the headers of records, which Spark reads only on request."""
+    return source.format == "raw" or any(name == "headers" for name, _ in source.kept_columns)
 
 
 def _files(spark: SparkSession, source: Files, name: str) -> DataFrame:

@@ -6,6 +6,7 @@ A file in each table's folder records its format and schema, so that later runs 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,18 @@ def prepare_table(spark: SparkSession, table: Table, schema: StructType) -> str 
     (folder / DESCRIPTION).write_text(json.dumps({"format": format_name, "schema": schema.jsonValue()}))
     _create(spark, table.name, folder, format_name, schema)
     return format_name
+
+
+def add_columns(spark: SparkSession, table: Table, columns: Mapping[str, str]) -> None:
+    """Add columns, given as names and DDL types, to the end of an existing table."""
+    spark.sql(
+        f"ALTER TABLE {table.name} ADD COLUMNS ({', '.join(f'`{name}` {kind}' for name, kind in columns.items())})"
+    )
+    folder = _warehouse_folder(spark, table.name)
+    known = _description(folder)
+    if folder and known:
+        schema = spark.table(table.name).schema.jsonValue()
+        (folder / DESCRIPTION).write_text(json.dumps({**known, "schema": schema}))
 
 
 def table_folder(spark: SparkSession, table: Table) -> str | None:

@@ -6,13 +6,17 @@ import json
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
-from pyspark.sql.types import BinaryType, StringType, StructType
+from pyspark.sql.types import ArrayType, BinaryType, MapType, StringType, StructType
 
+from headwater.core.errors import JobRefused
 from headwater.jobs.endpoints import Console, Files, Kafka, Memory, Postgres, Sink, Table
+from headwater.jobs.kafka_rules import check_kafka_sink
 from headwater.kafka.options import Connection
+from headwater.spark.avro_schemas import sink_schema, sink_text
+from headwater.spark.binary_records import encode_records
 from headwater.spark.internals.gateway import print_line
 from headwater.spark.memory_tables import replacing_table
 from headwater.spark.postgres import upsert_batch
@@ -48,7 +52,10 @@ def start_stream(
 
 
 def encode_for(sink: Sink, frame: DataFrame) -> DataFrame:
-    """Return the rows as the sink stores them: JSON values with a key for Kafka, unchanged for other sinks."""
+    """Return the rows as the sink stores them: for Kafka JSON or Avro values with key and headers, else unchanged.
+
+    An Avro schema is registered if the sink has a registry.
+    """
     return _as_kafka_records(frame, sink) if isinstance(sink, Kafka) else frame
 
 
@@ -78,15 +85,71 @@ def kafka_options(sink: Kafka) -> dict[str, str]:
     return {"kafka.bootstrap.servers": sink.servers, "topic": sink.topic, **sink.options, **connection.spark_options()}
 
 
+def check_encodable(sink: Sink, columns: StructType) -> None:
+    """Refuse columns that the sink's record format cannot hold. Nothing is registered or written."""
+    if not isinstance(sink, Kafka):
+        return
+    check_kafka_sink(sink)
+    if sink.headers is not None:
+        _header_column(sink.headers, columns)
+    if sink.format == "raw" and not _has_kafka_columns(columns):
+        raise JobRefused(
+            "record-format",
+            "the job's result does not consist of Kafka's own columns",
+            evidence={"columns": ", ".join(columns.fieldNames()), "allowed": ", ".join(sorted(KAFKA_COLUMNS))},
+            remedy='select value (STRING or BINARY) and any of the others, or let the sink encode: format="json"',
+        )
+    if sink.format == "avro":
+        sink_text(sink, _value_columns(sink, columns))
+
+
 def _as_kafka_records(frame: DataFrame, sink: Kafka) -> DataFrame:
-    if _has_kafka_columns(frame.schema):
+    check_encodable(sink, frame.schema)
+    if sink.format != "avro" and _has_kafka_columns(frame.schema):
         return frame
-    value = F.to_json(F.struct(*[F.col(f"`{name}`") for name in frame.columns])).alias("value")
-    if sink.key is None:
-        return frame.select(value)
-    columns = [F.col(name) for name in sink.key_names]
-    key = columns[0].cast("string") if len(columns) == 1 else F.to_json(F.struct(*columns))
-    return frame.select(key.alias("key"), value)
+    columns = _value_columns(sink, frame.schema)
+    record = F.struct(*[F.col(f"`{name}`") for name in columns.fieldNames()])
+    around = []
+    if sink.key is not None:
+        keys = [F.col(name) for name in sink.key_names]
+        key = keys[0].cast("string") if len(keys) == 1 else F.to_json(F.struct(*keys))
+        around.append(key.alias("key"))
+    if sink.headers is not None:
+        around.append(_header_column(sink.headers, frame.schema).alias("headers"))
+    if sink.format == "avro":
+        rows = frame.select(record.alias("record"), *around)
+        return encode_records(rows, sink_schema(sink, columns), keep=rows.columns[1:])
+    return frame.select(*around, F.to_json(record).alias("value"))
+
+
+def _value_columns(sink: Kafka, columns: StructType) -> StructType:
+    """Return the columns of a record's value: all except the one that holds its headers."""
+    return StructType([one for one in columns.fields if one.name != sink.headers])
+
+
+def _header_column(name: str, columns: StructType) -> Column:
+    """Return the headers of each record as Spark's sink needs them, from an array of keys and values or from a map."""
+    kind = next((one.dataType for one in columns.fields if one.name == name), None)
+    column = F.col(f"`{name}`")
+    if isinstance(kind, MapType) and isinstance(kind.valueType, StringType | BinaryType):
+        column = F.map_entries(column)
+    elif not (
+        isinstance(kind, ArrayType)
+        and isinstance(kind.elementType, StructType)
+        and kind.elementType.fieldNames() == ["key", "value"]
+    ):
+        raise JobRefused(
+            "record-format",
+            f"the column {name} cannot hold headers" if kind else f"headers names a column that does not exist: {name}",
+            evidence={"type": kind.simpleString()} if kind else {"columns": ", ".join(columns.fieldNames())},
+            remedy="use a map<string,string>, or an array<struct<key:string,value:binary>>",
+        )
+    return F.transform(
+        column,
+        lambda header: F.struct(
+            header["key"].cast("string").alias("key"), header["value"].cast("binary").alias("value")
+        ),
+    )
 
 
 def _has_kafka_columns(schema: StructType) -> bool:

@@ -12,16 +12,17 @@ from pyspark.sql.streaming import StreamingQuery
 from headwater.checkpoint.layout import log_id
 from headwater.checkpoint.local_tree import LocalTree
 from headwater.checkpoint.log_entries import parse_commit, parse_offsets
-from headwater.jobs.endpoints import Decoding, Rate, Table
+from headwater.jobs.endpoints import Decoding, Kafka, Rate, Table
 from headwater.jobs.job import Job
 from headwater.jobs.rules import check_job
-from headwater.spark.decoding import decode_lines, parse_schema
+from headwater.spark.decoding import parse_schema
 from headwater.spark.failures import root_cause
 from headwater.spark.internals.query_end import end_after_batch
 from headwater.spark.prepared import prepare_job
 from headwater.spark.session import temporary_settings
 from headwater.spark.static_tables import read_static
 from headwater.spark.writing import captured_rows
+from headwater.testing.kafka_feed import decode_fed, kafka_decoding
 from headwater.testing.records import Crash, Inbox
 from headwater.testing.transcript import BatchRun
 
@@ -51,7 +52,7 @@ class Driver:
 
     def columns(self, source: str) -> list[str]:
         decoding = self.decodings[source]
-        return [] if decoding.schema is None else parse_schema(self.spark, decoding).fieldNames()
+        return parse_schema(self.spark, decoding).fieldNames() if decoding.format == "csv" else []
 
     def put(self, fed: Mapping[str, Sequence[str]]) -> None:
         """Feed every source. One without records gets an empty file, so that a re-run sees the same batches."""
@@ -67,7 +68,7 @@ class Driver:
 
     def _stream(self, source: str) -> DataFrame:
         lines = self.spark.readStream.option("maxFilesPerTrigger", 1).text(str(self.inboxes[source].folder))
-        return decode_lines(self.spark, lines, self.decodings[source], source=source)
+        return decode_fed(self.spark, lines, self.decodings[source], source=source)
 
     def start(self) -> None:
         writer = self._prepared.frame.writeStream.outputMode(self.job.mode)
@@ -139,6 +140,8 @@ class Driver:
 def _decoding_of(job: Job, name: str, schema: str | None) -> Decoding:
     """Return how the lines fed to a source are decoded. Sources whose records are not lines are fed JSON."""
     source = job.sources[name]
+    if isinstance(source, Kafka):
+        return kafka_decoding(source, schema)
     if isinstance(source, Rate):
         return Decoding(schema or RATE_SCHEMA, "json")
     if isinstance(source, Table) or source.decoding.format in {"parquet", "orc"}:

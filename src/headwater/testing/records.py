@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from headwater.jobs.endpoints import Decoding
+from headwater.testing.kafka_feed import feeds_records, record_line
 
 
 class Crash(Enum):
@@ -23,16 +24,23 @@ class Crash(Enum):
     AFTER_COMMIT = "after the batch was committed"
 
 
-Fed = Mapping[str, Any] | str | Path
+Fed = Mapping[str, Any] | str | bytes | Path
 
 
 def as_lines(items: Sequence[Fed], decoding: Decoding, columns: Sequence[str]) -> list[str]:
-    """Return the lines of a feed. Rows are encoded in the source's format; strings are raw lines; paths are files of lines."""
+    """Return the lines of a feed. Rows are encoded in the source's format; strings are raw lines; paths are files of lines.
+
+    Bytes are the value of a single record.
+    """
     lines: list[str] = []
     for item in items:
         match item:
             case Path():
-                lines += item.read_text(encoding="utf-8").splitlines()
+                lines += as_lines(item.read_text(encoding="utf-8").splitlines(), decoding, columns)
+            case _ if feeds_records(decoding):
+                lines.append(record_line(item, decoding, lambda row: _encode(row, decoding, columns)))
+            case bytes():
+                lines.append(item.decode())
             case str():
                 lines.append(item)
             case _:

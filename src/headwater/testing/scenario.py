@@ -13,11 +13,11 @@ from headwater.checkpoint.local_tree import LocalTree
 from headwater.core.text import count
 from headwater.core.times import iso_from_ms, ms_from_iso
 from headwater.jobs.job import UNNAMED, Job
-from headwater.spark.decoding import decode_lines
 from headwater.spark.dropped import TAG, find_rules, late_records
 from headwater.spark.internals.state_stores import unload_state_stores
 from headwater.statefiles.reader import state_rows
 from headwater.testing.driver import Driver, UnexpectedFailure
+from headwater.testing.kafka_feed import decode_fed
 from headwater.testing.records import Crash, Fed, as_lines
 from headwater.testing.transcript import Row, StepRecord, as_text, difference, transcript
 from headwater.timemachine.rewind import plan_rewind
@@ -220,7 +220,7 @@ class Scenario:
     def _tagged(self, step: StepRecord, source: str) -> Any:
         lines: list[Mapping[str, Any]] = [{"value": line, TAG: place} for place, line in enumerate(step.fed[source])]
         raw = self._spark.createDataFrame(lines, f"value STRING, {TAG} INT")
-        return decode_lines(self._spark, raw, self._driver.decodings[source], keep=(TAG,), source=source)
+        return decode_fed(self._spark, raw, self._driver.decodings[source], keep=(TAG,), source=source)
 
     def _run(self, record: StepRecord, crash: Crash | None) -> Step:
         __tracebackhide__ = True

@@ -88,7 +88,7 @@ class RecordsPane:
                 "reason": record.get("reason"),
                 "where": _position(record),
                 "event": record.get("event_time") or "-",
-                "value": record.get("value"),
+                "value": record.get("value") or record.get("value_base64"),
             }
             for number, record in enumerate(records[:MAX_RECORDS])
         ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Iterator
 from copy import copy
 from dataclasses import dataclass
@@ -17,9 +18,12 @@ from headwater.core.errors import ChangeRefused
 from headwater.core.ids import BatchId
 from headwater.core.text import count
 from headwater.core.times import iso_from_ms
+from headwater.formats.columns import json_of
+from headwater.formats.resolving import decoder_for
+from headwater.formats.schema import MalformedRecord, RecordSchema
 from headwater.jobs.endpoints import Decoding
 from headwater.jobs.job import Job
-from headwater.spark.decoding import CORRUPT, parse_schema
+from headwater.spark.decoding import CORRUPT, parse_schema, with_resolved_schema
 from headwater.spark.dropped.lateness import LatenessRule, check_traceable, find_rules, late_records, source_order
 from headwater.spark.dropped.rereading import RawBatch, check_rereadable, reread
 from headwater.spark.dropped.tagging import TAG
@@ -34,6 +38,8 @@ TIME_FORMAT = "yyyy-MM-dd'T'HH:mm:ss.SSS'Z'"
 class DroppedRecord:
     """One dropped record. ``position`` is topic, partition and offset, or path and line.
 
+    ``value`` is the record's text or, for an Avro or Protobuf record that can be decoded, its fields as JSON.
+    ``value_base64`` has the bytes of a record that is not text.
     For a late record, ``rule`` names what was compared with the watermark, and ``compared`` is that time. ``detail``
     explains in a sentence why the record is late or malformed.
     """
@@ -50,6 +56,7 @@ class DroppedRecord:
     compared: str | None = None
     source: str | None = None
     """The name of the source, if the job names its sources."""
+    value_base64: str | None = None
 
     def as_dict(self) -> dict[str, Any]:
         return {
@@ -64,6 +71,7 @@ class DroppedRecord:
             "compared": self.compared,
             "detail": self.detail,
             "source": self.source,
+            **({} if self.value_base64 is None else {"value_base64": self.value_base64}),
         }
 
 
@@ -72,15 +80,21 @@ class DroppedRecords:
 
     def __init__(self, spark: SparkSession, job: Job, history: History) -> None:
         self._spark = spark
-        self._job = job
         self._history = history
         for source in job.sources.values():
             check_rereadable(source)
-        self._frames = read_inputs(spark, job)
-        self._order = source_order(job, self._frames)
-        self._rules = find_rules(job, self._frames)
+        # One schema for all batches, even if a newer one is registered while the job runs.
+        self._job = job.with_inputs({name: with_resolved_schema(source) for name, source in job.sources.items()})
+        self._decoders = {
+            name: decoder_for(schema)
+            for name, source in self._job.sources.items()
+            if isinstance(schema := source.decoding.schema, RecordSchema)
+        }
+        self._frames = read_inputs(spark, self._job)
+        self._order = source_order(self._job, self._frames)
+        self._rules = find_rules(self._job, self._frames)
         for rule in self._rules:
-            check_traceable(spark, job, self._frames, rule)
+            check_traceable(spark, self._job, self._frames, rule)
 
     @property
     def rules(self) -> list[LatenessRule]:
@@ -157,13 +171,14 @@ class DroppedRecords:
                 "late",
                 records.kind,
                 _position(row),
-                _value(row),
+                self._text(rule.source, row),
                 row["event_time"],
                 watermark,
                 detail,
                 rule.compares,
                 row["compared"],
                 rule.source or None,
+                _base64(row),
             )
 
     def _malformed(self, batch: Batch, source: str, records: RawBatch) -> Iterator[DroppedRecord]:
@@ -171,18 +186,45 @@ class DroppedRecords:
         decoding = self._job.sources[source].decoding
         errors = _field_errors(self._spark, F.col(f"{TAG}.value"), decoding).alias("errors")
         for row in _ordered(bad.select(TAG, errors)):
-            detail = _malformed_detail(_value(row), row["errors"], decoding)
+            octets = row[TAG]["bytes"]
+            detail = (
+                _malformed_detail(row[TAG]["value"], row["errors"], decoding)
+                if octets is None
+                else self._problem(source, bytes(octets))
+            )
             yield DroppedRecord(
                 batch.batch_id,
                 "malformed",
                 records.kind,
                 _position(row),
-                _value(row),
+                self._text(source, row),
                 None,
                 None,
                 detail,
                 source=source or None,
+                value_base64=_base64(row),
             )
+
+    def _problem(self, source: str, octets: bytes) -> str:
+        """Return why bytes are malformed."""
+        decoder = self._decoders.get(source)
+        if decoder is None:
+            return "not valid UTF-8"
+        return decoder.problem(octets) or "the record could not be decoded when the batch ran"
+
+    def _text(self, source: str, row: Row) -> str | None:
+        """Return a record's text; for a binary format its fields as JSON, or None if it cannot be decoded."""
+        octets = row[TAG]["bytes"]
+        if octets is None:
+            text: str | None = row[TAG]["value"]
+            return text
+        decoder = self._decoders.get(source)
+        if decoder is None:
+            return bytes(octets).decode("utf-8", errors="replace")
+        try:
+            return json_of(decoder.decode(bytes(octets)))
+        except MalformedRecord:
+            return None
 
 
 def _cannot_reread(batch: Batch, error: Exception) -> ChangeRefused:
@@ -222,13 +264,13 @@ def _printed(name: str) -> Column:
 
 
 def _position(row: Row) -> dict[str, Any]:
-    return {name: part for name, part in row[TAG].asDict().items() if name != "value"}
+    return {name: part for name, part in row[TAG].asDict().items() if name not in ("value", "bytes")}
 
 
-def _value(row: Row) -> str | None:
-    value: str | None = row[TAG]["value"]
-    return value
+def _base64(row: Row) -> str | None:
+    octets = row[TAG]["bytes"]
+    return None if octets is None else base64.b64encode(bytes(octets)).decode()
 
 
 def _ordered(frame: DataFrame) -> list[Row]:
-    return sorted(frame.collect(), key=lambda row: tuple(row[TAG])[:-1])
+    return sorted(frame.collect(), key=lambda row: tuple(_position(row).values()))

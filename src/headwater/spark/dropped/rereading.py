@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -14,12 +14,13 @@ from pyspark.sql import functions as F
 from headwater.checkpoint.history import Batch, History
 from headwater.checkpoint.source_offsets import SourceRange
 from headwater.core.errors import ChangeRefused, CheckpointUnreadable
-from headwater.jobs.endpoints import Decoding, Files, Kafka, Source
+from headwater.formats.schema import BINARY_FORMATS
+from headwater.jobs.endpoints import KAFKA_COLUMNS, Decoding, Files, Kafka, Source
 from headwater.kafka.options import Connection
 from headwater.spark.decoding import decode_lines
 from headwater.spark.dropped.tagging import TAG
 from headwater.spark.failures import explained
-from headwater.spark.reading import CONSUMER_OPTIONS
+from headwater.spark.reading import CONSUMER_OPTIONS, reads_headers
 
 LINE_BREAK = "\r\n|\n|\r"
 BYTE_FOR_BYTE = "ISO-8859-1"
@@ -27,7 +28,7 @@ BYTE_FOR_BYTE = "ISO-8859-1"
 
 @dataclass(frozen=True)
 class RawBatch:
-    """The records of a batch. ``raw`` has ``value`` and a tag, which holds each record's position and text.
+    """The records of a batch. ``raw`` has ``value`` and a tag, which holds each record's position, text and bytes.
 
     ``decoded`` is what the job's function receives, with the tag.
     """
@@ -96,9 +97,12 @@ def _kafka(spark: SparkSession, source: Kafka, part: SourceRange) -> DataFrame:
         spark.read.format("kafka")
         .options(**{"kafka.bootstrap.servers": source.servers, **CONSUMER_OPTIONS, **connection.spark_options()})
         .options(assign=partitions, startingOffsets=json.dumps(from_offsets), endingOffsets=json.dumps(part.end))
+        .options(includeHeaders=str(reads_headers(source)).lower())
         .load()
     )
-    return _tagged(frame, F.col("topic"), F.col("partition"), F.col("offset"))
+    kept = KAFKA_COLUMNS if source.format == "raw" else [name for name, _ in source.kept_columns]
+    position = [F.col("topic"), F.col("partition"), F.col("offset")]
+    return _tagged(frame, *position, keep=kept, is_binary=source.format in BINARY_FORMATS)
 
 
 def _lines(spark: SparkSession, history: History, part: SourceRange, source: Files) -> DataFrame:
@@ -125,9 +129,16 @@ def _lines(spark: SparkSession, history: History, part: SourceRange, source: Fil
     return _tagged(lines, F.col("path"), (F.col("place") + 1).alias("line"))
 
 
-def _tagged(frame: DataFrame, *position: Column) -> DataFrame:
-    """Add the tag. It includes the text, so that a record found later need not be read once more."""
-    return frame.select("value", F.struct(*position, F.col("value").cast("string").alias("value")).alias(TAG))
+def _tagged(frame: DataFrame, *position: Column, keep: Sequence[str] = (), is_binary: bool = False) -> DataFrame:
+    """Add the tag. It includes the value, so that a record found later need not be read once more.
+
+    The value is text, or bytes if it has a binary format or is not UTF-8.
+    """
+    value = F.col("value")
+    is_text = F.lit(False) if is_binary else F.is_valid_utf8(value.cast("string"))
+    text, octets = F.when(is_text, value.cast("string")), F.when(~is_text, value.cast("binary"))
+    tag = F.struct(*position, text.alias("value"), octets.alias("bytes"))
+    return frame.select(*dict.fromkeys(["value", *keep]), tag.alias(TAG))
 
 
 def _has_text(line: Column) -> Column:

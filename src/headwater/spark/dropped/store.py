@@ -5,6 +5,7 @@ A record that is saved again replaces its file or is skipped by the table; in a 
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -23,7 +24,7 @@ from headwater.core.errors import CheckpointUnreadable, UsageProblem
 from headwater.jobs.endpoints import Console, Files, Kafka, Sink, Source, Table
 from headwater.jobs.job import Job
 from headwater.jobs.uris import sink_from_uri, uri_of
-from headwater.spark.tables import prepare_table
+from headwater.spark.tables import add_columns, prepare_table
 from headwater.spark.writing import kafka_options
 
 DeadLetterSink: TypeAlias = Kafka | Files | Table
@@ -47,7 +48,10 @@ COLUMNS = {
     "compared": "TIMESTAMP",
     "detail": "STRING",
     "source": "STRING",
+    "value_bytes": "BINARY",
 }
+# Columns that tables of earlier versions do not have.
+ADDED_COLUMNS = ("source", "value_bytes")
 
 
 def dead_letter_sink(uri: str) -> DeadLetterSink:
@@ -58,6 +62,12 @@ def dead_letter_sink(uri: str) -> DeadLetterSink:
             "bad-option",
             f"dead letters are saved to a folder as JSON lines, not as {sink.format}",
             remedy=f"files:{sink.path}",
+        )
+    if isinstance(sink, Kafka) and sink.format != "json":
+        raise UsageProblem(
+            "bad-option",
+            f"dead letters are sent to a topic as JSON, not as {sink.format}",
+            remedy=f"kafka://{sink.servers}/{sink.topic}",
         )
     if not isinstance(sink, Kafka | Files | Table):
         raise UsageProblem(
@@ -114,11 +124,15 @@ class DeadLetterStore:
     query_id: str = ""
 
     def prepare(self) -> None:
-        """Refuse an existing table with other columns."""
+        """Refuse an existing table with other columns. A table of an earlier version gets the columns that it lacks."""
         if not isinstance(self.sink, Table):
             return
         prepare_table(self.spark, self.sink, StructType.fromDDL(_ddl(COLUMNS)))
         columns = self.spark.table(self.sink.name).columns
+        missing = {name: COLUMNS[name] for name in ADDED_COLUMNS if name not in columns}
+        if missing and columns == [name for name in COLUMNS if name not in missing]:
+            add_columns(self.spark, self.sink, missing)
+            columns = self.spark.table(self.sink.name).columns
         if columns != list(COLUMNS):
             raise UsageProblem(
                 "bad-option",
@@ -164,13 +178,18 @@ class DeadLetterStore:
             if numbers:
                 saved = saved.where(F.col(column).between(min(numbers), max(numbers)))
         known = {row["position"] for row in saved.select("position").collect()}
-        rows = [{"position": position_key(record), **record} for record in records]
+        rows = [{"position": position_key(record), "value_bytes": _octets(record), **record} for record in records]
         new = [tuple(row.get(name) for name in COLUMNS) for row in rows if row["position"] not in known]
         if new:
             as_text = {name: "STRING" if kind == "TIMESTAMP" else kind for name, kind in COLUMNS.items()}
             typed = [F.col(f"`{name}`").cast(kind).alias(name) for name, kind in COLUMNS.items()]
             frame = self.spark.createDataFrame(new, StructType.fromDDL(_ddl(as_text)))
             frame.coalesce(1).select(*typed).write.insertInto(sink.name)
+
+
+def _octets(record: Record) -> bytes | None:
+    text = record.get("value_base64")
+    return None if text is None else base64.b64decode(text)
 
 
 def _json(record: Record) -> str:

@@ -1,0 +1,1 @@
+"""Avro and Protobuf records: schemas, the schema registry, decoding and encoding. Nothing here needs Spark."""

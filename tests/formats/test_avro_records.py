@@ -1,0 +1,249 @@
+"""Avro records: columns, decoding, evolution and hostile input."""
+
+from __future__ import annotations
+
+import io
+import json
+import random
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Any
+
+import fastavro
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headwater.core.errors import JobRefused, ServiceUnreachable
+from headwater.formats.avro import AvroDecoder, AvroEncoder
+from headwater.formats.columns import decode_all
+from headwater.formats.confluent import header
+from headwater.formats.resolving import resolve_schema
+from headwater.formats.schema import MalformedRecord, RecordSchema
+from registry_support import SchemaRegistry
+
+ORDER: dict[str, Any] = {
+    "type": "record",
+    "name": "Order",
+    "namespace": "shop",
+    "fields": [
+        {"name": "id", "type": "string"},
+        {"name": "amount", "type": ["null", "double"], "default": None},
+        {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+        {"name": "status", "type": {"type": "enum", "name": "Status", "symbols": ["NEW", "PAID"]}},
+        {"name": "lines", "type": {"type": "array", "items": {"type": "record", "name": "Line", "fields": [
+            {"name": "sku", "type": "string"}, {"name": "price", "type": {
+                "type": "bytes", "logicalType": "decimal", "precision": 6, "scale": 2}}]}}},
+        {"name": "tags", "type": {"type": "map", "values": "int"}},
+        {"name": "day", "type": {"type": "int", "logicalType": "date"}},
+        {"name": "ref", "type": {"type": "string", "logicalType": "uuid"}},
+        {"name": "tick", "type": {"type": "long", "logicalType": "time-micros"}},
+    ],
+}  # fmt: skip
+ROW = {
+    "id": "a",
+    "amount": 2.5,
+    "at": datetime(2024, 10, 6, 10, tzinfo=UTC),
+    "status": "PAID",
+    "lines": [{"sku": "x", "price": Decimal("1.50")}],
+    "tags": {"n": 7},
+    "day": date(2024, 10, 6),
+    "ref": "9f1b0c1e-0000-0000-0000-000000000000",
+    "tick": 5,
+}
+
+
+def schema_of(schema: Any, registry: SchemaRegistry | None = None) -> RecordSchema:
+    return RecordSchema("avro", (json.dumps(schema),), registry=registry.url if registry else None)
+
+
+def encoded(schema: Any, value: Any) -> bytes:
+    out = io.BytesIO()
+    fastavro.schemaless_writer(out, fastavro.parse_schema(schema), value)
+    return out.getvalue()
+
+
+def test_columns_and_values() -> None:
+    """Each Avro type has its Spark type, and values come back as they were written."""
+    decoder = AvroDecoder(schema_of(ORDER))
+    assert decoder.row_type.ddl == (
+        "`id` STRING, `amount` DOUBLE, `at` TIMESTAMP, `status` STRING, "
+        "`lines` ARRAY<STRUCT<`sku`: STRING, `price`: DECIMAL(6,2)>>, `tags` MAP<STRING, INT>, `day` DATE, `ref` STRING, "
+        "`tick` BIGINT"
+    )
+    data = AvroEncoder(schema_of(ORDER)).encode(ROW)
+    assert decoder.decode(data) == ROW
+    columns, malformed = decode_all(decoder, [data, None, b"?", data])
+    assert malformed.to_pylist() == [False, True, True, False]
+    assert [column.to_pylist()[1] for column in columns] == [None] * 9
+    assert columns[5].to_pylist()[0] == [("n", 7)]
+
+
+def test_text_of_a_test_becomes_typed() -> None:
+    """Times, dates and decimals may be given as text, as in JSON."""
+    plain = {**ROW, "at": "2024-10-06T10:00:00Z", "day": "2024-10-06", "lines": [{"sku": "x", "price": "1.50"}]}
+    schema = schema_of(ORDER)
+    assert AvroDecoder(schema).decode(AvroEncoder(schema).encode_plain(plain)) == ROW
+
+
+def test_each_record_is_read_with_its_own_schema(registry: SchemaRegistry) -> None:
+    """Records of older and newer writers are read into the columns of one schema; each schema is fetched once."""
+    old = {"type": "record", "name": "Visit", "fields": [{"name": "user", "type": "int"}]}
+    new = {**old, "fields": [{"name": "page", "type": "string", "default": "/"}, {"name": "user", "type": "long"}]}
+    newer = {**old, "fields": [*new["fields"], {"name": "extra", "type": {"type": "array", "items": "string"}}]}
+    ids = [registry.add("visits-value", one) for one in (old, new)]
+    schema = resolve_schema("avro", None, registry=registry.url, subject="visits-value")
+    ids.append(registry.add("visits-value", newer))
+    decoder = AvroDecoder(schema)
+    records = [
+        header(ids[0]) + encoded(old, {"user": 1}),
+        header(ids[1]) + encoded(new, {"page": "/a", "user": 2**40}),
+        header(ids[2]) + encoded(newer, {"page": "/b", "user": 3, "extra": ["x"]}),
+    ]
+    rows = [decoder.decode(record) for record in records * 2]
+    assert rows[:3] == [{"page": "/", "user": 1}, {"page": "/a", "user": 2**40}, {"page": "/b", "user": 3}]
+    assert sum(request.startswith("GET /schemas/ids/") for request in registry.requests) == 3
+
+
+def test_reasons_of_malformed_records(registry: SchemaRegistry) -> None:
+    """Unknown ids, other formats and incompatible schemas make a record malformed, with the reason."""
+    good = {"type": "record", "name": "V", "fields": [{"name": "user", "type": "long"}]}
+    number = registry.add("v", good)
+    proto = registry.add("p", 'syntax = "proto3"; message M {}', kind="PROTOBUF")
+    other = registry.add("o", {**good, "fields": [{"name": "user", "type": "string"}]})
+    bad = registry.add("b", '{"type": "no such type"}')
+    decoder = AvroDecoder(schema_of(good, registry))
+    body = encoded(good, {"user": 5})
+    assert decoder.problem(header(number) + body) is None
+    reasons = {
+        b"": "too short",
+        body: "too short",
+        b"\x07" + header(number)[1:] + body: "first byte is 0x07",
+        header(99) + body: "does not have schema 99",
+        header(proto) + body: "PROTOBUF",
+        header(other) + encoded("string", "abc"): "cannot be read with this job's",
+        header(bad) + body: "the Avro schema is not valid",
+        header(number): "the record is truncated",
+        header(number) + body + b"\x00": "1 byte follows",
+        header(number) + b"\xff" * 30 + b"\x01": "64 bits",
+    }
+    for data, reason in reasons.items():
+        assert reason in (decoder.problem(data) or ""), data
+    asked = len(registry.requests)
+    assert decoder.problem(header(99) + body)
+    assert len(registry.requests) == asked
+
+
+def test_unreachable_registry_is_not_a_malformed_record(registry: SchemaRegistry) -> None:
+    """While the registry is down, decoding fails; no record is dropped."""
+    good = {"type": "record", "name": "V", "fields": [{"name": "user", "type": "long"}]}
+    number = registry.add("v", good)
+    decoder = AvroDecoder(schema_of(good, registry))
+    registry.fault = (500, b"", {})
+    with pytest.raises(ServiceUnreachable):
+        decode_all(decoder, [header(number) + encoded(good, {"user": 5})])
+    registry.fault = None
+    assert decode_all(decoder, [header(number) + encoded(good, {"user": 5})])[1].to_pylist() == [False]
+
+
+EMPTY = {"type": "record", "name": "R", "fields": []}
+SHORT_DECIMAL = {"type": "bytes", "logicalType": "decimal", "precision": 4, "scale": 2}
+HOSTILE: list[tuple[str, Any, bytes]] = [
+    ("negative enum index", {"type": "enum", "name": "E", "symbols": ["A"]}, b"\x01"),
+    ("enum index too large", {"type": "enum", "name": "E", "symbols": ["A"]}, b"\x02"),
+    ("negative union index", ["null", "string"], b"\x03"),
+    ("union index too large", ["null", "string"], b"\x12"),
+    ("endless number", "long", b"\xff" * 13 + b"\x01"),
+    ("int of 40 bits", "int", b"\xff\xff\xff\xff\xff\x01"),
+    ("boolean of 7", "boolean", b"\x07"),
+    ("negative length", "string", b"\x05abc"),
+    ("huge length", "string", b"\xfe\xff\xff\xff\xff\xff\xff\xff\x7fabc"),
+    ("invalid UTF-8", "string", b"\x04\xff\xfe"),
+    ("short fixed", {"type": "fixed", "name": "F", "size": 8}, b"abc"),
+    ("short double", "double", b"abc"),
+    ("huge array", {"type": "array", "items": "long"}, b"\xfe\xff\xff\xff\x0f\x02\x02"),
+    ("array of nulls", {"type": "array", "items": "null"}, b"\xfe\xff\xff\xff\x0f\x00"),
+    ("array of empty records", {"type": "array", "items": EMPTY}, b"\xfe\xff\xff\xff\x0f\x00"),
+    ("timestamp out of range", {"type": "long", "logicalType": "timestamp-millis"}, b"\xfe\xff\xff\xff\xff\xff\xff\xff\xff\x01"),
+    ("date out of range", {"type": "int", "logicalType": "date"}, b"\xfe\xff\xff\xff\x0f"),
+    ("decimal with too many digits", SHORT_DECIMAL, b"\x08\x7f\xff\xff\xff"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "kind", "data"), HOSTILE, ids=[name for name, _, _ in HOSTILE])
+def test_hostile_values(name: str, kind: Any, data: bytes) -> None:
+    """Each of these is malformed, alone and among good records."""
+    schema = {"type": "record", "name": "T", "fields": [{"name": "a", "type": kind}]}
+    decoder = AvroDecoder(schema_of(schema))
+    assert decoder.problem(data)
+    _, malformed = decode_all(decoder, [data, data])
+    assert malformed.to_pylist() == [True, True]
+
+
+def test_blocks_with_a_length_are_read() -> None:
+    """Arrays and maps whose blocks have their length in front are valid."""
+    schema = {"type": "record", "name": "T", "fields": [{"name": "a", "type": {"type": "array", "items": "long"}}]}
+    assert AvroDecoder(schema_of(schema)).decode(b"\x01\x02\x02\x00") == {"a": [1]}
+
+
+def test_deep_nesting_is_malformed(registry: SchemaRegistry) -> None:
+    """A record of a recursive writer that is nested 100,000 times is malformed and does not end the process."""
+    reader = {"type": "record", "name": "N", "fields": [{"name": "id", "type": "long"}]}
+    writer = {"type": "record", "name": "N", "fields": [*reader["fields"], {"name": "next", "type": ["null", "N"]}]}
+    number = registry.add("n", writer)
+    decoder = AvroDecoder(schema_of(reader, registry))
+    assert decoder.decode(header(number) + b"\x02\x02" * 20 + b"\x02\x00") == {"id": 1}
+    assert "nested too deeply" in (decoder.problem(header(number) + b"\x02\x02" * 100_000 + b"\x02\x00") or "")
+
+
+@given(st.integers(0, 2**32), st.integers(1, 6))
+def test_damaged_records_never_raise_anything_else(seed: int, changes: int) -> None:
+    """Flipped bytes and cuts give a row or a malformed record, never another error."""
+    source = random.Random(seed)
+    data = bytearray(AvroEncoder(schema_of(ORDER)).encode(ROW))
+    for _ in range(changes):
+        data[source.randrange(len(data))] = source.randrange(256)
+    decoder = AvroDecoder(schema_of(ORDER))
+    decode_all(decoder, [bytes(data), bytes(data[: source.randrange(len(data))])])
+
+
+@pytest.mark.parametrize(
+    ("schema", "code"),
+    [
+        ({"type": "record", "name": "N", "fields": [{"name": "next", "type": ["null", "N"]}]}, "recursive-schema"),
+        ({"type": "record", "name": "N", "fields": [{"name": "a", "type": ["string", "long"]}]}, "union-schema"),
+        ({"type": "record", "name": "N", "fields": [{"name": "a", "type": "nothing"}]}, "bad-schema"),
+        ({"type": "record", "name": "N"}, "bad-schema"),
+        ("nothing", "bad-schema"),
+    ],
+)
+def test_schemas_without_spark_types(schema: Any, code: str) -> None:
+    """A schema that is invalid, recursive or a union of several types is refused."""
+    with pytest.raises(JobRefused) as caught:
+        resolve_schema("avro", schema=json.dumps(schema) if not isinstance(schema, str) else f'"{schema}"')
+    assert caught.value.code == code
+
+
+def test_schema_with_references(registry: SchemaRegistry) -> None:
+    """A schema may use types of other subjects."""
+    registry.add("money", {"type": "record", "name": "shop.Money", "fields": [{"name": "cents", "type": "long"}]})
+    order = {"type": "record", "name": "shop.Sale", "fields": [{"name": "total", "type": "shop.Money"}]}
+    number = registry.add("s", order, references=[{"name": "shop.Money", "subject": "money", "version": 1}])
+    schema = resolve_schema("avro", None, registry=registry.url, subject="s")
+    decoder = AvroDecoder(schema)
+    assert decoder.row_type.ddl == "`total` STRUCT<`cents`: BIGINT>"
+    assert decoder.decode(header(number) + b"\x0a") == {"total": {"cents": 5}}
+
+
+def test_row_that_does_not_match() -> None:
+    """A row that the schema cannot hold is an error of the job, with the reason."""
+    with pytest.raises(ValueError, match="does not match the Avro schema"):
+        AvroEncoder(schema_of(ORDER)).encode({**ROW, "status": "LOST"})
+    with pytest.raises(ValueError, match="does not match the Avro schema"):
+        AvroEncoder(schema_of(ORDER)).encode({**ROW, "more": 1})
+
+
+def test_malformed_is_a_reason() -> None:
+    """The reason of a malformed record is its message."""
+    with pytest.raises(MalformedRecord, match="truncated"):
+        AvroDecoder(schema_of(ORDER)).decode(b"")
