@@ -27,7 +27,7 @@ from headwater.spark.avro_schemas import sink_text
 from headwater.spark.binary_records import decode_records
 from headwater.spark.decoding import decode_lines
 from headwater.spark.dropped import DeadLetterStore, DroppedRecords
-from headwater.spark.dropped.store import COLUMNS
+from headwater.spark.dropped.store import ADDED_COLUMNS, COLUMNS
 from headwater.spark.preflight import check_services
 from headwater.spark.tables import prepare_table
 from headwater.spark.writing import check_encodable, encode_for
@@ -178,13 +178,13 @@ def test_derived_schema_holds_every_type(headwater_spark: SparkSession) -> None:
 
 
 def test_table_of_an_earlier_version_gets_the_new_column(headwater_spark: SparkSession) -> None:
-    """A table of dead letters that was made without the column for bytes is extended and keeps its rows."""
-    old = {name: kind for name, kind in COLUMNS.items() if name != "value_bytes"}
+    """A table of dead letters that was made without the newest columns is extended and keeps its rows."""
+    old = {name: kind for name, kind in COLUMNS.items() if name not in ADDED_COLUMNS}
     ddl = ", ".join(f"`{name}` {kind}" for name, kind in old.items())
     table = Table("old_dead_letters")
     empty = headwater_spark.createDataFrame([], ddl)
     prepare_table(headwater_spark, table, empty.schema)
-    headwater_spark.createDataFrame([("j", "t/0/1", *[None] * 14)], ddl).write.insertInto(table.name)
+    headwater_spark.createDataFrame([("j", "t/0/1", *[None] * (len(old) - 2))], ddl).write.insertInto(table.name)
     store = DeadLetterStore(headwater_spark, table, "j")
     store.prepare()
     record = {"batch_id": 1, "reason": "malformed", "kind": "kafka", "topic": "t", "partition": 0, "offset": 2}
