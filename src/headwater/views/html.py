@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 SHOWN_ROWS = 50
 _SHOWN_BATCHES = 10
 _MAX_CELL = 500
+# A page without a doctype would otherwise show tables in black, also on a dark background.
+_TABLE = '<table style="color:inherit">'
 _CELL = "text-align:left;white-space:pre-wrap"
 _DIM = "opacity:0.7"
 
@@ -55,7 +57,7 @@ def batches_html(batches: Sequence[Batch]) -> str:
 
 def batch_html(batch: Batch) -> str:
     """Show one batch: its times, its watermark, and what it read from each source."""
-    facts = [*batch_facts(batch), *((f"source {source.name}", offset_range(source)) for source in batch.sources)]
+    facts = [*batch_facts(batch), *((source.label, offset_range(source)) for source in batch.sources)]
     return _block(f"Batch {batch.batch_id}, {batch.status}", _facts(facts))
 
 
@@ -188,7 +190,7 @@ def _block(title: str, *parts: str) -> str:
 
 def _facts(facts: Iterable[tuple[str, str]]) -> str:
     rows = "".join(f"<tr>{_cell(label, 'th')}{_cell(text)}</tr>" for label, text in facts)
-    return f"<table><tbody>{rows}</tbody></table>"
+    return f"{_TABLE}<tbody>{rows}</tbody></table>"
 
 
 def _table(columns: Sequence[str], rows: Sequence[Sequence[str | None]], omitted: int = 0, what: str = "more") -> str:
@@ -197,7 +199,7 @@ def _table(columns: Sequence[str], rows: Sequence[Sequence[str | None]], omitted
     head = "".join(_cell(name, "th") for name in columns)
     body = "".join(f"<tr>{''.join(_cell(text) for text in row)}</tr>" for row in rows)
     more = f'<p style="{_DIM}">… {omitted:,} {what}</p>' if omitted > 0 else ""
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{more}"
+    return f"{_TABLE}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{more}"
 
 
 def _cell(text: str | None, tag: str = "td") -> str:
