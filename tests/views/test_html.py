@@ -206,6 +206,17 @@ def test_plans(tmp_path: Path) -> None:
     assert ["partitions", "5 instead of 2"] in parsed(checkpoint.repartition(5)._repr_html_()).rows
 
 
+def test_records_of_named_sources_and_bytes() -> None:
+    """Records show the name of their source if it has one, and bytes in base64."""
+    position = {"topic": "clicks", "partition": 0, "offset": 7}
+    detail = "not a valid avro record"
+    named = DroppedRecord(
+        1, "malformed", "kafka", position, None, None, None, detail, source="clicks", value_base64="AAE="
+    )
+    rows = parsed(DroppedRecordList([named])._repr_html_()).rows
+    assert rows[1] == ["1", "malformed", "clicks", "clicks[0]@7", "AAE=", detail]
+
+
 def test_empty_results() -> None:
     """Nothing to show is said in words."""
     assert "No findings" in FindingList()._repr_html_()

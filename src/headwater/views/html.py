@@ -99,7 +99,7 @@ def dropped_html(records: Sequence[dict[str, Any]]) -> str:
             record["reason"],
             *([record["source"]] if named else []),
             _position(record),
-            record["value"],
+            record["value"] if record["value"] is not None else record.get("value_base64"),
             record["detail"],
         )
         for record in records[:SHOWN_ROWS]
@@ -175,7 +175,9 @@ def _arrow_cells(label: TableLabel, table: pa.Table) -> tuple[Cells, str]:
 
 def _batch_table(batches: Sequence[Batch], total: int) -> str:
     rows = [batch_cells(batch) for batch in batches]
-    return _table([name.lower().replace("(utc)", "(UTC)") for name in COLUMNS], rows, total - len(rows), "earlier")
+    shown = [number for number in range(len(COLUMNS)) if any(row[number] for row in rows)]
+    names = [COLUMNS[number].lower().replace("(utc)", "(UTC)") for number in shown]
+    return _table(names, [[row[number] for number in shown] for row in rows], total - len(rows), "earlier")
 
 
 def _position(record: dict[str, Any]) -> str:
