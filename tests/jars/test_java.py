@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
 from headwater.core.errors import SetupProblem
+from headwater.jars import java as java_module
 from headwater.jars.java import MIN_JAVA, major_version, require_java
 
 
@@ -54,6 +56,7 @@ def test_missing_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without JAVA_HOME and without java on PATH, the message shows what to install."""
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(java_module, "PLACES", (f"{tmp_path}/*/bin/java",))
     with pytest.raises(SetupProblem) as refused:
         require_java()
     assert refused.value.code == "java-missing"
@@ -66,3 +69,22 @@ def test_java_home_without_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     with pytest.raises(SetupProblem) as refused:
         require_java()
     assert str(tmp_path / "missing") in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("installed", "chosen"),
+    [((8, 11, 17, 21), 21), ((17, 25), 17), ((25, 26), 25), ((11, 17), 17)],
+)
+def test_the_newest_suitable_java_is_found(
+    installed: tuple[int, ...], chosen: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If the Java on PATH is too old, the newest one that Spark is built for is used, and JAVA_HOME names it."""
+    fake_java(tmp_path / "old", "echo 'openjdk version \"11.0.2\"' >&2")
+    for major in installed:
+        fake_java(tmp_path / "jvm" / f"java-{major}", f"echo 'openjdk version \"{major}.0.1\"' >&2")
+    monkeypatch.setenv("JAVA_HOME", "")
+    monkeypatch.setenv("PATH", f"{tmp_path / 'old' / 'bin'}:/usr/bin:/bin")
+    monkeypatch.setattr(java_module, "PLACES", (f"{tmp_path}/jvm/*/bin/java",))
+    java = require_java()
+    assert java.major == chosen
+    assert os.environ["JAVA_HOME"] == str(tmp_path / "jvm" / f"java-{chosen}")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from headwater.core.errors import SetupProblem
-from headwater.jars.ivy import pyspark_folder
+from headwater.jars.versions import pyspark_folder
 from headwater.jars.resolve import IVY_FILE, cache_folder, jar_paths
 
 pytestmark = pytest.mark.services

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import re
 import selectors
@@ -12,20 +11,13 @@ from pathlib import Path
 
 from headwater.core.errors import SetupProblem
 from headwater.jars.java import require_java
+from headwater.jars.versions import ivy_variables, pyspark_folder
 
 SETTINGS_VARIABLE = "HEADWATER_IVY_SETTINGS"
 # Ivy prints while it finds modules and receives bytes; silence for this long means that the network drops packets.
 STALL_SECONDS = 20.0
 CONNECT_TIMEOUT_MS = 5_000
 NO_CONNECTION = re.compile(r"Host \S+ not found|Server access [Ee]rror|timed out|[Cc]onnection refused|unreachable")
-
-
-def pyspark_folder() -> Path:
-    """Return the folder of the installed PySpark, without importing it."""
-    spec = importlib.util.find_spec("pyspark")
-    if spec is None or not spec.submodule_search_locations:
-        raise SetupProblem("pyspark-missing", "PySpark is not installed", remedy="pip install 'headwater[spark]'")
-    return Path(next(iter(spec.submodule_search_locations)))
 
 
 def user_settings() -> Path | None:
@@ -52,6 +44,7 @@ def resolve(ivy_file: Path, configuration: str, into: Path, *, scratch: Path) ->
         str(require_java().command),
         "-XX:TieredStopAtLevel=1",
         f"-Dsun.net.client.defaultConnectTimeout={CONNECT_TIMEOUT_MS}",
+        *(f"-D{name}={value}" for name, value in ivy_variables().items()),
         "-cp",
         str(_ivy_jar()),
         "org.apache.ivy.Main",

@@ -6,12 +6,25 @@ import os
 import re
 import shutil
 import subprocess
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from headwater.core.errors import SetupProblem
 
 MIN_JAVA = 17
+SPARK_JAVAS = (17, 21)
+# Where packages, installers and version managers put Java on Linux and macOS.
+PLACES = (
+    "/usr/lib/jvm/*/bin/java",
+    "/opt/java/*/bin/java",
+    "/opt/homebrew/opt/openjdk*/bin/java",
+    "/usr/local/opt/openjdk*/bin/java",
+    "/Library/Java/JavaVirtualMachines/*/Contents/Home/bin/java",
+    "~/.sdkman/candidates/java/*/bin/java",
+    "~/.jdks/*/bin/java",
+)
 REMEDY = (
     f"install Java {MIN_JAVA} or newer (Debian: apt-get install openjdk-{MIN_JAVA}-jre-headless; "
     f"macOS: brew install openjdk@{MIN_JAVA}) and add it to PATH, or set JAVA_HOME"
@@ -31,8 +44,23 @@ class Java:
 
 
 def require_java() -> Java:
-    """Return the Java of JAVA_HOME or else of PATH, as Spark does; raise ``SetupProblem`` if it cannot be used."""
-    command = _command()
+    """Return the Java that runs Spark, or raise ``SetupProblem`` if there is none that can.
+
+    It is the Java of JAVA_HOME or else of PATH, as for Spark itself. If that on PATH is missing or too old, it is the
+    newest suitable one among those installed in the usual places. JAVA_HOME then names it for this process and its
+    children.
+    """
+    try:
+        return _checked(_command())
+    except SetupProblem as problem:
+        found = None if os.environ.get("JAVA_HOME") else _newest_installed()
+        if found is None:
+            raise problem from None
+    os.environ["JAVA_HOME"] = str(found.command.parent.parent)
+    return found
+
+
+def _checked(command: Path) -> Java:
     try:
         done = subprocess.run([command, "-version"], capture_output=True, text=True, timeout=60, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
@@ -57,6 +85,26 @@ def require_java() -> Java:
             remedy=REMEDY,
         )
     return java
+
+
+def _newest_installed() -> Java | None:
+    """Return the newest Java that Spark is built for, or else the oldest newer one."""
+    commands = {command.resolve(): command for place in PLACES for command in sorted(_expanded(place))}
+    found = []
+    for command in commands.values():
+        with suppress(SetupProblem):
+            found.append(_checked(command))
+    known = [java for java in found if java.major in SPARK_JAVAS]
+    return max(known, key=_major, default=None) or min(found, key=_major, default=None)
+
+
+def _major(java: Java) -> int:
+    return java.major
+
+
+def _expanded(place: str) -> Iterator[Path]:
+    base = Path(place).expanduser()
+    return Path(base.anchor).glob(str(base.relative_to(base.anchor)))
 
 
 def major_version(version: str) -> int:

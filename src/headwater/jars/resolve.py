@@ -1,7 +1,8 @@
 """The cache of jars: fetched once, verified on every use.
 
-The folder of a configuration is named after a hash of ``ivy.xml``. It is written under a temporary name and then renamed,
-and has a manifest of checksums. A folder that does not match its manifest is fetched again.
+The folder of a configuration is named after a hash of ``ivy.xml`` with the versions that match PySpark. It is written
+under a temporary name and then renamed, and has a manifest of checksums. A folder that does not match its manifest is
+fetched again.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from pathlib import Path
 
 from headwater.core.errors import SetupProblem
 from headwater.jars.ivy import resolve
+from headwater.jars.versions import ivy_variables
 
 CONFIGURATIONS = ("spark", "broker", "s3")
 IVY_FILE = Path(__file__).with_name("ivy.xml")
@@ -73,7 +75,10 @@ def _folder(configuration: str, ivy_file: Path) -> Path:
 
 
 def _key(ivy_file: Path, configuration: str) -> str:
-    return hashlib.sha256(configuration.encode() + b"\0" + ivy_file.read_bytes()).hexdigest()[:16]
+    text = ivy_file.read_text(encoding="utf-8")
+    for name, value in ivy_variables().items():
+        text = text.replace(f"${{{name}}}", value)
+    return hashlib.sha256(f"{configuration}\0{text}".encode()).hexdigest()[:16]
 
 
 def _verified(folder: Path) -> list[Path] | None:
