@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from headwater.jars.versions import pyspark_folder
 
 from headwater.core.errors import SetupProblem
-from headwater.jars.versions import pyspark_folder
 from headwater.jars.resolve import IVY_FILE, cache_folder, jar_paths
 
 pytestmark = pytest.mark.services
