@@ -1,0 +1,43 @@
+"""The versions of jars that match the installed PySpark."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+from pathlib import Path
+
+from headwater.core.errors import SetupProblem
+
+# The newest connector of each Spark that the public repositories have. Spark 4.3 has none of its own there, and runs
+# with that of 4.2.
+KAFKA_CONNECTORS = {"4.0": "4.0.2", "4.1": "4.1.2", "4.2": "4.2.0", "4.3": "4.2.0"}
+# The Hadoop that each Spark comes with: its S3 client has to be of the same version.
+HADOOPS = {"4.0": "3.4.1", "4.1": "3.4.2", "4.2": "3.5.0", "4.3": "3.5.0"}
+NEWEST_SPARK = "4.3"
+
+
+def pyspark_folder() -> Path:
+    """Return the folder of the installed PySpark, without importing it."""
+    spec = importlib.util.find_spec("pyspark")
+    if spec is None or not spec.submodule_search_locations:
+        raise SetupProblem("pyspark-missing", "PySpark is not installed", remedy="pip install 'headwater[spark]'")
+    return Path(next(iter(spec.submodule_search_locations)))
+
+
+def spark_version() -> str:
+    """Return the major and minor version of the installed PySpark, such as 4.2."""
+    pyspark_folder()
+    return ".".join(importlib.metadata.version("pyspark").split(".")[:2])
+
+
+def ivy_variables() -> dict[str, str]:
+    """Return the values of the variables in ``ivy.xml``."""
+    version = spark_version()
+    if version not in KAFKA_CONNECTORS:
+        raise SetupProblem(
+            "pyspark-version",
+            f"Headwater runs jobs on PySpark 4.0 to {NEWEST_SPARK}",
+            evidence={"installed": importlib.metadata.version("pyspark")},
+            remedy="pip install 'headwater[spark]'",
+        )
+    return {"kafka.connector": KAFKA_CONNECTORS[version], "hadoop": HADOOPS[version]}
