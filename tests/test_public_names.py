@@ -16,6 +16,7 @@ PUBLIC = {
         "Memory",
         "Postgres",
         "Rate",
+        "RunningJob",
         "Socket",
         "Static",
         "Table",

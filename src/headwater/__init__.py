@@ -20,6 +20,7 @@ _MODULES = {
     "Console": "headwater.jobs.endpoints",
     "Memory": "headwater.jobs.endpoints",
     "Postgres": "headwater.jobs.endpoints",
+    "RunningJob": "headwater.spark.running",
 }
 
 __all__ = [
@@ -31,6 +32,7 @@ __all__ = [
     "Memory",
     "Postgres",
     "Rate",
+    "RunningJob",
     "Socket",
     "Static",
     "Table",
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
     from headwater.api import Checkpoint
     from headwater.jobs.endpoints import Console, Files, Kafka, Memory, Postgres, Rate, Socket, Static, Table
     from headwater.jobs.job import Job
+    from headwater.spark.running import RunningJob
 
 
 def __getattr__(name: str) -> Any:

@@ -50,11 +50,18 @@ def refusal(files: FileTree) -> CheckpointBusy:
 def test_holder_on_this_host_can_be_killed() -> None:
     """The remedy for a job on this host is a command to paste."""
     files = MemoryTree()
-    record(files, pid=os.getpid())
+    record(files, pid=os.getppid())
     error = refusal(files)
     assert error.problem == "cannot rewind: visits is running on this checkpoint"
-    assert error.evidence["process"] == f"{os.getpid()} on {socket.gethostname()}"
-    assert error.remedy == f"kill {os.getpid()}   (it finishes the current batch), then try again"
+    assert error.evidence["process"] == f"{os.getppid()} on {socket.gethostname()}"
+    assert error.remedy == f"kill {os.getppid()}   (it finishes the current batch), then try again"
+
+
+def test_holder_in_this_process() -> None:
+    """The remedy for a job of this process is not to kill the process."""
+    files = MemoryTree()
+    record(files, pid=os.getpid())
+    assert refusal(files).remedy == "call stop() on the running job, then try again"
 
 
 def test_holder_on_another_host_is_not_killed_here() -> None:

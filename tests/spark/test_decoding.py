@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
@@ -14,7 +13,7 @@ from headwater import Files, Job, Memory
 from headwater.core.errors import JobRefused
 from headwater.jobs.endpoints import Decoding
 from headwater.spark.decoding import decode_lines
-from headwater.spark.internals import json_parser, listener
+from headwater.spark.internals import json_parser
 from headwater.spark.progress import progress_line
 
 SCHEMA = "a INT, s STRING, t TIMESTAMP, b BYTE, d DECIMAL(5,2), n STRUCT<x INT>, l ARRAY<INT>"
@@ -224,10 +223,12 @@ def test_malformed_records_are_counted(headwater_spark: SparkSession, drain, tmp
         "counted", keep_all, reads=Files(str(folder), schema="a INT"), writes=Memory("counted"), trigger="available-now"
     )
     (folder / "1.json").write_bytes(b'{"a":1}\nbad\n\n{"a":2}\n\xff\n')
-    reports: list[dict[str, Any]] = []
-    with listener.listening(headwater_spark, reports.append):
-        (first,) = drain(job)
-    observed = reports[0]["observedMetrics"]["headwater_source"]
+    with job.start(headwater_spark, tmp_path / "checkpoint") as running:
+        running.wait()
+    first = running.progress
+    report = running.query.lastProgress
+    assert first is not None and report is not None
+    observed = report["observedMetrics"]["headwater_source"]
     assert (observed["records"], observed["malformed"], first.malformed) == (5, 3, 3)
     assert progress_line(first).endswith("malformed 3")
     assert sorted(row.a for row in headwater_spark.table("counted").collect()) == [1, 2]

@@ -17,7 +17,7 @@ from headwater import Files, Job, Memory
 from headwater.checkpoint.local_tree import LocalTree
 from headwater.checkpoint.record import ProgressRecord, read_progress
 from headwater.core.errors import SetupProblem, UsageProblem
-from headwater.spark.metrics import JobMetrics, MetricsServer, parse_address
+from headwater.spark.metrics import CombinedMetrics, JobMetrics, MetricsServer, parse_address
 from headwater.spark.progress import lag_rows
 
 
@@ -55,6 +55,22 @@ def test_counters_add_up_and_gauges_are_the_last() -> None:
     assert found["headwater_last_batch_id"][job] == 1
     assert found["headwater_batch_duration_seconds_count"][job] == 2
     assert found["headwater_batch_duration_seconds_sum"][job] == pytest.approx(1.8)
+
+
+def test_several_jobs_on_one_port() -> None:
+    """Each metric is described once, and has a series for each job."""
+    jobs = [JobMetrics("one"), JobMetrics("two")]
+    with MetricsServer(CombinedMetrics(jobs), "0") as server:
+        jobs[0].add(record(0, input_rows=10, state_rows=5))
+        jobs[1].add(record(7, input_rows=4))
+        found = scrape(server)
+        with urllib.request.urlopen(server.url) as answer:
+            text = answer.read().decode()
+    assert found["headwater_input_rows_total"] == {("one",): 10, ("two",): 4}
+    assert found["headwater_last_batch_id"] == {("one",): 0, ("two",): 7}
+    assert found["headwater_state_rows"] == {("one",): 5}
+    described = [line for line in text.splitlines() if line.startswith("# TYPE")]
+    assert len(described) == len(set(described))
 
 
 def test_unknown_values_are_omitted() -> None:

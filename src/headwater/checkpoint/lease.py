@@ -98,6 +98,8 @@ class Lease:
             return "wait until it has finished, then try again"
         if self.pid is None:
             return "stop the other process, then try again"
+        if self.is_on_this_host and self.pid == os.getpid():
+            return "call stop() on the running job, then try again"
         if not self.is_on_this_host:
             return f"stop process {self.process}, then try again"
         return f"kill {self.pid}   (it finishes the current batch), then try again"

@@ -35,7 +35,7 @@ class JobRecord:
     sink: str | None = None
     mode: str | None = None
     reference: str | None = None
-    """How the job was named on the command line: a gallery name, ``module:NAME`` or ``file.py:NAME``."""
+    """How to load the job: a gallery name, ``module:NAME`` or ``file.py:NAME``."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     table_folder: str | None = None
     """The folder of a table sink, which cannot be derived from the table's name."""

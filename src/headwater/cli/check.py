@@ -23,11 +23,12 @@ def check(
     Example:
       headwater check order-status --mode append
     """
-    from headwater.cli.job_options import log_file, parse_pairs, select_job
+    from headwater.cli.job_options import parse_pairs, select_job
 
     chosen = select_job(job, source=source, sink=sink, mode=mode, settings=settings)
 
     from headwater.jobs.rules import check_job
+    from headwater.spark.job_session import log_file
     from headwater.spark.prepared import check_only
     from headwater.spark.session import jars_for, start_session, stop_session
 
@@ -37,7 +38,7 @@ def check(
         master="local[1]",
         conf={**chosen.conf, **parse_pairs(conf, "--conf")},
         jars=jars_for(chosen),
-        log=log_file(chosen),
+        log=log_file([chosen]),
     )
     try:
         check_only(spark, chosen)

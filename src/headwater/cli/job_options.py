@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -76,8 +75,3 @@ def select_job(
 
     pairs = parse_pairs(settings, "--set")
     return loading.select_job(reference, sources=source or (), sink=sink, mode=mode, trigger=trigger, settings=pairs)
-
-
-def log_file(job: Job) -> Path:
-    """Return the file that Spark's log of a job is written to."""
-    return Path(".headwater/logs") / f"{job.name}.log"

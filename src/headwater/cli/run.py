@@ -1,37 +1,45 @@
-"""``headwater run``: run a job, with an optional live page and metrics."""
+"""``headwater run``: run one or more jobs, with an optional live page and metrics."""
 
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import signal
+import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
 from headwater.cli.app import RUN, app
-from headwater.cli.job_options import Conf, JobName, ModeName, Settings, SinkUri, SourceUris
+from headwater.cli.job_options import Conf, ModeName, Settings, SinkUri, SourceUris, job_names
 from headwater.cli.output import StatusLine, note, note_from_signal_handler, say
-from headwater.core.errors import ServiceUnreachable, UsageProblem
+from headwater.cli.supervision import OnBatch, SupervisedJob, Supervision
+from headwater.core.errors import HeadwaterError, UsageProblem
 
 if TYPE_CHECKING:
     from types import FrameType
 
-    from headwater.checkpoint.record import ProgressRecord
     from headwater.jobs.job import Job
     from headwater.spark.ownership import Run
+    from headwater.web.server import ServedCheckpoint
 
 
 @app.command(rich_help_panel=RUN)
 def run(
-    job: JobName,
+    jobs: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="JOB...",
+            help="Jobs: gallery names, module:NAME or path/to/file.py:NAME.",
+            autocompletion=job_names,
+        ),
+    ],
     source: SourceUris = None,
     sink: SinkUri = None,
     checkpoint: Annotated[
@@ -61,6 +69,9 @@ def run(
         str | None,
         typer.Option(metavar="PORT", help="Serve Prometheus metrics on this port of 127.0.0.1, or on HOST:PORT."),
     ] = None,
+    fail_together: Annotated[
+        bool, typer.Option("--fail-together", help="If one of several jobs fails, stop the others too.")
+    ] = False,
     query: Annotated[
         str | None,
         typer.Option(metavar="SQL", help="SQL query to run when the job ends, for example on a memory table."),
@@ -72,7 +83,10 @@ def run(
         ),
     ] = None,
 ) -> None:
-    """Run a job. Ctrl-C finishes the current batch and stops; a killed job resumes where it left off.
+    """Run a job, or several in one process. Ctrl-C finishes the current batch and stops; a killed job resumes where it left off.
+
+    Several jobs share a Spark session, and each has a checkpoint of its own. If one fails, the others continue. Options
+    that belong to a single job (--source, --sink, --mode, --set, --checkpoint, --dead-letters, --every) are refused.
 
     A socket cannot be read again, so a job on a socket cannot resume: each start gets a checkpoint of its own, named
     by the job and the time.
@@ -80,131 +94,177 @@ def run(
     Examples:
       headwater run browser-stats-stateful --source kafka://127.0.0.1:9092/visits --sink console:
       headwater run sliding-counts --query "SELECT * FROM sliding_counts" --every 5s
+      headwater run jobs.py:VISITS jobs.py:ORDERS --trigger "10 seconds"
     """
+    own = {"--source": source, "--sink": sink, "--mode": mode, "--set": settings, "--checkpoint": checkpoint}
+    own |= {"--dead-letters": dead_letters, "--every": every}
+    if len(jobs) > 1:
+        _refuse_options_of_one_job(jobs, [option for option, given in own.items() if given])
+
     from headwater.cli.job_options import parse_pairs, select_job
 
-    chosen = select_job(job, source=source, sink=sink, mode=mode, trigger=trigger, settings=settings)
-    chosen = replace(chosen, dead_letters=dead_letters or chosen.dead_letters)
-    spark_conf = {**chosen.conf, **parse_pairs(conf, "--conf")}
-    sql = _Sql(query, _interval(every, query, chosen))
-    location = _checkpoint_location(checkpoint, chosen)
+    shared = parse_pairs(conf, "--conf")
+    chosen = [select_job(job, source=source, sink=sink, mode=mode, trigger=trigger, settings=settings) for job in jobs]
+    chosen = [
+        replace(job, dead_letters=dead_letters or job.dead_letters, conf={**job.conf, **shared}) for job in chosen
+    ]
+    sql = _Sql(query, _interval(every, query, chosen[0]))
 
-    from headwater.jobs.rules import has_socket
-    from headwater.spark.ownership import Run, check_run
+    from headwater.spark.ownership import Run, check_run, checkpoint_location
     from headwater.spark.preflight import check_services
+    from headwater.spark.together import refuse_shared
 
-    requested = Run(chosen, job, location)
-    check_run(requested)
-    check_services(chosen, master, warn=note)
-    if has_socket(chosen):
-        shown = os.path.relpath(location)
-        note(f"{chosen.name}: a socket cannot be read again, so each run gets its own checkpoint: {shown}")
+    runs = [Run(one, name, checkpoint_location(checkpoint, one)) for one, name in zip(chosen, jobs, strict=True)]
+    refuse_shared(runs)
+    for one in runs:
+        check_run(one)
+    for one in runs:
+        check_services(one.job, master, warn=note)
+        _note_socket(one)
     stop = threading.Event()
     _stop_on_signals(stop)
-    line = StatusLine(shared=chosen.writes.kind == "console")
-    with _served(chosen, location, page=ui, metrics=metrics) as on_batch:
-        line.show(f"{chosen.name}: starting Spark")
+    line = StatusLine(shared=any(one.job.writes.kind == "console" for one in runs))
+    with _served(runs, page=ui, metrics=metrics) as on_batch:
+        supervised = [SupervisedJob(one, each) for one, each in zip(runs, on_batch, strict=True)]
+        supervision = Supervision(supervised, stop, line, fail_together=fail_together)
+        line.show(f"{', '.join(one.name for one in chosen)}: starting Spark")
         try:
-            _run(requested, spark_conf, master, stop, line, sql, on_batch)
-        except ServiceUnreachable as error:
-            if error.code == "socket-unreachable":
-                _remove_unused(Path(location))
-            raise
+            _run(supervision, runs, shared, master, stop, line, sql)
         finally:
             line.clear()
+            _remove_unused(supervised)
+    if supervision.failures:
+        _raise(supervision.failures, is_shown=len(jobs) > 1)
+
+
+def _raise(failures: Sequence[HeadwaterError], *, is_shown: bool) -> NoReturn:
+    """End the command with a failure, unless it has already been shown. ``--debug`` shows all of them."""
+    if not is_shown:
+        raise failures[0]
+    if "--debug" in sys.argv:
+        raise ExceptionGroup("jobs failed", failures)
+    raise typer.Exit(failures[0].exit_status)
+
+
+def _refuse_options_of_one_job(jobs: Sequence[str], given: Sequence[str]) -> None:
+    if given:
+        raise UsageProblem(
+            "bad-option",
+            f"{given[0]} belongs to a single job, and several are named",
+            evidence={"options": ", ".join(given)} if len(given) > 1 else None,
+            remedy=f"set it in the job's definition, or run the job alone: headwater run {jobs[0]} {given[0]} …",
+        )
+
+
+def _note_socket(run: Run) -> None:
+    from headwater.jobs.rules import has_socket
+
+    if has_socket(run.job):
+        shown = os.path.relpath(run.checkpoint)
+        note(f"{run.job.name}: a socket cannot be read again, so each run gets its own checkpoint: {shown}")
 
 
 def _run(
-    requested: Run,
-    conf: dict[str, str],
+    supervision: Supervision,
+    runs: Sequence[Run],
+    shared: dict[str, str],
     master: str,
     stop: threading.Event,
     line: StatusLine,
     sql: _Sql,
-    on_batch: Callable[[ProgressRecord], None],
 ) -> None:
-    from headwater.cli.job_options import log_file
-    from headwater.spark.memory_tables import RepeatedQuery, sql_result
-    from headwater.spark.progress import Totals, progress_line
-    from headwater.spark.runner import run_job
+    """Start Spark, run the jobs on it, and show the result of ``--query``."""
+    from headwater.spark.job_session import log_file
+    from headwater.spark.memory_tables import sql_result
+    from headwater.spark.runner import start_job
     from headwater.spark.session import jars_for, start_session, stop_session
+    from headwater.spark.together import keep_settings_apart, session_conf
 
-    job, totals = requested.job, Totals()
-    last_batch: int | None = None
-
-    def show_batch(batch: ProgressRecord) -> None:
-        nonlocal last_batch
-        last_batch = batch.batch_id
-        totals.add(batch)
-        line.keep(progress_line(batch))
-        on_batch(batch)
-
-    def show_status(status: str) -> None:
-        line.show(f"{job.name}: {status[:1].lower()}{status[1:]}")
+    jobs = [run.job for run in runs]
+    try:
+        spark = start_session(
+            ", ".join(job.name for job in jobs),
+            master=master,
+            conf=session_conf(runs),
+            jars=sorted({name for run in runs for name in jars_for(run.job, run.checkpoint)}),
+            log=log_file(jobs),
+        )
+    except KeyboardInterrupt:  # while PySpark starts, its own signal handler is installed
+        stop.set()
+        return
 
     def show_result(text: str) -> None:
         line.clear()
         say(f"{text}\n")
 
     try:
-        spark = start_session(
-            job.name, master=master, conf=conf, jars=jars_for(job, requested.checkpoint), log=log_file(job)
-        )
-    except KeyboardInterrupt:  # while PySpark starts, its own signal handler is installed
-        stop.set()
-        return
-    _stop_on_signals(stop)
-    try:
-        if not stop.is_set():
-            callbacks: dict[str, Any] = {"on_batch": show_batch, "warn": line.keep}
-            if line.is_live:
-                callbacks["on_status"] = show_status
-            if sql.text and sql.seconds:
-                callbacks["on_poll"] = RepeatedQuery(spark, job, sql.text, sql.seconds, show_result).poll
-            run_job(spark, requested, stop=stop, **callbacks)
-        line.keep(f"{job.name}: {'stopped' if stop.is_set() else 'no more data'}  {totals.line()}")
-        if sql.text:
-            header = f"after batch {last_batch}:\n" if sql.seconds and last_batch is not None else ""
+        if len(runs) > 1:
+            keep_settings_apart(spark, runs, shared)
+        supervision.run(partial(start_job, spark), _repeated(spark, jobs[0], sql, show_result))
+        if sql.text and len(supervision.failures) < len(runs):
+            last = supervision.jobs[0].last_batch_id
+            header = f"after batch {last}:\n" if sql.seconds and last is not None else ""
             show_result(header + sql_result(spark, sql.text))
     finally:
         stop_session(spark)
 
 
+def _repeated(spark: Any, job: Job, sql: _Sql, show: Callable[[str], None]) -> Callable[[SupervisedJob], None] | None:
+    """Return a function that repeats the query of ``--every``, if there is one."""
+    if not sql.text or not sql.seconds:
+        return None
+    from headwater.spark.memory_tables import RepeatedQuery
+    from headwater.spark.running import explained_death
+
+    repeated = RepeatedQuery(spark, job, sql.text, sql.seconds, show)
+
+    def poll(supervised: SupervisedJob) -> None:
+        if supervised.handle:
+            with explained_death(job):
+                repeated.poll(supervised.handle.query)
+
+    return poll
+
+
 @contextmanager
-def _served(
-    job: Job, checkpoint: str, *, page: bool, metrics: str | None
-) -> Iterator[Callable[[ProgressRecord], None]]:
-    """Serve the page and the metrics while the block runs. Yield a function to call after each batch."""
+def _served(runs: Sequence[Run], *, page: bool, metrics: str | None) -> Iterator[list[OnBatch]]:
+    """Serve the page and the metrics while the block runs. Yield a function for each job to call after its batches."""
     from headwater.checkpoint.locate import open_files
 
     if page:
-        _serve_page(job, checkpoint)
+        _serve_page(runs)
     if metrics is None:
-        yield lambda _: None
+        yield [lambda _: None for _ in runs]
         return
-    from headwater.spark.metrics import JobMetrics, MetricsServer
+    from headwater.spark.metrics import CombinedMetrics, JobMetrics, MetricsServer
 
-    job_metrics = JobMetrics(job.name, open_files(checkpoint))
-    with MetricsServer(job_metrics, metrics) as server:
+    each = [JobMetrics(run.job.name, open_files(run.checkpoint)) for run in runs]
+    with MetricsServer(CombinedMetrics(each), metrics) as server:
         note(f"metrics: {server.url}")
-        yield job_metrics.add
+        yield [one.add for one in each]
 
 
-def _serve_page(job: Job, checkpoint: str) -> None:
-    """Serve the page from a thread of this process, so that it ends whenever the job does."""
-    from headwater.checkpoint.locate import open_checkpoint
+def _serve_page(runs: Sequence[Run]) -> None:
+    """Serve the page from a thread of this process, so that it ends whenever the jobs do."""
     from headwater.cli.ui import find_dropped_records, find_view_rows
-    from headwater.jobs.endpoints import Kafka
-    from headwater.kafka.options import Connection
-    from headwater.web.server import PageServer, ServedCheckpoint
+    from headwater.web.server import PageServer
 
-    name = job.name if Path(checkpoint).name == job.name else f"{job.name} ({Path(checkpoint).name})"
-    brokers = [Connection(one.servers, one.options) for one in job.sources.values() if isinstance(one, Kafka)]
-    connection = brokers[0] if brokers else None
-    served = ServedCheckpoint(name, lambda: open_checkpoint(checkpoint), connection)
-    server = PageServer([served], find_records=find_dropped_records, find_view_rows=find_view_rows)
+    served = [_served_checkpoint(run) for run in runs]
+    server = PageServer(served, find_records=find_dropped_records, find_view_rows=find_view_rows)
     server.start()
     note(f"page: {server.url}")
+
+
+def _served_checkpoint(run: Run) -> ServedCheckpoint:
+    from headwater.checkpoint.locate import open_checkpoint
+    from headwater.jobs.endpoints import Kafka
+    from headwater.kafka.options import Connection
+    from headwater.web.server import ServedCheckpoint
+
+    job, folder = run.job, Path(run.checkpoint).name
+    name = job.name if folder == job.name else f"{job.name} ({folder})"
+    brokers = [Connection(one.servers, one.options) for one in job.sources.values() if isinstance(one, Kafka)]
+    return ServedCheckpoint(name, lambda: open_checkpoint(run.checkpoint), brokers[0] if brokers else None)
 
 
 @dataclass(frozen=True)
@@ -243,26 +303,12 @@ def _interval(text: str | None, query: str | None, job: Job) -> float | None:
     return seconds
 
 
-def _checkpoint_location(checkpoint: str | None, job: Job) -> str:
-    """Return the absolute path or URL of the checkpoint: the given one, the job's own, or a new one for a socket."""
-    from headwater.checkpoint.locate import CHECKPOINTS, new_start
-    from headwater.jobs.rules import has_socket, refuse_socket_checkpoint
-
-    if has_socket(job):
-        if checkpoint:
-            refuse_socket_checkpoint(job, checkpoint)
-        return str(Path(new_start(job.name, datetime.now(UTC))).absolute())
-    location = (checkpoint or f"{CHECKPOINTS}/{job.name}").removeprefix("file://")
-    if "://" not in location:
-        return str(Path(location).absolute())
-    # Spark knows S3 as s3a.
-    return re.sub("^s3://", "s3a://", location)
-
-
-def _remove_unused(checkpoint: Path) -> None:
+def _remove_unused(jobs: Sequence[SupervisedJob]) -> None:
     """Remove the checkpoint of a start on a socket that committed no batch: no other start can resume it."""
-    if not any(checkpoint.glob("commits/[0-9]*")):
-        shutil.rmtree(checkpoint, ignore_errors=True)
+    for job in jobs:
+        checkpoint = Path(job.run.checkpoint)
+        if job.failure and job.failure.code == "socket-unreachable" and not any(checkpoint.glob("commits/[0-9]*")):
+            shutil.rmtree(checkpoint, ignore_errors=True)
 
 
 def _stop_on_signals(stop: threading.Event) -> None:

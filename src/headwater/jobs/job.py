@@ -9,10 +9,15 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 from headwater.core.errors import JobRefused, UsageProblem
+from headwater.core.extras import naming_extras
 from headwater.jobs.endpoints import Sink, Source, Static
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from headwater.spark.running import RunningJob
 
 Mode: TypeAlias = Literal["append", "complete", "update"]
 MODES: tuple[Mode, ...] = ("append", "complete", "update")
@@ -85,6 +90,20 @@ class Job:
         """Return the job with other sources or tables under some of its names."""
         inputs = {**self.inputs, **changed}
         return replace(self, reads=inputs if isinstance(self.reads, Mapping) else cast("Source", inputs[UNNAMED]))
+
+    def start(
+        self, spark: SparkSession | None = None, checkpoint: str | Path | None = None, trigger: str | None = None
+    ) -> RunningJob:
+        """Start the job in this process and return a handle, with the checks, lease and record of ``headwater run``.
+
+        Without ``spark``, the job runs on the session of this process, or on a new one with Headwater's settings. An
+        existing session is used as it is. ``checkpoint`` is a folder or URL, by default ``.headwater/checkpoints/`` and
+        the job's name; ``trigger`` replaces the job's own.
+        """
+        with naming_extras():
+            from headwater.spark.programs import start_in_program  # noqa: PLC0415  a job is defined without Spark
+
+            return start_in_program(self, spark, checkpoint, trigger)
 
     @property
     def about(self) -> str:

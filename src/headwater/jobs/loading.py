@@ -37,10 +37,10 @@ def load_job(reference: str) -> Job:
     """Load ``gallery-name``, ``package.module:NAME`` or ``path/to/file.py:NAME``; NAME is optional if there is one job."""
     if ":" not in reference and reference in gallery_names():
         module = importlib.import_module(f"{gallery.__name__}.{reference.replace('-', '_')}")
-        return next(job for job in _jobs_in(module).values() if job.name == reference)
+        return next(job for job in jobs_in(module).values() if job.name == reference)
     place, _, name = reference.partition(":")
     module = _load_file(Path(place)) if place.endswith(".py") else _load_module(place, reference)
-    jobs = _jobs_in(module)
+    jobs = jobs_in(module)
     if not name and len(jobs) == 1:
         return next(iter(jobs.values()))
     if name in jobs:
@@ -112,7 +112,8 @@ def named_sources(texts: Sequence[str], job: Job) -> dict[str, str]:
     return found
 
 
-def _jobs_in(module: ModuleType) -> dict[str, Job]:
+def jobs_in(module: ModuleType) -> dict[str, Job]:
+    """Return the jobs that a module defines, by the names of their variables."""
     return {name: value for name, value in vars(module).items() if isinstance(value, Job)}
 
 

@@ -51,6 +51,6 @@ def parse_trigger(text: str | None) -> Trigger:
         raise UsageProblem(
             "bad-trigger",
             f"{text!r} is not a valid trigger",
-            remedy='use --trigger once, available-now, "10 seconds" or "real-time 5 seconds"',
+            remedy='use one of: once, available-now, "10 seconds", "real-time 5 seconds"',
         )
     return Trigger("real-time" if real_time else "interval", interval)

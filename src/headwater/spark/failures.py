@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import pyspark
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import AnalysisException, PySparkException, StreamingQueryException
 
@@ -19,6 +20,7 @@ CONDITION = re.compile(r"^\[(?P<name>[A-Z0-9_.]+)\]\s*")
 REPORTED_BY_WORKER = re.compile(
     r"\nheadwater\.[\w.]+: error\[[\w-]+\]: (?P<problem>.+)(?P<evidence>(?:\n  .+)*)\nhelp: (?P<help>.+)"
 )
+KAFKA_CONNECTOR = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{pyspark.__version__}"
 TRAILING_STATE = re.compile(r"\s*SQLSTATE: \w+.*", re.DOTALL)
 
 
@@ -52,6 +54,13 @@ def refusal(problem: str, error: Exception) -> JobRefused:
             "there are no files to read",
             evidence={"reason": sentence},
             remedy="start the job when the first file has arrived (a prefix in an object store exists only then)",
+        )
+    if sentence.startswith("Failed to find data source: kafka"):
+        return JobRefused(
+            "no-kafka-connector",
+            "this Spark session has no Kafka connector",
+            evidence={"needs": KAFKA_CONNECTOR},
+            remedy=f"start the session with --packages {KAFKA_CONNECTOR}, or call start() in a process without a session",
         )
     named = condition and not condition.startswith("_LEGACY")
     return JobRefused("spark-refuses", problem, evidence={condition if named else "reason": sentence})

@@ -1,14 +1,14 @@
-"""Prometheus metrics of a running job, served over HTTP."""
+"""Prometheus metrics of running jobs, served over HTTP."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from types import TracebackType
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from headwater.checkpoint.filetree import FileTree
@@ -124,10 +124,31 @@ class _Latest(Collector):
             return count
 
 
+class CombinedMetrics(Collector):
+    """The metrics of several jobs under common names, distinguished by the label ``job``."""
+
+    def __init__(self, jobs: Sequence[JobMetrics]) -> None:
+        self._jobs = jobs
+        self.registry = CollectorRegistry()
+        self.registry.register(self)
+
+    def describe(self) -> Iterator[Metric]:
+        """Describe nothing in advance, so that registering does not collect."""
+        return iter(())
+
+    def collect(self) -> Iterator[Metric]:
+        families: dict[str, Metric] = {}
+        for job in self._jobs:
+            for family in job.registry.collect():
+                families.setdefault(family.name, Metric(family.name, family.documentation, family.type))
+                families[family.name].samples += family.samples
+        yield from families.values()
+
+
 class MetricsServer:
     """An HTTP server for ``GET /metrics`` that runs until its ``with`` block ends."""
 
-    def __init__(self, metrics: JobMetrics, address: str) -> None:
+    def __init__(self, metrics: JobMetrics | CombinedMetrics, address: str) -> None:
         host, port = parse_address(address)
         try:
             self._server, self._thread = start_http_server(port, addr=host, registry=metrics.registry)

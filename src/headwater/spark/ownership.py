@@ -1,16 +1,18 @@
 """Who may run on a checkpoint: one process at a time, and always the same job, source and file sink.
 
 ``check_run`` refuses a run before Spark starts, so the user has the answer within a second. While Spark starts, another
-process may run on the checkpoint or change it. ``run_job`` therefore acquires the lease with ``holding_lease`` and then
+process may run on the checkpoint or change it. ``start_job`` therefore acquires the lease with ``holding_lease`` and then
 calls ``check_ownership`` again. A checkpoint on an object store is checked only there: reading it takes Spark's Hadoop
 client and its credentials.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -19,22 +21,39 @@ from headwater.checkpoint.filetree import FileTree
 from headwater.checkpoint.layout import OFFSETS, PENDING_FILE
 from headwater.checkpoint.lease import LOCK, RECORD, Lease, lease_with_heartbeat, refuse_busy, refuse_if_held
 from headwater.checkpoint.local_tree import LocalTree
+from headwater.checkpoint.locate import CHECKPOINTS, new_start
 from headwater.checkpoint.record import JobRecord, read_job_record
 from headwater.core.errors import CheckpointUnreadable, JobRefused
 from headwater.jobs.endpoints import Files, Kafka, Sink, Source
 from headwater.jobs.job import UNNAMED, Job
-from headwater.jobs.rules import check_job, check_restart
+from headwater.jobs.rules import check_job, check_restart, has_socket, refuse_socket_checkpoint
 from headwater.jobs.uris import uri_of
 from headwater.spark.internals.checkpoint_lock import locked_by_jvm
 
 
 @dataclass(frozen=True)
 class Run:
-    """A job and the checkpoint to run it on. ``reference`` is the name by which the user gave the job."""
+    """A job and the checkpoint to run it on.
+
+    ``reference`` is the name by which the user gave the job; None if a program started it and no name leads back to it.
+    """
 
     job: Job
-    reference: str
+    reference: str | None
     checkpoint: str
+
+
+def checkpoint_location(given: str | None, job: Job) -> str:
+    """Return the absolute path or URL of the checkpoint: the given one, the job's own, or a new one for a socket."""
+    if has_socket(job):
+        if given:
+            refuse_socket_checkpoint(job, given)
+        return str(Path(new_start(job.name, datetime.now(UTC))).absolute())
+    location = (given or f"{CHECKPOINTS}/{job.name}").removeprefix("file://")
+    if "://" not in location:
+        return str(Path(location).absolute())
+    # Spark knows S3 as s3a.
+    return re.sub("^s3://", "s3a://", location)
 
 
 def check_run(run: Run) -> None:
@@ -61,7 +80,7 @@ def check_ownership(files: FileTree, run: Run) -> None:
             "other-job",
             f"this checkpoint belongs to {recorded.job}, not to {current.job}",
             evidence={"checkpoint": files.location},
-            remedy=f"headwater run {run.reference} --checkpoint .headwater/checkpoints/{current.job}-2",
+            remedy=f"headwater run {run.reference or 'JOB'} --checkpoint {CHECKPOINTS}/{current.job}-2",
         )
     if not files.entries(OFFSETS):
         return

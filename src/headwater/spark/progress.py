@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import Any
 
 from pyspark.sql import SparkSession
+from pyspark.sql.streaming import StreamingQuery
 
 from headwater.checkpoint.record import OperatorWatermark, ProgressRecord, SourceProgress
 from headwater.checkpoint.source_names import match_names, traits_from_description
@@ -159,17 +160,17 @@ def listening(
     spark: SparkSession,
     on_batch: Callable[[ProgressRecord], None],
     uris: Mapping[str, str] = MappingProxyType({}),
-) -> Iterator[None]:
-    """Pass each batch of the next query that starts to a function, once. Spark calls it from a thread of its own.
+) -> Iterator[listener.QueryReports]:
+    """Pass each batch of a query to a function, once; the query is named with ``follow`` when it has started.
 
-    ``uris`` are the sources of a job that has several, by name.
+    Spark calls the function from a thread of its own. ``uris`` are the sources of a job that has several, by name.
     """
     last_batch_id: int | None = None
     query: QueryWatermarks | None = None
 
-    def on_start(query_id: str) -> None:
+    def on_start(started: StreamingQuery) -> None:
         nonlocal query
-        query = QueryWatermarks(spark, query_id)
+        query = QueryWatermarks(spark, started)
 
     def on_progress(report: dict[str, Any]) -> None:
         nonlocal last_batch_id
@@ -183,8 +184,8 @@ def listening(
         last_batch_id = batch.batch_id
         on_batch(batch)
 
-    with listener.listening(spark, on_progress, on_start):
-        yield
+    with listener.listening(spark, on_progress, on_start) as reports:
+        yield reports
 
 
 def lag_rows(sources: list[dict[str, Any]]) -> int | None:

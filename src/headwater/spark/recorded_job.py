@@ -1,4 +1,4 @@
-"""The job of a checkpoint: the one that a user names, or the one that ``headwater run`` recorded."""
+"""The job of a checkpoint: the one that a user names, or the one that a run recorded."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def job_reference(files: FileTree, given: str | None) -> str:
     if recorded is None:
         raise UsageProblem(
             "unknown-job",
-            "this checkpoint has no record of its job: it was not created by headwater run",
+            "this checkpoint does not record where its job is defined",
             evidence={"checkpoint": files.location},
             remedy="name the job: --job path/to/file.py:NAME",
         )

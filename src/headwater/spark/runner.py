@@ -1,15 +1,14 @@
-"""Run a job on a checkpoint until its source is drained or the run is stopped."""
+"""Start a job on a checkpoint. What the run needs, it holds until its query has ended."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
-from py4j.protocol import Py4JError, Py4JJavaError
-from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
@@ -18,23 +17,70 @@ from headwater.checkpoint.history import stuck_batch
 from headwater.checkpoint.layout import JOB_FILE
 from headwater.checkpoint.local_tree import LocalTree
 from headwater.checkpoint.logs import CheckpointLogs
-from headwater.checkpoint.record import ProgressRecord, ProgressWriter, read_job_record
-from headwater.core.errors import HeadwaterError, JobFailed, JobRefused, ServiceUnreachable
-from headwater.jobs.endpoints import Postgres, Socket, Table
-from headwater.jobs.job import Job
+from headwater.checkpoint.record import JobRecord, ProgressRecord, ProgressWriter, read_job_record
+from headwater.core.errors import JobRefused
+from headwater.jobs.endpoints import Postgres, Table
 from headwater.spark import postgres
 from headwater.spark.dropped import collecting_dead_letters
-from headwater.spark.failures import explained, failure, root_cause
+from headwater.spark.failures import explained
 from headwater.spark.internals.hadoop_tree import HadoopTree
-from headwater.spark.internals.query_end import stop_after_batch
+from headwater.spark.job_session import isolated_session, settings_of_job
 from headwater.spark.ownership import Run, check_ownership, holding_lease, job_record
 from headwater.spark.prepared import prepare_job
 from headwater.spark.progress import listening
+from headwater.spark.running import BatchCounts, RunningJob
 from headwater.spark.session import matching_checkpoint_format
 from headwater.spark.tables import table_folder
 from headwater.timemachine.journal import read_entries
 
 POLL_SECONDS = 0.2
+INITIALIZATION_SECONDS = 30.0
+# Settings of a session are changed while one of its jobs starts, so jobs start one at a time.
+_starting = threading.Lock()
+
+
+def start_job(
+    spark: SparkSession,
+    run: Run,
+    *,
+    on_batch: Callable[[ProgressRecord], None] = lambda _: None,
+    warn: Callable[[str], None] = lambda _: None,
+) -> RunningJob:
+    """Start a job that has passed ``check_run``, and whose services have passed ``preflight.check_services``.
+
+    ``on_batch`` is called after each batch, from another thread; ``warn`` with warnings that cannot wait for the end.
+    """
+    job = run.job
+    with _starting, settings_of_job(spark, job, warn) as changed, ExitStack() as resources:
+        prepared = prepare_job(spark, job)
+        files = _files_at(spark, run.checkpoint)
+        resources.enter_context(holding_lease(spark, files, job.name))
+        # Again, now that the lease is held: the checkpoint may have changed since check_run.
+        check_ownership(files, run)
+        _refuse_stuck_batch(spark, files, run)
+        if isinstance(job.writes, Postgres):
+            postgres.prepare(job.writes, prepared.schema)
+        generation = max((entry.number for entry in read_entries(files)), default=0)
+        record = _record_of(run, read_job_record(files))
+        files.write(JOB_FILE, record.to_bytes())
+        # Dropped records are found while the job runs, when the session no longer has the job's settings.
+        finder = isolated_session(spark) if changed and job.dead_letters else spark
+        collect = resources.enter_context(collecting_dead_letters(finder, job, files, warn))
+        counts = BatchCounts()
+        on_each = _recording(files, counts.add, on_batch, collect)
+        reports = resources.enter_context(listening(spark, on_each, record.sources))
+        with explained(f"Spark cannot start {job.name}"), matching_checkpoint_format(spark, files):
+            query = prepared.start(run.checkpoint, generation=generation)
+        try:
+            reports.follow(query)
+            if isinstance(job.writes, Table):
+                files.write(JOB_FILE, replace(record, table_folder=table_folder(spark, job.writes)).to_bytes())
+            if changed:
+                _wait_until_initialized(query)
+        except BaseException:
+            query.stop()
+            raise
+        return RunningJob(spark, run, query, counts, reports, resources.pop_all())
 
 
 def run_job(
@@ -43,40 +89,19 @@ def run_job(
     *,
     stop: threading.Event,
     on_batch: Callable[[ProgressRecord], None] = lambda _: None,
-    on_status: Callable[[str], None] | None = None,
-    on_poll: Callable[[StreamingQuery], None] = lambda _: None,
     warn: Callable[[str], None] = lambda _: None,
 ) -> None:
-    """Run until the trigger has drained the source, or until ``stop`` is set and the current batch is committed.
+    """Start a job and wait until its source is drained, or until ``stop`` is set and the current batch is committed."""
+    running = start_job(spark, run, on_batch=on_batch, warn=warn)
+    while not running.wait(POLL_SECONDS):
+        if stop.is_set():
+            running.stop(wait=False)
 
-    ``on_batch`` is called after each batch, from another thread; ``on_status`` several times a second, with Spark's
-    description of what it is doing; ``on_poll`` as often, from this thread, with the running query, which ends after
-    the current batch if ``on_poll`` raises; ``warn`` with warnings that cannot wait for the end of the run. The run has passed
-    ``check_run``, and its services have passed ``preflight.check_services``.
-    """
-    job = run.job
-    prepared = prepare_job(spark, job)
-    files = _files_at(spark, run.checkpoint)
-    with holding_lease(spark, files, job.name):
-        # Again, now that the lease is held: the checkpoint may have changed since check_run.
-        check_ownership(files, run)
-        _refuse_stuck_batch(spark, files, run)
-        if isinstance(job.writes, Postgres):
-            postgres.prepare(job.writes, prepared.schema)
-        generation = max((entry.number for entry in read_entries(files)), default=0)
-        record = replace(job_record(run), table_folder=read_job_record(files).table_folder)
-        files.write(JOB_FILE, record.to_bytes())
-        with (
-            collecting_dead_letters(spark, job, files, warn) as collect,
-            listening(spark, _recording(files, on_batch, collect), record.sources),
-        ):
-            with explained(f"Spark cannot start {job.name}"), matching_checkpoint_format(spark, files):
-                query = prepared.start(run.checkpoint, generation=generation)
-            if isinstance(job.writes, Table):
-                files.write(JOB_FILE, replace(record, table_folder=table_folder(spark, job.writes)).to_bytes())
-            with _explained_death(job):
-                _wait(query, stop, on_status, on_poll)
-                _raise_if_failed(query, job)
+
+def _record_of(run: Run, recorded: JobRecord) -> JobRecord:
+    """Return the record of a run. It keeps what only an earlier run knew: a table's folder, where the job is defined."""
+    record = job_record(run)
+    return replace(record, table_folder=recorded.table_folder, reference=record.reference or recorded.reference)
 
 
 def _files_at(spark: SparkSession, checkpoint: str) -> FileTree:
@@ -114,51 +139,8 @@ def _recording(files: FileTree, *listeners: Callable[[ProgressRecord], None]) ->
     return on_batch
 
 
-@contextmanager
-def _explained_death(job: Job) -> Iterator[None]:
-    try:
-        yield
-    except Py4JJavaError:
-        raise
-    except (Py4JError, ConnectionError) as error:
-        raise JobFailed(
-            "spark-died",
-            f"the Spark process died while it was running {job.name}",
-            evidence={"likely": "it was killed, or ran out of memory; see its log"},
-            remedy="run the job again; it resumes where it left off",
-        ) from error
-
-
-def _wait(
-    query: StreamingQuery,
-    stop: threading.Event,
-    on_status: Callable[[str], None] | None,
-    on_poll: Callable[[StreamingQuery], None],
-) -> None:
-    try:
-        while not query.awaitTermination(POLL_SECONDS):
-            if stop.is_set():
-                stop_after_batch(query)
-                return
-            if on_status:
-                on_status(query.status["message"])
-            on_poll(query)
-    except StreamingQueryException:
-        return
-    except HeadwaterError:
-        stop_after_batch(query)
-        raise
-
-
-def _raise_if_failed(query: StreamingQuery, job: Job) -> None:
-    error = query.exception()
-    if error is None:
-        return
-    socket = next((source for source in job.sources.values() if isinstance(source, Socket)), None)
-    if socket is not None and "refused" in root_cause(error).lower():
-        raise ServiceUnreachable(
-            "socket-unreachable",
-            f"nothing is listening at {socket.host}:{socket.port}",
-            remedy=f"nc -lk {socket.port}   (in another terminal; then type lines)",
-        )
-    raise failure(job.name, error) from error
+def _wait_until_initialized(query: StreamingQuery) -> None:
+    """Wait until a query has created its sources: they read settings from the session that they were defined on."""
+    deadline = time.monotonic() + INITIALIZATION_SECONDS
+    while query.isActive and query.status["message"].startswith("Initializing") and time.monotonic() < deadline:
+        time.sleep(0.02)

@@ -5,14 +5,18 @@ from __future__ import annotations
 import logging
 import os
 import re
+import signal
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from urllib.parse import urlsplit
+from weakref import WeakSet
 
+from pyspark import SparkContext
 from pyspark.errors import PySparkRuntimeError
 from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
@@ -25,12 +29,19 @@ from headwater.jars.resolve import is_cached, jar_paths
 from headwater.jobs.job import Job
 from headwater.spark.class_archive import archive_file, options_for
 from headwater.spark.failures import SPARK_ERRORS, root_cause
-from headwater.spark.internals.gateway import conf_of_spark_submit, starting_jvm
+from headwater.spark.internals.gateway import conf_of_spark_submit, has_class, jvm_has_class, starting_jvm
 
 LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
 HEADWATER_JAR = Path(__file__).parent / "internals" / "headwater-spark.jar"
+LOCAL_FILE_SYSTEM = "headwater.hadoop.ShellFreeLocalFileSystem"
 CHECKPOINTING = "org.apache.spark.sql.execution.streaming.checkpointing"
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+DEFAULT_MASTER = "local[*]"
+# A class of each jar configuration that a session may lack.
+CLASS_IN_JARS = {
+    "spark": "org.apache.spark.sql.kafka010.KafkaSourceProvider",
+    "s3": "org.apache.hadoop.fs.s3a.S3AFileSystem",
+}
 DRIVER_OPTIONS = "spark.driver.extraJavaOptions"
 # Ten times the default thresholds of the optimizing compiler. On few cores it would occupy one of them for minutes while
 # batches are small; loops over many records reach even these counts quickly.
@@ -72,7 +83,7 @@ def default_conf(master: str, *, own_jvm: bool = True, own_python: bool = True) 
     if master.startswith("local"):
         conf |= {"spark.driver.memory": "2g"}
         if own_jvm:
-            conf |= {"spark.hadoop.fs.file.impl": "headwater.hadoop.ShellFreeLocalFileSystem"}
+            conf |= {"spark.hadoop.fs.file.impl": LOCAL_FILE_SYSTEM}
             if own_python:
                 conf |= {"spark.python.daemon.module": "headwater.spark.internals.workers.daemon"}
     return conf
@@ -90,7 +101,7 @@ def _shuffle_partitions(master: str) -> int:
 def start_session(
     name: str,
     *,
-    master: str = "local[*]",
+    master: str = DEFAULT_MASTER,
     conf: Mapping[str, str] | None = None,
     jars: Sequence[str] = ("spark",),
     log: Path | None = None,
@@ -102,28 +113,38 @@ def start_session(
     _set_worker_environment()
     _silence_python_loggers()
     submitted = conf_of_spark_submit()
+    # The JVM of a spark-submit, or of a session that the program has stopped, lacks Headwater's jar and options.
+    own_jvm = not submitted and jvm_has_class(LOCAL_FILE_SYSTEM)
     master = submitted.get("spark.master", master)
     if _on_this_machine(master):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # Spark's UI reads its address from nowhere else
     given = {**submitted, "spark.master": master, **(conf or {})}
-    settings = default_conf(master, own_jvm=not submitted, own_python=_workers_use_this_python(given)) | given
-    is_local = not submitted and master.startswith("local")
-    paths = local_class_path(jars) if is_local else [str(path) for name in jars for path in jar_paths(name)]
-    if not submitted and not is_local:
-        paths.append(str(HEADWATER_JAR))
-    if not submitted:
+    settings = default_conf(master, own_jvm=own_jvm, own_python=_workers_use_this_python(given)) | given
+    if own_jvm:
+        is_local = master.startswith("local")
+        paths = local_class_path(jars) if is_local else [*_paths(jars), str(HEADWATER_JAR)]
         archive = options_for(archive_file(java, paths)) if is_local else []
         settings[DRIVER_OPTIONS] = " ".join([*_driver_options(log), *archive, settings.get(DRIVER_OPTIONS, "")]).strip()
         _add_jars(settings, paths)
     builder = SparkSession.builder.appName(name)
     for key, value in settings.items():
         builder = builder.config(key, value)
-    with _explained_start(log), starting_jvm(log):
+    with _explained_start(log), starting_jvm(log), _same_interrupt_handler():
         session = builder.getOrCreate()
-    if submitted:
-        for path in paths:
-            session.sql(f"ADD JAR '{path}'")
+    _own_contexts.add(session.sparkContext)
+    if not own_jvm:
+        add_jars(session, jars)
     return session
+
+
+def _paths(jars: Sequence[str]) -> list[str]:
+    return [str(path) for name in jars for path in jar_paths(name)]
+
+
+def add_jars(session: SparkSession, jars: Sequence[str]) -> None:
+    """Add the jars of the named configurations to a running session that lacks them."""
+    for path in _paths([name for name in jars if not has_class(session, CLASS_IN_JARS[name])]):
+        session.sql(f"ADD JAR '{path}'")
 
 
 def jars_for(job: Job, checkpoint: str = "", dead_letters: str | None = None) -> list[str]:
@@ -146,7 +167,7 @@ def own_or_active_session(
 
     An existing session gets the settings of ``conf`` that can be changed at run time, and UTC, while the block runs.
     """
-    active = _active_session()
+    active = active_session()
     if active is not None:
         wanted = {"spark.sql.session.timeZone": "UTC", **(conf or {})}
         with temporary_settings(active, {key: text for key, text in wanted.items() if active.conf.isModifiable(key)}):
@@ -159,11 +180,33 @@ def own_or_active_session(
         stop_session(session)
 
 
-def _active_session() -> SparkSession | None:
+def active_session() -> SparkSession | None:
+    """Return the session of this process; None if there is none."""
     try:
         return SparkSession.active()
     except PySparkRuntimeError:
         return None
+
+
+_own_contexts: WeakSet[SparkContext] = WeakSet()
+
+
+def is_own(session: SparkSession) -> bool:
+    """Return whether Headwater started Spark, so that it has Headwater's settings."""
+    return session.sparkContext in _own_contexts
+
+
+@contextmanager
+def _same_interrupt_handler() -> Iterator[None]:
+    """Keep the program's handler for Ctrl-C: PySpark's own cancels the batches of all queries, which fail then."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    handler = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
 
 
 @contextmanager
@@ -195,7 +238,7 @@ def local_class_path(jars: Sequence[str] = ("spark",)) -> list[str]:
     """
     kafka = ["spark"] if "spark" in jars or is_cached("spark") else []
     names = [*kafka, *(name for name in jars if name != "spark")]
-    return [str(HEADWATER_JAR), *(str(path) for name in names for path in jar_paths(name))]
+    return [str(HEADWATER_JAR), *_paths(names)]
 
 
 def _add_jars(settings: dict[str, str], paths: Sequence[str]) -> None:

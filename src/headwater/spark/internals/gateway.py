@@ -82,6 +82,20 @@ def conf_of_spark_submit() -> dict[str, str]:
     return dict(SparkConf().getAll())
 
 
+def jvm_has_class(name: str) -> bool:
+    """Return whether this process has no JVM yet, or one that can load a class."""
+    from py4j.protocol import Py4JError  # noqa: PLC0415
+    from pyspark import SparkContext  # noqa: PLC0415
+
+    if SparkContext._gateway is None:
+        return True
+    try:
+        SparkContext._gateway.jvm.java.lang.Thread.currentThread().getContextClassLoader().loadClass(name)
+    except Py4JError:
+        return False
+    return True
+
+
 def has_class(spark: SparkSession, name: str) -> bool:
     """Return whether the JVM can load a class."""
     from py4j.protocol import Py4JError  # noqa: PLC0415
@@ -92,6 +106,17 @@ def has_class(spark: SparkSession, name: str) -> bool:
     except Py4JError:
         return False
     return True
+
+
+def is_stopped(spark: SparkSession) -> bool:
+    """Return whether the session was stopped, or its JVM has died."""
+    from py4j.protocol import Py4JError  # noqa: PLC0415
+
+    try:
+        context: Any = spark.sparkContext._jsc
+        return context is None or bool(context.sc().isStopped())
+    except (Py4JError, ConnectionError):
+        return True
 
 
 def print_line(spark: SparkSession, text: str) -> None:

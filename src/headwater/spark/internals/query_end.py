@@ -8,6 +8,7 @@ Without it: a run is stopped with ``StreamingQuery.stop``; the interrupted batch
 
 from __future__ import annotations
 
+from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
@@ -29,7 +30,11 @@ def end_after_batch(query: StreamingQuery) -> None:
 
 def stop_after_batch(query: StreamingQuery) -> None:
     """Finish the current batch, then end the query."""
-    end_after_batch(query)
+    try:
+        end_after_batch(query)
+    except Py4JError:  # another Spark, whose class has another name, or a JVM that died
+        query.stop()
+        return
     # The query reports that it has ended as soon as the state is set; only its thread shows when it really has.
     thread = query._jsq.streamingQuery().queryExecutionThread()
     while thread.isAlive():

@@ -15,6 +15,7 @@ from typing import Any
 
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
+from pyspark.sql.streaming import StreamingQuery
 
 from headwater.checkpoint.record import OperatorWatermark
 
@@ -40,12 +41,11 @@ class _Operator:
 
 
 class QueryWatermarks:
-    """Reads the watermarks of one query. Create it while the query is active; it can be read after the query ended."""
+    """Reads the watermarks of one query, also after it has ended."""
 
-    def __init__(self, spark: SparkSession, query_id: str) -> None:
+    def __init__(self, spark: SparkSession, query: StreamingQuery) -> None:
         self._jvm: Any = spark._jvm
-        query: Any = spark.streams._jsqm.get(query_id)
-        self._execution: Any = None if query is None else query.streamingQuery()
+        self._execution: Any = query._jsq.streamingQuery()
         self._source_ids: tuple[str, ...] | None = None
         self._operators: tuple[_Operator, ...] = ()
 
@@ -76,7 +76,7 @@ class QueryWatermarks:
 
     def _prepare(self) -> None:
         """Read the plan, once: it does not change while the query runs."""
-        if self._source_ids is not None or self._execution is None:
+        if self._source_ids is not None:
             return
         self._source_ids = ()
         try:
