@@ -8,10 +8,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from headwater.jars.versions import pyspark_folder
 
 from headwater.core.errors import SetupProblem
 from headwater.jars.resolve import IVY_FILE, cache_folder, jar_paths
+from headwater.jars.versions import pyspark_folder
 
 pytestmark = pytest.mark.services
 
