@@ -65,7 +65,7 @@ def streamed(spark: SparkSession, job: Job, split: Split[Any], folder: Path) -> 
 def static(spark: SparkSession, job: Job, lines: Sequence[str], source: str = "") -> DataFrame:
     """Return the records as a static DataFrame, decoded as by the job's source."""
     raw = spark.createDataFrame([(line,) for line in lines], "value STRING")
-    return decode_lines(spark, raw, job.sources[source].decoding)
+    return decode_lines(spark, raw, job.sources[source].decoding, source=source)
 
 
 @dataclass(frozen=True)

@@ -273,7 +273,9 @@ def test_a_join_of_streams_equals_a_join_of_tables(
             for name, records in kept.items()
         }
         assert exact(found) == exact(captured_rows(job(**tables)))
-        late += sum(len(batch[name]) for run in split for batch in run for name in JOINED) - sum(map(len, kept.values()))
+        late += sum(len(batch[name]) for run in split for batch in run for name in JOINED) - sum(
+            map(len, kept.values())
+        )
         clicks += sum(row["clicked_at"] is not None for row in found)
 
     check()

@@ -11,11 +11,11 @@ from typing import Any
 
 from pyspark.sql import functions as F
 
-from jobs.golden import by_source
 from headwater import Console, Files, Job
 from headwater.checkpoint.local_tree import LocalTree
 from headwater.checkpoint.record import ProgressRecord
 from headwater.jobs.loading import load_job
+from jobs.golden import by_source
 from spark.draining import drain_source
 
 GOLDEN = Path(__file__).parents[1] / "golden"

@@ -67,7 +67,7 @@ class Shape(ABC):
     def rows(self, times_ms: Sequence[int]) -> list[tuple[object, ...]]:
         """Return the values of ``columns`` for each event time."""
 
-    def stream_of(self, row: tuple[object, ...]) -> str:
+    def stream_of(self, row: tuple[object, ...]) -> str:  # noqa: ARG002  shapes of several streams look into the row
         """Return the stream that a row belongs to."""
         return self.name
 

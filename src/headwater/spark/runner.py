@@ -24,13 +24,15 @@ from headwater.jobs.endpoints import Postgres, Socket, Table
 from headwater.jobs.job import Job
 from headwater.spark import postgres
 from headwater.spark.dropped import collecting_dead_letters
+from headwater.spark.dropped.lateness import source_order
 from headwater.spark.failures import explained, failure, root_cause
 from headwater.spark.internals.hadoop_tree import HadoopTree
 from headwater.spark.internals.query_end import stop_after_batch
 from headwater.spark.ownership import Run, check_ownership, holding_lease, job_record
 from headwater.spark.prepared import prepare_job
 from headwater.spark.progress import listening
-from headwater.spark.session import matching_checkpoint_format
+from headwater.spark.session import matching_checkpoint_format, temporary_settings
+from headwater.spark.source_names import check_source_order, naming_settings
 from headwater.spark.tables import table_folder
 from headwater.timemachine.journal import read_entries
 
@@ -55,8 +57,12 @@ def run_job(
     ``check_run``, and its services have passed ``preflight.check_services``.
     """
     job = run.job
-    prepared = prepare_job(spark, job)
     files = _files_at(spark, run.checkpoint)
+    naming = naming_settings(spark, job, files)
+    with temporary_settings(spark, naming):
+        prepared = prepare_job(spark, job)
+    for warning in prepared.warnings:
+        warn(warning)
     with holding_lease(spark, files, job.name):
         # Again, now that the lease is held: the checkpoint may have changed since check_run.
         check_ownership(files, run)
@@ -64,13 +70,19 @@ def run_job(
         if isinstance(job.writes, Postgres):
             postgres.prepare(job.writes, prepared.schema)
         generation = max((entry.number for entry in read_entries(files)), default=0)
-        record = replace(job_record(run), table_folder=read_job_record(files).table_folder)
+        recorded, order = read_job_record(files), source_order(job, prepared.inputs) if len(job.sources) > 1 else []
+        check_source_order(files, recorded, order, prepared, naming)
+        record = replace(job_record(run), table_folder=recorded.table_folder, source_order=tuple(order))
         files.write(JOB_FILE, record.to_bytes())
         with (
             collecting_dead_letters(spark, job, files, warn) as collect,
             listening(spark, _recording(files, on_batch, collect), record.sources),
         ):
-            with explained(f"Spark cannot start {job.name}"), matching_checkpoint_format(spark, files):
+            with (
+                explained(f"Spark cannot start {job.name}"),
+                matching_checkpoint_format(spark, files),
+                temporary_settings(spark, naming),
+            ):
                 query = prepared.start(run.checkpoint, generation=generation)
             if isinstance(job.writes, Table):
                 files.write(JOB_FILE, replace(record, table_folder=table_folder(spark, job.writes)).to_bytes())
