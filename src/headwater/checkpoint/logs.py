@@ -228,7 +228,9 @@ class CheckpointLogs:
         described = self._described() if several else {}
         traits = {source.name: self._traits(source, described.get(source.name), several=several) for source in sources}
         names = {source: one.name for source, one in described.items() if one.name}
-        names |= match_names(traits, self.job.sources)
+        order = self.job.source_order
+        recorded = dict(zip(traits, order, strict=True)) if len(order) == len(traits) else {}
+        names |= recorded or match_names(traits, self.job.sources)
         names |= {source: source for source in traits if not source.isdecimal()}
         return {
             source: SourceIdentity(source, names.get(source), found, self._uri(names.get(source), found, several))

@@ -136,9 +136,9 @@ def generate(
 
 def _named_targets(texts: list[str], shape: str) -> dict[str, str]:
     """Return the URI of each stream of a shape: ``NAME=URI``, or just the URI if the shape has a single stream."""
-    from headwater.cli.job_options import NAMED_SOURCE
     from headwater.core.errors import UsageProblem
     from headwater.datagen.shapes import SHAPES
+    from headwater.jobs.loading import NAMED_SOURCE
 
     names = list(SHAPES[shape].streams())
     if len(names) == 1 and len(texts) == 1:

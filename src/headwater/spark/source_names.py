@@ -3,8 +3,10 @@
 Spark 4.2 can name sources (``spark.sql.streaming.queryEvolution.enableSourceEvolution``). Offsets then have names, and the
 order of the sources in the code may change. Without names, a changed order would give each source the offsets of another.
 
-Names are not the default, because the offset log that they need (version 2) no longer records the number of shuffle
-partitions. A restart with another number would read the wrong state without an error, so it is set here from the state.
+Names are not the default, because the offset log that they need (version 2) lacks the number of shuffle partitions. In
+Spark 4.2.0, a restart with another number then reads the wrong state without an error, and a query that was killed
+during a batch does not restart at all: a check for interrupted repartitions fails on the missing number. Here the number
+is set from the state, and the check is turned off.
 """
 
 from __future__ import annotations
@@ -29,6 +31,7 @@ from headwater.spark.session import temporary_settings
 
 OFFSET_LOG_VERSION = "spark.sql.streaming.offsetLog.formatVersion"
 PARTITIONS = "spark.sql.shuffle.partitions"
+REPARTITION_CHECK = "spark.sql.streaming.checkUnfinishedRepartitionOnRestart"
 OFF = {NAMING: "false"}
 ON = {NAMING: "true", OFFSET_LOG_VERSION: "2"}
 
@@ -44,7 +47,8 @@ def naming_settings(spark: SparkSession, job: Job, files: FileTree) -> dict[str,
         return OFF
     if last is not None:
         named = last.conf.get(NAMING) == "true"
-        return {**(ON if named else {**OFF, OFFSET_LOG_VERSION: "2"}), **_partitions(logs)}
+        names = ON if named else {**OFF, OFFSET_LOG_VERSION: "2"}
+        return {**names, REPARTITION_CHECK: "false", **_partitions(logs)}
     if spark.conf.get(NAMING, "false") != "true":
         return OFF
     obstacle = _obstacle(spark, job)
