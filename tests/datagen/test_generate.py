@@ -44,6 +44,44 @@ def test_folder_has_the_same_bytes_as_the_topic(broker: Broker, tmp_path: Path) 
     assert [file.name for file in sorted(tmp_path.iterdir())] == ["trades-0000000000.json", "trades-0000000001.json"]
 
 
+def test_two_streams_that_belong_together(tmp_path: Path) -> None:
+    """Impressions and clicks go to a folder each; the same seed generates the same bytes."""
+    written = []
+    for folder in (tmp_path / "a", tmp_path / "b"):
+        places = {name: f"files:{folder / name}" for name in ("impressions", "clicks")}
+        to = [word for name, uri in places.items() for word in ("--to", f"{name}={uri}")]
+        done = headwater("generate", "impressions,clicks", *to, "--count", 3000, "--seed", 4, "--late", "1%", "--json")
+        assert done.returncode == 0, done.stderr
+        summary = json.loads(done.stdout)
+        assert (summary["records"], summary["late"], summary["to"]) == (3000, 30, places)
+        lines = {
+            name: [line for file in sorted((folder / name).iterdir()) for line in file.read_text().splitlines()]
+            for name in places
+        }
+        assert {name: len(found) for name, found in lines.items()} == summary["streams"]
+        written.append(lines)
+    assert written[0] == written[1]
+    shown = {json.loads(line)["impression"] for line in written[0]["impressions"]}
+    assert {json.loads(line)["impression"] for line in written[0]["clicks"]} <= shown
+
+
+@pytest.mark.parametrize(
+    ("to", "part"),
+    [
+        (["files:in"], "--to impressions=files:data/impressions"),
+        (["impressions=files:in"], "--to clicks=files:data/clicks"),
+        (["impressions=files:a", "clicks=files:b?format=csv"], "in the same format"),
+    ],
+)
+def test_each_stream_needs_a_target(to: list[str], part: str, tmp_path: Path) -> None:
+    """A target for each stream is required, by name."""
+    arguments = [word for one in to for word in ("--to", one)]
+    done = headwater("generate", "impressions,clicks", *arguments, "--count", 1, cwd=tmp_path)
+    assert done.returncode == 2
+    assert part in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_rate_decides_how_many_records_a_file_has(tmp_path: Path) -> None:
     """With a rate, a file is written at a fixed interval, and its length does not depend on the machine's speed."""
     slow = ["--rate", 1000, "--every", 0.1, "--count", 300]
@@ -92,6 +130,7 @@ def test_partitions_are_filled_in_turns(broker: Broker) -> None:
         (["--to", "files:in", "--late", "60%", "--malformed", "60%"], 2, "more than 100%"),
         (["--to", "files:in", "--rate", "0"], 2, "greater than zero"),
         (["--to", "files:in", "--start", "yesterday"], 2, "--start now"),
+        (["--to", "files:in", "--to", "files:out"], 2, "written to one target"),
     ],
 )
 def test_invalid_options_are_refused(arguments: list[str], status: int, part: str, tmp_path: Path) -> None:

@@ -38,16 +38,27 @@ class Collected:
 def test_rate_does_not_change_the_bytes() -> None:
     """The same seed generates the same records at any rate."""
     fast, slow = Collected(), Collected()
-    send_stream(RecordStream("visits", seed=3), fast, start_ms=FIXED_START_MS, count=1500)
-    send_stream(RecordStream("visits", seed=3), slow, start_ms=FIXED_START_MS, count=1500, rate=5000)
+    send_stream(RecordStream("visits", seed=3), {"visits": fast}, start_ms=FIXED_START_MS, count=1500)
+    send_stream(RecordStream("visits", seed=3), {"visits": slow}, start_ms=FIXED_START_MS, count=1500, rate=5000)
     assert fast.values == slow.values
     assert fast.flushed
+
+
+def test_each_stream_goes_to_its_own_target() -> None:
+    """The records of two streams are sent to two targets, and counted by stream."""
+    targets = {"impressions": Collected(), "clicks": Collected()}
+    stream = RecordStream("impressions,clicks", seed=3, shares=Shares(duplicates=0.1))
+    tally = send_stream(stream, targets, start_ms=FIXED_START_MS, count=3000)
+    assert {name: len(target.values) for name, target in targets.items()} == tally.by_stream
+    assert all(b"shown_at" in value for value in targets["impressions"].values)
+    assert all(b"clicked_at" in value for value in targets["clicks"].values)
+    assert all(target.flushed for target in targets.values())
 
 
 def test_rate_is_a_ceiling() -> None:
     """No record is sent before it is due."""
     target = Collected()
-    tally = send_stream(RecordStream("visits", seed=3), target, start_ms=0, count=1000, rate=2000)
+    tally = send_stream(RecordStream("visits", seed=3), {"visits": target}, start_ms=0, count=1000, rate=2000)
     assert tally.records == 1000
     assert tally.seconds >= (1000 - len(target.slices[-1])) / 2000
     assert max(map(len, target.slices)) <= 40
@@ -56,7 +67,7 @@ def test_rate_is_a_ceiling() -> None:
 def test_slow_stream_sends_record_by_record() -> None:
     """At a few records per second, there are no bursts."""
     target = Collected()
-    send_stream(RecordStream("visits", seed=3), target, start_ms=0, count=3, rate=40)
+    send_stream(RecordStream("visits", seed=3), {"visits": target}, start_ms=0, count=3, rate=40)
     assert [len(values) for values in target.slices] == [1, 1, 1]
 
 
@@ -64,7 +75,7 @@ def test_event_time_of_a_live_stream_follows_the_clock() -> None:
     """Without a start, the event time is the time at which a record is due, at most a slice ahead of the clock."""
     target = Collected()
     before = int(time.time() * 1000)
-    send_stream(RecordStream("sessions", seed=1), target, start_ms=None, count=50, rate=500)
+    send_stream(RecordStream("sessions", seed=1), {"sessions": target}, start_ms=None, count=50, rate=500)
     after = int(time.time() * 1000)
     times = [ms_from_iso(value.decode().split('"')[7]) for value in target.values]
     ahead = int(SLICE_SECONDS * 1000)
@@ -82,7 +93,7 @@ def test_stopped_stream_counts_what_it_sent(start_ms: int | None) -> None:
             stop.set()
 
     stream = RecordStream("visits", seed=5, shares=Shares(malformed=0.1))
-    tally = send_stream(stream, target, start_ms=start_ms, rate=5000, stop=stop, on_progress=stop_after)
+    tally = send_stream(stream, {"visits": target}, start_ms=start_ms, rate=5000, stop=stop, on_progress=stop_after)
     assert tally.records == len(target.values) == 300
     assert tally.malformed == sum(not v.endswith(b"}") or b"{}" in v for v in target.values)
     assert target.flushed

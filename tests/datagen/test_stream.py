@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from headwater.core.times import iso_from_ms
+from headwater.core.times import iso_from_ms, ms_from_iso
 from headwater.datagen.shapes import SHAPES
 from headwater.datagen.stream import FIXED_START_MS, Block, RecordStream, Shares, stepped_blocks
 
@@ -20,6 +20,7 @@ EXACT = {
     "purchases": r"\{'user': '[A-Z][a-z]+', 'shopping': \d+, 'date': '\d\d-\d\d-\d{4}'\}",
     "trades": r"\{'id': '[a-z]+', 'amount': \d+, 'type': '(buy|sell)', 'time': '\d\d-\d\d-\d{4}-\d\d-\d\d'\}",
     "sales": rf'\{{"store": "s\d+", "counter": \d+, "amount": \d+, "sold_at": "{ISO}"\}}',
+    "impressions,clicks": rf'\{{"impression": "i\d+", ("ad": "[a-z]+", "shown_at"|"clicked_at"): "{ISO}"\}}',
     "sessions": rf'\{{"user": "u\d+", "event_time": "{ISO}"\}}',
 }
 EVERY_SHAPE = pytest.mark.parametrize("shape", sorted(SHAPES))
@@ -46,6 +47,19 @@ def test_counters_belong_to_stores() -> None:
     sales = [json.loads(record) for record in records("sales", 5000)]
     assert {sale["counter"] for sale in sales} == set(range(1, 501))
     assert len({(sale["store"], sale["counter"]) for sale in sales}) == 500
+
+
+def test_clicks_follow_impressions() -> None:
+    """Clicks belong to impressions: a third of them are clicked, once, after they were shown, a few too late."""
+    shown, delays = {}, []
+    for record in map(json.loads, records("impressions,clicks", 20_000, seed=3)):
+        if "shown_at" in record:
+            shown[record["impression"]] = ms_from_iso(record["shown_at"])
+        else:
+            delays.append(ms_from_iso(record["clicked_at"]) - shown.pop(record["impression"]))
+    assert min(delays) > 0
+    assert 0.03 < sum(delay > 3_600_000 for delay in delays) / len(delays) < 0.07
+    assert 0.25 < len(delays) / (len(shown) + len(delays)) < 0.34
 
 
 @EVERY_SHAPE

@@ -1,8 +1,13 @@
-"""Golden files: raw input lines and the expected result, step by step."""
+"""Golden files: raw input lines and the expected result, step by step.
+
+A step sends lines. If the job names its sources, a line is an object with its ``source`` and its ``value`` instead, as
+``headwater late --json`` prints a record.
+"""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -11,10 +16,20 @@ FOLDER = Path(__file__).parents[1] / "golden"
 NAMES = sorted(file.stem for file in FOLDER.glob("*.json"))
 
 Step = dict[str, Any]
+Line = str | dict[str, str]
 
 
 def golden(name: str) -> dict[str, Any]:
     found: dict[str, Any] = json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8"))
+    return found
+
+
+def by_source(lines: Sequence[Line]) -> dict[str, list[str]]:
+    """Return the lines that a step sends, by the name of their source; the name is empty if the job has none."""
+    found: dict[str, list[str]] = {}
+    for line in lines:
+        source, value = ("", line) if isinstance(line, str) else (line["source"], line["value"])
+        found.setdefault(source, []).append(value)
     return found
 
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from models import DAY_MS, WEEK_MS, date_of, sessions, weekly_totals
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from splits import Record, Split, last_by_key, modeled, static, streamed
+from splits import Record, Split, last_by_key, modeled, modeled_join, static, streamed
 
 from golden import exact
 from headwater.core.times import iso_from_ms, ms_from_iso
@@ -234,6 +234,53 @@ def test_sessions_follow_the_model(
         same_batch_by_batch(emitted, sessions(batches, lambda who: NAMES[who], gap_ms))
 
     check()
+
+
+def shown(one: Record) -> str:
+    return f'{{"impression": "i{one.who}", "ad": "a{one.amount}", "shown_at": "{iso_from_ms(one.at_ms)}"}}'
+
+
+def clicked(one: Record) -> str:
+    return f'{{"impression": "i{one.who}", "clicked_at": "{iso_from_ms(one.at_ms)}"}}'
+
+
+JOINED = {"impressions": shown, "clicks": clicked}
+FLUSH = {name: [Record(99, START_MS + 30 * DAY_MS, 99)] for name in JOINED}
+both = st.fixed_dictionaries({name: st.lists(few_minutes, max_size=6) for name in JOINED})
+
+
+@pytest.mark.timeout(600)
+def test_a_join_of_streams_equals_a_join_of_tables(
+    headwater_spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, scale: int
+) -> None:
+    """Any split, with restarts, emits the outer join of the records that are not late, each row exactly once."""
+    job = load_job("ad-attribution")
+    late = clicks = 0
+
+    @examples(4, scale)
+    @given(st.lists(st.lists(both, min_size=1, max_size=3), min_size=2, max_size=2))
+    def check(split: Split[dict[str, list[Record]]]) -> None:
+        nonlocal late, clicks
+        lines = [
+            [{name: [line(one) for one in batch[name]] for name, line in JOINED.items()} for batch in run]
+            for run in [*split, [FLUSH]]
+        ]
+        emitted = streamed(headwater_spark, job, lines, tmp_path_factory.mktemp("oracle"))
+        found = [row for rows in emitted.values() for row in rows if row["impression"] != "i99"]
+        kept = modeled_join(split, delay_ms=10 * MINUTE_MS)
+        tables = {
+            name: static(headwater_spark, job, [JOINED[name](one) for one in records], name)
+            for name, records in kept.items()
+        }
+        assert exact(found) == exact(captured_rows(job(**tables)))
+        late += sum(len(batch[name]) for run in split for batch in run for name in JOINED) - sum(
+            map(len, kept.values())
+        )
+        clicks += sum(row["clicked_at"] is not None for row in found)
+
+    check()
+    assert late
+    assert clicks
 
 
 def same_batch_by_batch(emitted: dict[int, list[dict[str, Any]]], expected: list[list[dict[str, Any]]]) -> None:

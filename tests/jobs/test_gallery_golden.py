@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from golden import NAMES, Step, as_in_document, exact, golden
+from golden import NAMES, Step, as_in_document, by_source, exact, golden
 from headwater.core.errors import JobRefused
 from headwater.jobs.loading import gallery_names, load_job
 from headwater.testing.scenario import Scenario
@@ -26,7 +26,8 @@ def play(
 ) -> None:
     some_are_late = any("late" in step for step in steps)
     for step in steps:
-        done = scenario.feed(*step["send"]).emits(*rows(step))
+        fed = by_source(step["send"])
+        done = scenario.feed(*fed.pop("", ()), **fed).emits(*rows(step))
         assert exact(done.emitted) == exact(rows(step))
         if some_are_late:
             done.drops(len(step.get("late", [])))

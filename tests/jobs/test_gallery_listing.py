@@ -20,6 +20,7 @@ DOCS = Path(__file__).parents[2] / "docs" / "gallery"
 SHORT = 80
 
 PARAMETERS = {
+    "ad-attribution": {"within": "1 hour", "watermark": "10 minutes"},
     "browser-stats-stateful": {"window": "5 minutes", "watermark": "20 minutes"},
     "browser-stats-stateless": {"window": "5 minutes"},
     "deduplicated-events": {"watermark": "30 minutes"},

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from headwater import Console, Files, Job
 from headwater.checkpoint.local_tree import LocalTree
 from headwater.checkpoint.record import ProgressRecord
 from headwater.jobs.loading import load_job
+from jobs.golden import by_source
 from spark.draining import drain_source
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -45,20 +46,35 @@ def put(inbox: Path, number: int, lines: Sequence[str | bytes]) -> None:
     os.utime(file, (1_000_000_000 + number, 1_000_000_000 + number))
 
 
-def in_folder(job: Job, folder: Path, steps: Sequence[Sequence[str | bytes]]) -> tuple[Job, Path]:
-    """Return the job on a folder of records: one file per step, one batch per file, without empty batches in between."""
-    inbox = folder / "inbox"
-    inbox.mkdir(parents=True)
+def in_folder(job: Job, folder: Path, steps: Sequence[Sequence[Any]]) -> tuple[Job, Path]:
+    """Return the job on a folder of records per source: one file per step, one batch per file.
+
+    A source without records in a step gets an empty file. With a single source, the folder is its own.
+    """
+    inboxes = {name: folder / f"inbox-{name}" if name else folder / "inbox" for name in job.sources}
+    for inbox in inboxes.values():
+        inbox.mkdir(parents=True)
     for number, lines in enumerate(steps):
-        put(inbox, number, lines)
-    source = Files(
-        str(inbox),
-        schema=job.reads.decoding.schema,
-        format=job.reads.decoding.format or "json",
-        decode=job.reads.decoding.options,
-        options={"maxFilesPerTrigger": "1"},
-    )
-    return replace(job, reads=source, writes=Console(), trigger="available-now"), inbox
+        put_step(inboxes, number, lines)
+    sources = {
+        name: Files(
+            str(inboxes[name]),
+            schema=source.decoding.schema,
+            format=source.decoding.format or "json",
+            decode=source.decoding.options,
+            options={"maxFilesPerTrigger": "1"},
+        )
+        for name, source in job.sources.items()
+    }
+    chosen = replace(job.with_inputs(sources), writes=Console(), trigger="available-now")
+    return chosen, next(iter(inboxes.values())) if len(inboxes) == 1 else folder
+
+
+def put_step(inboxes: Mapping[str, Path], number: int, lines: Sequence[Any]) -> None:
+    """Write the lines of a golden step, each to the folder of its source."""
+    fed = {"": lines} if "" in inboxes else by_source(lines)
+    for name, inbox in inboxes.items():
+        put(inbox, number, fed.get(name, ()))
 
 
 def run_recorded(

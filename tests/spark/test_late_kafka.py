@@ -294,6 +294,7 @@ def test_everything_about_a_record(headwater_spark, broker: Broker, source: Kafk
         "rule": "window end",
         "compared": "2024-03-01T10:35:00.000Z",
         "detail": "window end 2024-03-01T10:35:00.000Z is not after the watermark 2024-03-01T10:35:00.000Z",
+        "source": None,
     }
     assert (malformed["value"], malformed["detail"]) == (MALFORMED[6, 2], "at is not a valid timestamp")
     assert (malformed["event_time"], malformed["watermark"], malformed["rule"]) == (None, None, None)

@@ -14,7 +14,7 @@ from headwater.jobs.loading import gallery_names, load_job
 from headwater.spark.nondeterminism import unstable_expressions
 from headwater.spark.prepared import prepare_job
 from headwater.spark.replay import replay
-from spark.replay_support import GOLDEN, in_folder, put
+from spark.replay_support import GOLDEN, in_folder, put_step
 
 FORMS: dict[str, dict[str, Any]] = {
     "running-totals/pandas": {"form": "pandas"},
@@ -25,6 +25,7 @@ FORMS: dict[str, dict[str, Any]] = {
 }
 # One job per kind of operator runs every time; the others are marked slow.
 IN_EVERY_RUN = {
+    "ad-attribution",
     "browser-stats-stateless",
     "deduplicated-events",
     "running-totals",
@@ -36,7 +37,7 @@ GOLDEN_FILES = [json.loads(file.read_text()) for file in sorted(GOLDEN.glob("*.j
 GOLDEN_BY_JOB = {golden["job"]: golden for golden in GOLDEN_FILES if "settings" not in golden}
 
 
-def first_lines(job: str) -> list[list[str]]:
+def first_lines(job: str) -> list[list[Any]]:
     """Return the lines of two batches, or of three if fewer emit no row; a single golden step is split in half."""
     golden = GOLDEN_BY_JOB[job]
     first, *rest = [step["send"] for step in (golden["steps"] if "steps" in golden else golden["complete"])]
@@ -60,10 +61,10 @@ def test_replay(headwater_spark, tmp_path: Path, name: str) -> None:
     job = load_job(name.partition("/")[0])
     job = replace(job, settings={**job.settings, **FORMS.get(name, {})})
     steps = first_lines(job.name)
-    job, inbox = in_folder(job, tmp_path, steps)
+    job, _ = in_folder(job, tmp_path, steps)
     emitted: dict[int, list[Any]] = {}
     record(headwater_spark, job, str(tmp_path / "checkpoint"), emitted)
-    put(inbox, 900, steps[0])
+    put_step({name: Path(source.path) for name, source in job.sources.items()}, 900, steps[0])
     last = max(emitted)
     again = replay(headwater_spark, job, LocalTree(tmp_path / "checkpoint"), 1, last)
     assert {one.batch_id: texts(one.rows) for one in again} == {

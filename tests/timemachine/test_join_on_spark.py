@@ -16,7 +16,7 @@ from headwater.checkpoint.record import OperatorWatermark, read_progress
 from headwater.spark.internals.state_stores import unload_state_stores
 from headwater.spark.ownership import Run
 from headwater.spark.runner import run_job
-from headwater.views.plans import rewind_lines
+from headwater.views.plans import rewind_text
 from timemachine.spark_runs import EAGER, NO_EMPTY_BATCHES, Inbox, settings
 from timemachine.stream_pairs import EVENT, START, join
 
@@ -90,7 +90,7 @@ def test_idle_source_and_rewind(pair: tuple[JoinJob, JoinJob]) -> None:
     assert {source.label: source.rows for source in checkpoint.batch(4).sources} == {"events": 2, "others": 0}
 
     plan = checkpoint.plan_rewind(to=0, replan=True)
-    read = {line.split()[2]: line for line in rewind_lines(plan) if "read again" in line}
+    read = {line.split()[2]: line for line in rewind_text(plan).lines() if "read again" in line}
     assert "4 files: available" in read["events"] and "1 file: available" in read["others"]
     assert {path.split("/")[1] for path in plan.set_aside if path.startswith("sources/")} == {"0", "1"}
     plan.apply()

@@ -212,7 +212,7 @@ class History:
     def source_log(self, name: str) -> FileSourceLog:
         """Return the log of a file source."""
         if name not in self._source_logs:
-            self._source_logs[name] = FileSourceLog(self.files, f"{SOURCES}/{name}")
+            self._source_logs[name] = FileSourceLog(self.files, f"{SOURCES}/{self.logs.source_folder(name)}")
         return self._source_logs[name]
 
     def input_files(self, name: str, start: Any, end: Any) -> tuple[FileEntry, ...] | None:
@@ -268,7 +268,7 @@ def _log_paths(history: History, batch: Batch) -> Iterator[str]:
         end = log_offset(source.end) if source.kind in ("files", "table") else None
         name = None if end is None else history.source_log(source.name).names.holder_of(end)
         if name is not None:
-            yield f"{SOURCES}/{source.name}/{name}"
+            yield f"{SOURCES}/{logs.source_folder(source.name)}/{name}"
     for operator in logs.state.operators:
         if str(batch.batch_id) in logs.state.names.get(version_2_folder(operator), ()):
             yield f"{version_2_folder(operator)}/{batch.batch_id}"

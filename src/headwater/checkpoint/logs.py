@@ -34,6 +34,7 @@ from headwater.checkpoint.record import (
     rows_per_second,
     uri_kind,
 )
+from headwater.checkpoint.source_folders import source_folders
 from headwater.checkpoint.source_names import (
     SourceIdentity,
     SourceTraits,
@@ -185,6 +186,23 @@ class CheckpointLogs:
         except CheckpointUnreadable:
             return None
 
+    def source_folder(self, source: str) -> str:
+        """Return the name of a source's folder under ``sources/``."""
+        return self._source_folders.get(source, source)
+
+    def source_in(self, folder: str) -> str:
+        """Return the name, in the offset log, of a source that has a folder under ``sources/``."""
+        return next((source for source, own in self._source_folders.items() if own == folder), folder)
+
+    @cached_property
+    def _source_folders(self) -> dict[str, str]:
+        present = [entry.name for entry in list_entries(self.files, SOURCES) if entry.is_folder]
+        newest = next((entry for number in reversed(self.offsets.ids) if (entry := self.offsets.get(number))), None)
+        if newest is None or len(present) >= len(newest.sources):
+            return {}
+        entries = [entry for number in self.offsets.ids if (entry := self.offsets.get(number))]
+        return source_folders(entries, present, self.job.source_order)
+
     def hint(self, source: str, value: Any = None) -> SourceHint:
         """Return what is known of a source besides its offset ``value``. Its log is read only if the offset is ambiguous."""
         certain = kind_by_form(value) not in (None, "kafka")
@@ -210,7 +228,9 @@ class CheckpointLogs:
         described = self._described() if several else {}
         traits = {source.name: self._traits(source, described.get(source.name), several=several) for source in sources}
         names = {source: one.name for source, one in described.items() if one.name}
-        names |= match_names(traits, self.job.sources)
+        order = self.job.source_order
+        recorded = dict(zip(traits, order, strict=True)) if len(order) == len(traits) else {}
+        names |= recorded or match_names(traits, self.job.sources)
         names |= {source: source for source in traits if not source.isdecimal()}
         return {
             source: SourceIdentity(source, names.get(source), found, self._uri(names.get(source), found, several))
@@ -251,7 +271,7 @@ class CheckpointLogs:
         return self._log_hints[source]
 
     def _read_hint(self, source: str) -> SourceHint:
-        folder = f"{SOURCES}/{source}"
+        folder = f"{SOURCES}/{self.source_folder(source)}"
         first = _first_log_name(entry.name for entry in list_entries(self.files, folder) if not entry.is_folder)
         if first is None:
             return NO_HINT

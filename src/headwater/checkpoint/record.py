@@ -45,6 +45,8 @@ class JobRecord:
     """The URIs of the static tables by name."""
     has_state_view: bool = False
     """Whether the job has a ``state_view``, so that readers need not load the job to know."""
+    source_order: tuple[str, ...] = ()
+    """The names of several sources in the order of their offsets. One that the job uses twice occurs twice."""
 
     def to_bytes(self) -> bytes:
         """Return the contents of ``job.json``."""
@@ -124,6 +126,7 @@ def parse_job_record(data: bytes) -> JobRecord:
         _texts(value.get("sources")),
         _texts(value.get("statics")),
         value.get("has_state_view") is True,
+        _names(value.get("source_order")),
     )
 
 
@@ -133,6 +136,11 @@ def _text(value: Any) -> str | None:
 
 def _texts(value: Any) -> dict[str, str]:
     return {key: text for key, text in value.items() if isinstance(text, str)} if isinstance(value, dict) else {}
+
+
+def _names(value: Any) -> tuple[str, ...]:
+    is_list = isinstance(value, list) and all(isinstance(name, str) for name in value)
+    return tuple(value) if is_list else ()
 
 
 PROGRESS_FILE = f"{HEADWATER_FOLDER}/progress.jsonl"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from headwater.cli.app import BUILD, app
 from headwater.cli.job_options import Conf, JobName, ModeName, Settings, SinkUri, SourceUris
-from headwater.cli.output import say
+from headwater.cli.output import note, say
 
 
 @app.command(rich_help_panel=BUILD)
@@ -41,8 +41,10 @@ def check(
         log=log_file([chosen]),
     )
     try:
-        check_only(spark, chosen)
+        warnings = check_only(spark, chosen)
     finally:
         stop_session(spark)
+    for warning in warnings:
+        note(warning)
     kinds = " and ".join(dict.fromkeys(source.kind for source in chosen.sources.values()))
     say(f"{chosen.name}: ready to run in {chosen.mode} mode, {kinds} to {chosen.writes.kind}")

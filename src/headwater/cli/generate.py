@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
@@ -27,16 +27,18 @@ class ShapeName(StrEnum):
     trades = "trades"
     sales = "sales"
     sessions = "sessions"
+    impressions_and_clicks = "impressions,clicks"
 
 
 @app.command(rich_help_panel=RUN)
 def generate(
     shape: ShapeName = typer.Argument(help="Kind of records."),
-    to: str = typer.Option(
+    to: list[str] = typer.Option(
         ...,
         "--to",
         metavar="URI",
-        help="Target: kafka://127.0.0.1:9092/visits, files:DIR?format=json or s3://BUCKET/DIR.",
+        help="Target: kafka://127.0.0.1:9092/visits, files:DIR?format=json or s3://BUCKET/DIR. NAME=URI for each stream "
+        "of impressions,clicks.",
     ),
     rate: float = typer.Option(None, "--rate", help="Records per second; default: as fast as possible."),
     count: int = typer.Option(None, "--count", min=1, help="Total number of records; default: until Ctrl-C."),
@@ -66,10 +68,13 @@ def generate(
     of the record kind, regardless of the rate. Otherwise event time is the current time. --count is the total number
     of records, including late, duplicate and malformed ones.
 
+    impressions,clicks generates two streams that belong together: a third of the impressions are clicked later.
+
     Examples:
       headwater generate visits --to kafka://127.0.0.1:9092/visits --rate 100 --late 5% --malformed 1%
       headwater generate sales --to 'files:data/sales?format=json' --count 10000 --seed 7
       headwater generate sales --to s3://bucket/landing --rate 100 --every 60
+      headwater generate impressions,clicks --to impressions=files:data/impressions --to clicks=files:data/clicks
     """
     import secrets
     import signal
@@ -89,20 +94,24 @@ def generate(
         )
     if rate is not None and rate <= 0:
         raise UsageProblem("bad-rate", "--rate must be greater than zero", remedy="--rate 100")
-    uri = parse_uri(to)
+    uris = {name: parse_uri(uri) for name, uri in _named_targets(to, shape.value).items()}
     start_ms = _start_ms(start, fixed=seed is not None or count is not None)
     seed = secrets.randbelow(1 << 32) if seed is None else seed
-    format_name = _format(uri)
+    format_name = _common_format(uris)
     stream = RecordStream(shape.value, seed=seed, shares=Shares(**shares), format=format_name)
 
     stop = Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
     records_per_file = per_file if rate is None else max(1, min(per_file, round(rate * every)))
-    with _target(uri, shape.value, format_name, records_per_file) as target, progress_bar(shape.value, count) as show:
+    with ExitStack() as opened, progress_bar(shape.value, count) as show:
+        targets = {
+            name: opened.enter_context(_target(uri, shape.value, name, format_name, records_per_file))
+            for name, uri in uris.items()
+        }
         tally = send_stream(
             stream,
-            target,
+            targets,
             start_ms=start_ms,
             count=count,
             rate=rate,
@@ -110,15 +119,56 @@ def generate(
             on_progress=lambda tally: show(tally.records),
         )
     faults = {"late": tally.late, "duplicates": tally.duplicates, "malformed": tally.malformed}
+    redacted = {name: uri.redacted() for name, uri in uris.items()}
     if as_json:
         numbers = {"records": tally.records, **faults, "seconds": round(tally.seconds, 3), "rate": round(tally.rate, 1)}
-        json_line({"shape": shape.value, "to": uri.redacted(), **numbers, "seed": seed})
+        one = len(redacted) == 1
+        places = {"to": redacted[shape.value]} if one else {"to": redacted, "streams": dict(tally.by_stream)}
+        json_line({"shape": shape.value, **places, **numbers, "seed": seed})
         return
     say(
-        f"{tally.records:,} {shape.value} to {uri.redacted()} in {tally.seconds:.1f} s ({tally.rate:,.0f} per second): "
+        ", ".join(f"{tally.by_stream[name]:,} {name} to {place}" for name, place in redacted.items())
+        + f" in {tally.seconds:.1f} s ({tally.rate:,.0f} per second): "
         + ", ".join(f"{number:,} {fault}" for fault, number in faults.items())
         + f"; seed {seed}"
     )
+
+
+def _named_targets(texts: list[str], shape: str) -> dict[str, str]:
+    """Return the URI of each stream of a shape: ``NAME=URI``, or just the URI if the shape has a single stream."""
+    from headwater.core.errors import UsageProblem
+    from headwater.datagen.shapes import SHAPES
+    from headwater.jobs.loading import NAMED_SOURCE
+
+    names = list(SHAPES[shape].streams())
+    if len(names) == 1 and len(texts) == 1:
+        return {names[0]: texts[0]}
+    given = [text.partition("=")[::2] if NAMED_SOURCE.match(text) else ("", text) for text in texts]
+    if sorted(name for name, _ in given) != sorted(names):
+        several = len(names) > 1
+        problem = f"{shape} needs one --to for each of its streams" if several else f"{shape} are written to one target"
+        example = " ".join(f"--to {name}=files:data/{name}" for name in names)
+        raise UsageProblem(
+            "bad-target",
+            problem,
+            evidence={"found": ", ".join(f"{name or 'no name'}" for name, _ in given)} if several else None,
+            remedy=example if several else f"--to {texts[0]}",
+        )
+    return {name: dict(given)[name] for name in names}
+
+
+def _common_format(uris: dict[str, Uri]) -> str:
+    from headwater.core.errors import UsageProblem
+
+    formats = {name: _format(uri) for name, uri in uris.items()}
+    if len(set(formats.values())) > 1:
+        raise UsageProblem(
+            "bad-target",
+            "all streams of one command are written in the same format",
+            evidence=dict(formats),
+            remedy="--to impressions=files:data/impressions --to clicks=files:data/clicks",
+        )
+    return next(iter(formats.values()))
 
 
 def _share(text: str) -> float:
@@ -177,7 +227,9 @@ def _format(uri: Uri) -> str:
     return found
 
 
-def _target(uri: Uri, stem: str, format_name: str, per_file: int) -> AbstractContextManager[TopicWriter | FileWriter]:
+def _target(
+    uri: Uri, shape: str, stem: str, format_name: str, per_file: int
+) -> AbstractContextManager[TopicWriter | FileWriter]:
     from pathlib import Path
 
     from headwater.core.errors import UsageProblem
@@ -192,7 +244,7 @@ def _target(uri: Uri, stem: str, format_name: str, per_file: int) -> AbstractCon
             "stem": stem,
             "suffix": SUFFIXES[format_name],
             "records_per_file": per_file,
-            "header": ",".join(SHAPES[stem].columns) if header else None,
+            "header": ",".join(SHAPES[shape].streams()[stem]) if header else None,
         }
         is_url = "://" in uri.path
         return ObjectWriter(uri.path, **layout) if is_url else FolderWriter(Path(uri.path).expanduser(), **layout)

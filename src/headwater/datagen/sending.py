@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from threading import Event
 from typing import Protocol
 
@@ -31,10 +32,12 @@ class Tally:
     duplicates: int = 0
     malformed: int = 0
     seconds: float = 0.0
+    by_stream: Counter[str] = field(default_factory=Counter)
 
     def add(self, block: Block, start: int, end: int) -> None:
         """Count the records of a block from index ``start`` to before ``end``."""
         self.records += end - start
+        self.by_stream.update(block.streams[start:end])
         self.late += sum(start <= index < end for index in block.late)
         self.duplicates += sum(start <= index < end for index in block.duplicates)
         self.malformed += sum(start <= index < end for index in block.malformed)
@@ -46,7 +49,7 @@ class Tally:
 
 def send_stream(
     stream: RecordStream,
-    target: Target,
+    targets: Mapping[str, Target],
     *,
     start_ms: int | None,
     count: int | None = None,
@@ -55,6 +58,8 @@ def send_stream(
     on_progress: Callable[[Tally], None] = lambda _: None,
 ) -> Tally:
     """Send ``count`` records, or an endless stream, at ``rate`` per second, or as fast as possible.
+
+    ``targets`` has the target of each stream of the shape, by name.
 
     Event time starts at ``start_ms`` and advances by the shape's own step. Without it, event time is the current time.
     """
@@ -73,15 +78,24 @@ def send_stream(
                 stop.wait(began + tally.records / rate - time.monotonic())
             if stop.is_set():
                 break
-            values = block.records[at : at + slice_size]
-            target.send_values(values)
-            tally.add(block, at, at + len(values))
+            end = min(at + slice_size, len(block.records))
+            _send_slice(block, at, end, targets)
+            tally.add(block, at, end)
             on_progress(tally)
         if stop.is_set():
             break
-    target.flush()
+    for target in targets.values():
+        target.flush()
     tally.seconds = time.monotonic() - began
     return tally
+
+
+def _send_slice(block: Block, start: int, end: int, targets: Mapping[str, Target]) -> None:
+    values, streams = block.records[start:end], block.streams[start:end]
+    for name, target in targets.items():
+        own = values if len(targets) == 1 else [one for one, of in zip(values, streams, strict=True) if of == name]
+        if own:
+            target.send_values(own)
 
 
 def _clocked_blocks(stream: RecordStream, *, count: int | None, rate: float | None, began: float) -> Iterator[Block]:

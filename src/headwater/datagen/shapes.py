@@ -1,4 +1,4 @@
-"""The five shapes of records. The records of a shape depend only on its seed and on the event times.
+"""The shapes of records. The records of a shape depend only on its seed and on the event times.
 
 A shape walks through all combinations of its fields in a scattered order before it repeats one. Two equal records are
 therefore requested duplicates, never coincidence.
@@ -6,6 +6,7 @@ therefore requested duplicates, never coincidence.
 
 from __future__ import annotations
 
+import heapq
 import math
 import random
 from abc import ABC, abstractmethod
@@ -57,13 +58,26 @@ class Shape(ABC):
         self.rng = rng
         self._walk = Walk(self.combinations, rng)
 
+    @classmethod
+    def streams(cls) -> dict[str, tuple[str, ...]]:
+        """Return the columns of each stream that the shape generates: most generate one, with the name of the shape."""
+        return {cls.name: cls.columns}
+
     @abstractmethod
     def rows(self, times_ms: Sequence[int]) -> list[tuple[object, ...]]:
         """Return the values of ``columns`` for each event time."""
 
+    def stream_of(self, row: tuple[object, ...]) -> str:  # noqa: ARG002  shapes of several streams look into the row
+        """Return the stream that a row belongs to."""
+        return self.name
+
     def line(self, row: tuple[object, ...]) -> str:
         """Return the row as a JSON record."""
         return self.template % row
+
+    def csv(self, row: tuple[object, ...]) -> str:
+        """Return the row as a line of CSV."""
+        return ",".join(map(str, row))
 
     @abstractmethod
     def wrong_type(self, row: tuple[object, ...]) -> tuple[object, ...]:
@@ -204,7 +218,79 @@ class Sessions(Shape):
         return (row[0], "some day")
 
 
-SHAPES: dict[str, type[Shape]] = {shape.name: shape for shape in (Visits, Purchases, Trades, Sales, Sessions)}
+class ImpressionsAndClicks(Shape):
+    """Two streams: impressions of ads, and clicks on some of them.
+
+    ``{"impression": "i7", "ad": "shoes", "shown_at": "2024-10-06T10:00:00.000Z"}``
+    ``{"impression": "i7", "clicked_at": "2024-10-06T10:04:10.000Z"}``
+
+    About a third of the impressions are clicked, most within minutes, and one click in twenty after more than an hour.
+    A row starts with the name of its stream. A click is generated once its time has come, instead of an impression.
+    """
+
+    name = "impressions,clicks"
+    COLUMNS: ClassVar[dict[str, tuple[str, ...]]] = {
+        "impressions": ("impression", "ad", "shown_at"),
+        "clicks": ("impression", "clicked_at"),
+    }
+    TEMPLATES: ClassVar[dict[str, str]] = {
+        "impressions": '{"impression": "%s", "ad": "%s", "shown_at": "%s"}',
+        "clicks": '{"impression": "%s", "clicked_at": "%s"}',
+    }
+    event_step_ms = 1000
+    late_by_ms = (3 * HOUR_MS, 9 * HOUR_MS)
+    ADS = ("shoes", "tea", "bicycles", "lamps", "books", "tents", "chairs", "skis", "kites", "clocks", "cameras")
+    combinations = len(ADS)
+    CLICKED = 0.33
+    TOO_LATE = 0.05
+
+    def __init__(self, rng: random.Random) -> None:
+        super().__init__(rng)
+        self._shown = 0
+        self._newest_ms = 0
+        self._clicks: list[tuple[int, str]] = []
+
+    @classmethod
+    def streams(cls) -> dict[str, tuple[str, ...]]:
+        return cls.COLUMNS
+
+    def rows(self, times_ms: Sequence[int]) -> list[tuple[object, ...]]:
+        return [self._row(time_ms) for time_ms in times_ms]
+
+    def _row(self, time_ms: int) -> tuple[object, ...]:
+        in_order = time_ms >= self._newest_ms
+        self._newest_ms = max(self._newest_ms, time_ms)
+        if in_order and self._clicks and self._clicks[0][0] <= time_ms:
+            clicked_ms, impression = heapq.heappop(self._clicks)
+            return "clicks", impression, iso(clicked_ms)
+        self._shown += 1
+        impression, chance, delay = f"i{self._shown}", self.rng.random(), self.rng.random()
+        if in_order and chance < self.CLICKED:
+            heapq.heappush(self._clicks, (time_ms + self._delay_ms(delay), impression))
+        return "impressions", impression, self.ADS[self._walk.take(1)[0]], iso(time_ms)
+
+    def _delay_ms(self, chance: float) -> int:
+        """Return how long after its impression a click follows, for a chance between 0 and 1."""
+        if chance < self.TOO_LATE:
+            return HOUR_MS + 1 + int(chance / self.TOO_LATE * HOUR_MS)
+        return 1000 + int(((chance - self.TOO_LATE) / (1 - self.TOO_LATE)) ** 3 * (HOUR_MS - 1000))
+
+    def stream_of(self, row: tuple[object, ...]) -> str:
+        return str(row[0])
+
+    def line(self, row: tuple[object, ...]) -> str:
+        return self.TEMPLATES[str(row[0])] % row[1:]
+
+    def csv(self, row: tuple[object, ...]) -> str:
+        return super().csv(row[1:])
+
+    def wrong_type(self, row: tuple[object, ...]) -> tuple[object, ...]:
+        return (*row[:-1], "some day")
+
+
+SHAPES: dict[str, type[Shape]] = {
+    shape.name: shape for shape in (Visits, Purchases, Trades, Sales, Sessions, ImpressionsAndClicks)
+}
 
 _MILLISECONDS = tuple(f".{number:03d}Z" for number in range(1000))
 

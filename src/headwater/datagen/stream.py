@@ -34,6 +34,8 @@ class Block:
     """Records in sending order, and the indexes of those with a fault."""
 
     records: list[bytes]
+    streams: list[str]
+    """The stream of each record."""
     late: list[int]
     duplicates: list[int]
     malformed: list[int]
@@ -50,7 +52,7 @@ class RecordStream:
         self._format = format
         self._generated = 0
         self._faulty = {"late": 0, "duplicates": 0, "malformed": 0}
-        self._recent: list[bytes] = []
+        self._recent: list[tuple[str, bytes]] = []
 
     @property
     def event_step_ms(self) -> float:
@@ -64,15 +66,16 @@ class RecordStream:
         for index in late:
             times[index] -= self._faults.randrange(nearest, farthest)
         rows = self._shape.rows(times)
-        records = self._encode(rows)
+        streams = [self._shape.stream_of(row) for row in rows]
+        records = list(zip(streams, self._encode(rows), strict=True))
         for index in malformed:
-            records[index] = self._malformed(rows[index])
+            records[index] = (streams[index], self._malformed(rows[index]))
         faulty = {*malformed, *late}
         for index in sorted(duplicates):
             records[index] = self._earlier(records, index, faulty)
         valid = [record for index, record in enumerate(records) if index not in faulty]
         self._recent = (self._recent + valid)[-DUPLICATE_REACH:]
-        return Block(records, late, duplicates, malformed)
+        return Block([value for _, value in records], [name for name, _ in records], late, duplicates, malformed)
 
     def _choose(self, count: int) -> tuple[list[int], list[int], list[int]]:
         """Choose where the next block has faults, so that each share of all records so far is exact."""
@@ -99,7 +102,7 @@ class RecordStream:
             self._faulty[fault] += len(fault_indexes)
         return chosen
 
-    def _earlier(self, records: list[bytes], index: int, faulty: set[int]) -> bytes:
+    def _earlier(self, records: list[tuple[str, bytes]], index: int, faulty: set[int]) -> tuple[str, bytes]:
         """Return a valid record from before an index or, at the start of a stream, the first valid one after it."""
         known = len(self._recent)
         back = self._faults.randrange(1, DUPLICATE_REACH)
@@ -113,7 +116,8 @@ class RecordStream:
 
     def _encode(self, rows: list[tuple[object, ...]]) -> list[bytes]:
         if self._format == "csv":
-            return [",".join(map(str, row)).encode() for row in rows]
+            csv = self._shape.csv
+            return [csv(row).encode() for row in rows]
         line = self._shape.line
         return [line(row).encode() for row in rows]
 

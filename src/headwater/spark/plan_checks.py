@@ -10,6 +10,7 @@ from headwater.jobs.job import Job
 from headwater.jobs.triggers import parse_trigger
 from headwater.spark.failures import refusal
 from headwater.spark.internals.plans import Plan, analyzed, check_for_streaming
+from headwater.spark.join_checks import check_joins
 
 PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 NO_DATA_BATCHES = "spark.sql.streaming.noDataMicroBatches.enabled"
@@ -26,9 +27,10 @@ GROUP_STATE_NODES = ("FlatMapGroupsWithState", "FlatMapGroupsInPandasWithState")
 CUSTOM_STATE_NODES = ("TransformWithState", "TransformWithStateInPySpark")
 
 
-def check_plan(spark: SparkSession, job: Job, result: DataFrame) -> None:
-    """Raise ``JobRefused`` if the query would fail at its start, or never end."""
+def check_plan(spark: SparkSession, job: Job, result: DataFrame) -> list[str]:
+    """Raise ``JobRefused`` if the query would fail at its start or first batch, or never end; return warnings."""
     plan = analyzed(result)
+    warnings = check_joins(spark, job, plan)
     _check_custom_state(spark, job, plan)
     _check_real_time(job, plan)
     _check_timeouts(spark, job, plan)
@@ -36,6 +38,7 @@ def check_plan(spark: SparkSession, job: Job, result: DataFrame) -> None:
         check_for_streaming(spark, plan, job.mode)
     except PySparkException as error:
         raise _explain_mode(job, error) from error
+    return warnings
 
 
 def _check_custom_state(spark: SparkSession, job: Job, plan: Plan) -> None:

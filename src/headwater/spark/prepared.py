@@ -36,6 +36,9 @@ class PreparedJob:
     frame: DataFrame
     schema: StructType
     statics: Mapping[str, DataFrame] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+    inputs: Mapping[str, DataFrame] = field(default_factory=dict)
+    """What the job's function received."""
 
     def start(self, checkpoint: str, generation: int = 0) -> StreamingQuery:
         """Start a query into the job's own sink. ``generation`` counts the changes made to the checkpoint so far."""
@@ -80,7 +83,7 @@ def prepare_job(spark: SparkSession, job: Job, *, inputs: Frames | None = None) 
         stream, statics = frames[name], {static: frames[static] for static in job.statics}
         result = apply_function(job, {**statics, name: spark.createDataFrame([], stream.schema)})
         _check_sink_columns(job, result)
-        return PreparedJob(spark, job, stream, result.schema, statics)
+        return PreparedJob(spark, job, stream, result.schema, statics, inputs=frames)
     result = apply_function(job, frames)
     if not result.isStreaming:
         raise JobRefused(
@@ -89,19 +92,20 @@ def prepare_job(spark: SparkSession, job: Job, *, inputs: Frames | None = None) 
             remedy="build the result from a stream that the function receives, or set per_batch=True",
         )
     _check_sink_columns(job, result)
-    check_plan(spark, job, result)
-    return PreparedJob(spark, job, result, result.schema)
+    warnings = check_plan(spark, job, result)
+    return PreparedJob(spark, job, result, result.schema, warnings=tuple(warnings), inputs=frames)
 
 
-def check_only(spark: SparkSession, job: Job) -> None:
-    """Refuse the plan that ``run`` would refuse. Services and folders need not exist."""
+def check_only(spark: SparkSession, job: Job) -> tuple[str, ...]:
+    """Refuse the plan that ``run`` would refuse; return its warnings. Services and folders need not exist."""
     missing = {
         name: source
         for name, source in job.sources.items()
         if isinstance(source, Files) and "://" not in source.path and not Path(source.path).exists()
     }
     with tempfile.TemporaryDirectory() as empty:
-        prepare_job(spark, job.with_inputs({name: replace(source, path=empty) for name, source in missing.items()}))
+        folders = {name: replace(source, path=empty) for name, source in missing.items()}
+        return prepare_job(spark, job.with_inputs(folders)).warnings
 
 
 def apply_function(job: Job, frames: Frames) -> DataFrame:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import DataStreamReader
 
 from headwater.core.errors import JobRefused, ServiceUnreachable
 from headwater.jobs.endpoints import Decoding, Files, Kafka, Rate, Socket, Source, Table
@@ -13,6 +14,9 @@ from headwater.spark.decoding import count_records, decode_lines, parse_schema, 
 from headwater.spark.failures import explained
 from headwater.spark.static_tables import read_static
 from headwater.spark.tables import register_table
+
+# If on, Spark's logs name the sources; see spark/source_names.py.
+NAMING = "spark.sql.streaming.queryEvolution.enableSourceEvolution"
 
 
 def read_inputs(spark: SparkSession, job: Job) -> dict[str, DataFrame]:
@@ -37,6 +41,13 @@ def read_stream(spark: SparkSession, source: Source, name: str = "") -> DataFram
                 return _table(spark, source, name)
 
 
+def _reader(spark: SparkSession, name: str) -> DataStreamReader:
+    """Return a reader of a source, which has its name in Spark as well if the session names sources."""
+    if name and spark.conf.get(NAMING, "false") == "true":
+        return spark.readStream.name(name)
+    return spark.readStream
+
+
 CONSUMER_OPTIONS = {
     # A batch reads records that already exist. Spark then queries the topic's end offsets on the same connection, where
     # the consumer's next fetch may be waiting for new records: by default for up to half a second.
@@ -55,7 +66,7 @@ def _kafka(spark: SparkSession, source: Kafka, name: str) -> DataFrame:
         options["subscribe"] = source.topic
     if reads_headers(source):
         options["includeHeaders"] = "true"
-    raw = spark.readStream.format("kafka").options(**options).load()
+    raw = _reader(spark, name).format("kafka").options(**options).load()
     return decode_lines(spark, raw, source.decoding, source=name)
 
 
@@ -66,7 +77,7 @@ def reads_headers(source: Kafka) -> bool:
 
 def _files(spark: SparkSession, source: Files, name: str) -> DataFrame:
     format_name = source.format or "json"
-    reader = spark.readStream.options(**source.options)
+    reader = _reader(spark, name).options(**source.options)
     decoding = Decoding(source.schema, format_name, source.decode)
     if format_name == "csv" or (format_name == "json" and _is_multiline(source)):
         schema = parse_schema(spark, decoding)
@@ -88,13 +99,15 @@ def _is_multiline(source: Files) -> bool:
 
 
 def _socket(spark: SparkSession, source: Socket, name: str) -> DataFrame:
-    raw = spark.readStream.format("socket").options(host=source.host, port=str(source.port), **source.options).load()
+    raw = (
+        _reader(spark, name).format("socket").options(host=source.host, port=str(source.port), **source.options).load()
+    )
     return decode_lines(spark, raw, source.decoding, source=name)
 
 
 def _rate(spark: SparkSession, source: Rate, name: str) -> DataFrame:
     options = {"rowsPerSecond": str(source.rows_per_second), **source.options}
-    return count_records(spark.readStream.format("rate").options(**options).load(), source=name)
+    return count_records(_reader(spark, name).format("rate").options(**options).load(), source=name)
 
 
 def _table(spark: SparkSession, source: Table, name: str) -> DataFrame:
@@ -106,7 +119,7 @@ def _table(spark: SparkSession, source: Table, name: str) -> DataFrame:
             evidence={"warehouse": spark.conf.get("spark.sql.warehouse.dir")},
             remedy=f"headwater run JOB --sink table:{source.name}   (creates it)",
         )
-    return count_records(spark.readStream.options(**source.options).table(source.name), source=name)
+    return count_records(_reader(spark, name).options(**source.options).table(source.name), source=name)
 
 
 def require_columns(frame: DataFrame, names: tuple[str, ...], purpose: str) -> None:

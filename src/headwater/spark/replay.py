@@ -20,6 +20,7 @@ from headwater.jobs.rules import check_job, has_socket
 from headwater.spark.failures import condition_of, explained, failure, root_cause
 from headwater.spark.prepared import PreparedJob, prepare_job
 from headwater.spark.session import CHECKPOINT_FORMAT, temporary_settings
+from headwater.spark.source_names import naming_settings
 from headwater.spark.writing import Rows, capturing_writer
 from headwater.timemachine.replay_scratch import (
     ReplayScratch,
@@ -88,6 +89,7 @@ def replay(
     create_scratch = scratch_without_state if from_empty_state else scratch_with_state
     with (
         temporary_settings(spark, {CHECKPOINT_FORMAT: "2" if CheckpointLogs(files).is_format_two else "1"}),
+        temporary_settings(spark, naming_settings(spark, job, files)),
         # Spark's state maintenance may still be writing in the folder when it is removed.
         tempfile.TemporaryDirectory(prefix="headwater-replay-", ignore_cleanup_errors=True) as folder,
     ):

@@ -22,6 +22,7 @@ from headwater.core.errors import JobRefused
 from headwater.jobs.endpoints import Postgres, Table
 from headwater.spark import postgres
 from headwater.spark.dropped import collecting_dead_letters
+from headwater.spark.dropped.lateness import source_order
 from headwater.spark.failures import explained
 from headwater.spark.internals.hadoop_tree import HadoopTree
 from headwater.spark.job_session import isolated_session, settings_of_job
@@ -29,7 +30,8 @@ from headwater.spark.ownership import Run, check_ownership, holding_lease, job_r
 from headwater.spark.prepared import prepare_job
 from headwater.spark.progress import listening
 from headwater.spark.running import BatchCounts, RunningJob
-from headwater.spark.session import matching_checkpoint_format
+from headwater.spark.session import matching_checkpoint_format, temporary_settings
+from headwater.spark.source_names import check_source_order, naming_settings
 from headwater.spark.tables import table_folder
 from headwater.timemachine.journal import read_entries
 
@@ -52,8 +54,12 @@ def start_job(
     """
     job = run.job
     with _starting, settings_of_job(spark, job, warn) as changed, ExitStack() as resources:
-        prepared = prepare_job(spark, job)
         files = _files_at(spark, run.checkpoint)
+        naming = naming_settings(spark, job, files)
+        with temporary_settings(spark, naming):
+            prepared = prepare_job(spark, job)
+        for warning in prepared.warnings:
+            warn(warning)
         resources.enter_context(holding_lease(spark, files, job.name))
         # Again, now that the lease is held: the checkpoint may have changed since check_run.
         check_ownership(files, run)
@@ -61,7 +67,9 @@ def start_job(
         if isinstance(job.writes, Postgres):
             postgres.prepare(job.writes, prepared.schema)
         generation = max((entry.number for entry in read_entries(files)), default=0)
-        record = _record_of(run, read_job_record(files))
+        recorded, order = read_job_record(files), source_order(job, prepared.inputs) if len(job.sources) > 1 else []
+        check_source_order(files, recorded, order, prepared, naming)
+        record = replace(_record_of(run, recorded), source_order=tuple(order))
         files.write(JOB_FILE, record.to_bytes())
         # Dropped records are found while the job runs, when the session no longer has the job's settings.
         finder = isolated_session(spark) if changed and job.dead_letters else spark
@@ -69,7 +77,11 @@ def start_job(
         counts = BatchCounts()
         on_each = _recording(files, counts.add, on_batch, collect)
         reports = resources.enter_context(listening(spark, on_each, record.sources))
-        with explained(f"Spark cannot start {job.name}"), matching_checkpoint_format(spark, files):
+        with (
+            explained(f"Spark cannot start {job.name}"),
+            matching_checkpoint_format(spark, files),
+            temporary_settings(spark, naming),
+        ):
             query = prepared.start(run.checkpoint, generation=generation)
         try:
             reports.follow(query)

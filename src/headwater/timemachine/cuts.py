@@ -117,18 +117,19 @@ def _bare(name: str) -> str:
 
 
 def cut_sources(history: History, next_batch: int, *, replan: bool) -> dict[str, LogCut]:
-    """Return the cut of every file source's log, by source. Other sources keep only their initial offset there."""
+    """Return the cut of every file source's log, by folder. Other sources keep only their initial offset there."""
     last_kept_offsets = next_batch - 1 if replan else next_batch
     entry = history.logs.offsets.read(last_kept_offsets) if last_kept_offsets >= 0 else None
     cuts: dict[str, LogCut] = {}
     for folder in history.files.entries(SOURCES):
-        if history.source_log(folder.name).names.ids and _is_file_source(history, folder.name):
-            text = _text_of(entry, folder.name)
+        source = history.logs.source_in(folder.name)
+        if history.source_log(source).names.ids and _is_file_source(history, source):
+            text = _text_of(entry, source)
             kept = -1 if text is None else log_offset(offset_value(text))
             if kept is None:
                 path = history.logs.offsets.path(last_kept_offsets)
-                raise unreadable_file("bad-offset", path, f"has no valid offset for file source {folder.name}: {text}")
-            cuts[folder.name] = _cut_source(history, folder.name, kept)
+                raise unreadable_file("bad-offset", path, f"has no valid offset for file source {source}: {text}")
+            cuts[folder.name] = _cut_source(history, source, kept)
     return cuts
 
 
@@ -154,7 +155,7 @@ def _cut_source(history: History, name: str, last_kept: int) -> LogCut:
         raise ChangeRefused(
             "source-log-gone",
             f"the log of file source {name} no longer lists the files read up to offset {last_kept}",
-            evidence={"folder": f"{SOURCES}/{name}", "missing": ", ".join(map(str, log.names.missing_for(last_kept)))},
+            evidence={"folder": log.folder, "missing": ", ".join(map(str, log.names.missing_for(last_kept)))},
             remedy="rewind to a later batch",
         )
 

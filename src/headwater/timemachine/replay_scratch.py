@@ -63,7 +63,8 @@ def scratch_without_state(files: FileTree, first: int, folder: Path) -> ReplaySc
     history = History(files)
     for part in history.batch(BatchId(first)).sources:
         if part.kind == "kafka":
-            scratch.write(f"{SOURCES}/{part.name}/0", _kafka_start(files, part))
+            path = f"{SOURCES}/{history.logs.source_folder(part.name)}/0"
+            scratch.write(path, _kafka_start(files, part, path))
         elif part.kind not in ("files", "table"):
             raise ChangeRefused(
                 "cannot-rebase",
@@ -89,7 +90,8 @@ def _source_log_files(history: History, scratch: FileTree, batch: int) -> Iterat
         end = log_offset(offset_value(source.text))
         if end is None or history.logs.hint(source.name).kind not in ("files", "table"):
             continue
-        stems = {item.name.partition(".")[0] for item in scratch.entries(f"{SOURCES}/{source.name}")}
+        folder = f"{SOURCES}/{history.logs.source_folder(source.name)}"
+        stems = {item.name.partition(".")[0] for item in scratch.entries(folder)}
         newest = max((int(stem) for stem in stems if stem.isdigit()), default=-1)
         for number in range(newest + 1, end + 1):
             entries = history.source_log(source.name).entries_at(number)
@@ -99,7 +101,7 @@ def _source_log_files(history: History, scratch: FileTree, batch: int) -> Iterat
                     f"the log of file source {source.name} no longer lists the files that batch {batch} read",
                     remedy="replay a later batch",
                 )
-            yield f"{SOURCES}/{source.name}/{number}", log_with(entries)
+            yield f"{folder}/{number}", log_with(entries)
 
 
 def _plan_rebased_batch(files: FileTree, scratch: FileTree, first: int, batch: int) -> None:
@@ -117,7 +119,8 @@ def _plan_rebased_batch(files: FileTree, scratch: FileTree, first: int, batch: i
     for part in history.batch(BatchId(batch)).sources:
         if part.kind in ("files", "table"):
             ends[part.name] = json.dumps({"logOffset": number})
-            scratch.write(f"{SOURCES}/{part.name}/{number}", _files_of(history, part, number))
+            folder = f"{SOURCES}/{history.logs.source_folder(part.name)}"
+            scratch.write(f"{folder}/{number}", _files_of(history, part, number))
     lines = list(_with_ends(entry.text, [source.name for source in entry.sources], ends))
     scratch.write(f"{OFFSETS}/{number}", "\n".join(lines).encode("utf-8"))
 
@@ -142,8 +145,8 @@ def _renumbered(entry: FileEntry, number: int) -> FileEntry:
     return FileEntry(entry.path, entry.timestamp_ms, number, line)
 
 
-def _kafka_start(files: FileTree, part: SourceRange) -> bytes:
+def _kafka_start(files: FileTree, part: SourceRange, path: str) -> bytes:
     """Return the initial-offsets file of the source with other offsets."""
-    recorded = files.read(f"{SOURCES}/{part.name}/0")
+    recorded = files.read(path)
     head = recorded[: recorded.index(b"{")]
     return head + json.dumps(part.start).encode()

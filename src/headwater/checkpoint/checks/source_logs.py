@@ -18,7 +18,7 @@ def check(context: CheckContext) -> Iterator[Finding]:
         value = offset_value(source.text)
         position = log_offset(value)
         if position is not None and kind_of(value, context.logs.hint(source.name, value)) in ("files", "table"):
-            folder = f"{SOURCES}/{source.name}"
+            folder = f"{SOURCES}/{context.logs.source_folder(source.name)}"
             names = LogNames.of(context.tree.get(folder, ()))
             yield from _compare(names, position, folder, context.logs.offsets.path(latest or 0))
 

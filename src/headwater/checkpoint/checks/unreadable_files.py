@@ -59,7 +59,7 @@ def _source_logs(context: CheckContext) -> Iterator[Finding]:
         value = offset_value(source.text)
         kind = kind_of(value, context.logs.hint(source.name, value))
         parse = {"files": parse_file_source_log, "kafka": _parse_first_offset, "rate": _parse_first_offset}.get(kind)
-        folder = f"{SOURCES}/{source.name}"
+        folder = f"{SOURCES}/{context.logs.source_folder(source.name)}"
         for name in context.tree.get(folder, ()) if parse else ():
             if log_id(name) is not None and parse is not None:
                 yield from _parse(context, f"{folder}/{name}", parse)

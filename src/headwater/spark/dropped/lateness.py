@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Literal, TypeAlias
 
 from pyspark.sql import DataFrame, SparkSession
@@ -16,7 +17,7 @@ from pyspark.sql.types import IntegerType, StructField, StructType
 
 from headwater.jobs.job import Frames, Job
 from headwater.spark.dropped.tagging import TAG, carry_tag, hidden, marked, source_paths
-from headwater.spark.internals.plans import Plan, analyzed
+from headwater.spark.internals.plans import Plan, analyzed, optimized
 from headwater.spark.plan_checks import STATEFUL_NODES
 from headwater.spark.prepared import apply_function
 
@@ -47,6 +48,8 @@ class LatenessRule:
     place: int = 0
     """The index of the operator among the joins and stateful operators of the plan, root first."""
     side: int = 0
+    column_id: int = 0
+    """Identifies the compared column in the plan."""
 
 
 def find_rules(job: Job, frames: Frames) -> list[LatenessRule]:
@@ -60,6 +63,7 @@ def find_rules(job: Job, frames: Frames) -> list[LatenessRule]:
         return []
     plan = _marked_plan(job, frames)
     places = list(_operators(plan))
+    unread = _UnreadColumns(next(iter(frames.values())).sparkSession, plan)
     rules = []
     for source, path in source_paths(plan):
         for crossing in path:
@@ -67,6 +71,8 @@ def find_rules(job: Job, frames: Frames) -> list[LatenessRule]:
             if not _is_stateful(operator):
                 continue
             rule = _rule_of(operator, crossing.side, job)
+            if rule is not None and unread.include(crossing.location, rule):
+                rule = None
             if rule is not None:
                 rules.append(replace(rule, source=source, place=places.index(crossing.location)))
             if rule is not None or operator.name not in DEDUPLICATION:
@@ -128,6 +134,34 @@ def _operators(plan: Plan) -> dict[tuple[int, ...], Plan]:
     return {at: node for at, node in plan.located() if node.name in (*STATEFUL_NODES, JOIN)}
 
 
+class _UnreadColumns:
+    """The columns that Spark does not read because nothing uses them, which it therefore cannot compare either.
+
+    A join by ``id`` that emits only ``id`` does not drop late rows, even if the stream has a watermark.
+    """
+
+    def __init__(self, spark: SparkSession, plan: Plan) -> None:
+        self._spark = spark
+        self._plan = plan
+
+    @cached_property
+    def _inputs(self) -> dict[tuple[int, ...], list[set[int]]]:
+        """The columns of each input of the operators that keep entire rows, after optimization."""
+        before = {at: node for at, node in self._plan.located() if node.name in (*DEDUPLICATION, JOIN)}
+        after = [node for node in optimized(self._spark, self._plan).nodes() if node.name in (*DEDUPLICATION, JOIN)]
+        if [node.name for node in before.values()] != [node.name for node in after]:
+            return {}
+        columns = [[{one.id for one in child.output} for child in node.children] for node in after]
+        return dict(zip(before, columns, strict=True))
+
+    def include(self, location: tuple[int, ...], rule: LatenessRule) -> bool:
+        """Return whether the column that a rule compares is not read."""
+        if rule.operator not in (*DEDUPLICATION, JOIN):
+            return False
+        inputs = self._inputs.get(location)
+        return inputs is not None and rule.column_id not in inputs[rule.side]
+
+
 def _is_stateful(operator: Plan) -> bool:
     """Return whether a node of a streaming plan keeps state; a join of a stream with a static table does not."""
     if operator.name == JOIN:
@@ -159,7 +193,15 @@ def _rule_of(operator: Plan, side: int, job: Job) -> LatenessRule | None:
         compares = "session end" if attribute.has_metadata(SESSION_KEY) else "window end"
     if operator.name == "Aggregate" and job.mode == "complete" and compares != "session end":
         return None
-    return LatenessRule(operator.name, compares, marked_places[0], delay_ms, times[0] if times else None, side=side)
+    return LatenessRule(
+        operator.name,
+        compares,
+        marked_places[0],
+        delay_ms,
+        times[0] if times else None,
+        side=side,
+        column_id=attribute.id,
+    )
 
 
 def _drops_late_rows(operator: Plan) -> bool:

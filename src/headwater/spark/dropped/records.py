@@ -134,8 +134,11 @@ class DroppedRecords:
                 f"batch {batch.batch_id} read {count(len(batch.sources), 'source')}, and the job has {len(self._order)}",
                 remedy="name the job that wrote this checkpoint: --job",
             )
-        # A source that is used twice was read twice, at the same offsets.
-        return dict(zip(self._order, batch.sources, strict=True))
+        # A source that is used twice has the same offsets twice.
+        found: dict[str, SourceRange] = {}
+        for name, part in zip(self._order, batch.sources, strict=True):
+            found.setdefault(name, part)
+        return found
 
     def watermark_ms(self, batch_id: int) -> int | None:
         """Return the watermark by which a batch drops records: that of the previous batch. It evicts state by its own.
@@ -154,9 +157,16 @@ class DroppedRecords:
         watermark_ms = self.watermark_ms(batch.batch_id)
         if watermark_ms is None:
             return
+        seen: set[tuple[Any, ...]] = set()
         for rule in self._rules:
-            if rule.source == source:
-                yield from self._late_by(rule, batch, records, watermark_ms)
+            if rule.source != source:
+                continue
+            for record in self._late_by(rule, batch, records, watermark_ms):
+                # Both sides of a join of a stream with itself drop the same record.
+                place = tuple(record.position.values())
+                if place not in seen:
+                    seen.add(place)
+                    yield record
 
     def _late_by(
         self, rule: LatenessRule, batch: Batch, records: RawBatch, watermark_ms: int

@@ -24,6 +24,12 @@ def analyzed(frame: DataFrame) -> Plan:
     return Plan(frame._jdf.queryExecution().analyzed())
 
 
+def optimized(spark: SparkSession, plan: Plan) -> Plan:
+    """Return a plan as Spark optimizes it: conditions are moved into joins, and unused columns removed."""
+    session: Any = spark._jsparkSession
+    return Plan(session.sessionState().optimizer().execute(plan.node))
+
+
 def count_reads(frame: DataFrame) -> int:
     """Return how many times the unoptimized plan of a DataFrame reads a source."""
     return sum(not node.children for node in Plan(frame._jdf.queryExecution().logical()).nodes())
@@ -75,6 +81,17 @@ class Plan:
     def time_mode(self) -> str:
         """Which clock the timers of ``transformWithState`` follow."""
         return str(self.node.timeMode().toString())
+
+    @property
+    def join_type(self) -> str:
+        """The type of a join, such as ``Inner`` or ``LeftOuter``."""
+        return str(self.node.joinType().toString())
+
+    @property
+    def join_condition(self) -> str:
+        """The condition of a join as SQL; empty if it has none."""
+        condition = self.node.condition()
+        return str(condition.get().sql()) if condition.isDefined() else ""
 
     def nodes(self) -> Iterator[Plan]:
         """Yield every node, root first."""
