@@ -12,6 +12,8 @@ from cli.running import Command
 from corpus_support import CorpusCheckpoint, load
 from headwater.core.errors import CheckpointUnreadable
 
+pytestmark = pytest.mark.services
+
 Corpus = Callable[[str], CorpusCheckpoint]
 
 
