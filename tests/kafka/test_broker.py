@@ -274,7 +274,7 @@ def test_start_while_the_folder_is_wiped(tmp_path: Path) -> None:
     """A process that waits for the lock of a folder that is removed in the meantime locks the new folder."""
     data = tmp_path / "kafka"
     data.mkdir()
-    with local_broker._lock(data):
+    with local_broker.locked(data):
         waiting = subprocess.Popen(
             [sys.executable, "-c", WAITING, data], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
@@ -299,6 +299,6 @@ def open_and_tell(self, *arguments):
     return stream
 told = []
 Path.open = open_and_tell
-with broker._lock(Path(sys.argv[1])):
+with broker.locked(Path(sys.argv[1])):
     print("locked", flush=True)
 """
