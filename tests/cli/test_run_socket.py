@@ -1,4 +1,4 @@
-"""A job on a socket: it cannot resume, so each start gets a checkpoint of its own."""
+"""A job on a socket: it cannot resume, so each run gets its own checkpoint."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def words(folder: Path, checkpoint: str) -> str:
 
 
 def test_started_again_after_ctrl_c_and_after_a_kill(tmp_path: Path) -> None:
-    """Every start counts from zero on a checkpoint of its own; the job's name means the newest, and fsck finds no error."""
+    """Every run counts from zero on its own checkpoint; the job's name means the newest, and fsck finds no error."""
     with line_server("spark streams state", "spark keeps state") as port:
         run = ("run", "word-count", "--source", f"socket://localhost:{port}")
         for number in (signal.SIGINT, signal.SIGKILL, signal.SIGINT):
