@@ -24,7 +24,7 @@ check: install  ## ruff, mypy and the tests that need no Spark, Kafka, database 
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check --quiet .
 	@$(BIN)/mypy
-	@$(BIN)/python -m pytest -q -n 2 --dist loadfile -m "not slow and not services"
+	@$(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder -m "not slow and not services"
 
 test: install  ## run all linters and tests
 	@scripts/test_packages.sh

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -15,6 +17,7 @@ from urllib.parse import quote
 
 import pytest
 
+from headwater.cli.main import main
 from headwater.kafka.options import Connection
 
 HEADWATER = Path(sys.executable).with_name("headwater")
@@ -40,6 +43,48 @@ def headwater(
         env={**os.environ, **(env or {})},
     )
     return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
+
+
+def run_here(
+    *arguments: object, stdin: str = "", cwd: Path | None = None, env: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run a command in this process, without the half second that another interpreter needs for its imports.
+
+    Output of C libraries, which write to the descriptors themselves, is captured as well.
+    """
+    command = ["headwater", *map(str, arguments)]
+    held = pytest.MonkeyPatch()
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    with tempfile.TemporaryFile("w+", encoding="utf-8") as out, tempfile.TemporaryFile("w+", encoding="utf-8") as err:
+        saved = os.dup(1), os.dup(2)
+        try:
+            os.dup2(out.fileno(), 1)
+            os.dup2(err.fileno(), 2)
+            lines = io.TextIOWrapper(io.BytesIO(stdin.encode()))
+            for name, value in {"argv": command, "stdin": lines, "stdout": out, "stderr": err}.items():
+                held.setattr(sys, name, value)
+            for name, value in (env or {}).items():
+                held.setenv(name, value)
+            if cwd is not None:
+                held.chdir(cwd)
+            status = 0
+            try:
+                main()
+            except SystemExit as ended:
+                status = ended.code if isinstance(ended.code, int) else 0
+        finally:
+            held.undo()
+            for signal_number, handler in handlers.items():
+                signal.signal(signal_number, handler)
+            for number, descriptor in enumerate(saved, start=1):
+                os.dup2(descriptor, number)
+                os.close(descriptor)
+        printed = []
+        for file in (out, err):
+            file.flush()
+            file.seek(0)
+            printed.append(file.read())
+    return subprocess.CompletedProcess(command, status, *printed)
 
 
 def free_port() -> int:
@@ -77,13 +122,13 @@ class Broker:
         """Write each line as a record."""
         where = [] if partition is None else ["--partition", str(partition)]
         text = "".join(f"{line}\n" for line in lines)
-        done = headwater("produce", topic, *self.arguments, *where, stdin=text)
+        done = run_here("produce", topic, *self.arguments, *where, stdin=text)
         assert done.returncode == 0, done.stderr
 
     def consume(self, topic: str, count: int, timeout: float = 20) -> list[str]:
         """Return the values of a topic from its beginning."""
         limits = ["--from-beginning", "--count", count, "--timeout", timeout]
-        done = headwater("consume", topic, *self.arguments, *limits)
+        done = run_here("consume", topic, *self.arguments, *limits)
         assert done.returncode == 0, done.stderr
         return done.stdout.splitlines()
 

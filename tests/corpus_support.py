@@ -1,25 +1,31 @@
 """The corpus for tests: checkpoints that real Spark wrote, with the answers of Spark's own readers.
 
-`load(name, into)` unpacks one. The fixture `corpus` unpacks each once per session and returns the same folder again, so a
-test that changes files calls `load` with its own folder. `tests/corpus_maker` writes the archives.
+The fixture `corpus` returns one by name, with its files in memory. It unpacks them to a folder only when a test asks for
+the path, once per session, so a test that changes files calls `load` with its own folder. `tests/corpus_maker` writes the
+archives.
 """
 
 from __future__ import annotations
 
 import io
 import json
+import lzma
+import os
 import tarfile
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from headwater.checkpoint.memory_tree import MemoryTree
+from timemachine.crashing import TimestampedTree
 
 FOLDER = Path(__file__).parent / "corpus"
+STORES = ("hdfs", "rocksdb", "changelog", "format2")
 
 
 @dataclass(frozen=True)
@@ -63,15 +69,28 @@ class StateAnswer:
 
 @dataclass(frozen=True)
 class CorpusCheckpoint:
-    """One unpacked checkpoint and what is known about it."""
+    """One checkpoint and what is known about it."""
 
     name: str
-    path: Path
+    home: Path
     about: dict[str, Any]
     answers: tuple[StateAnswer, ...]
     metadata: tuple[dict[str, Any], ...]
     progress: tuple[dict[str, Any], ...]
     emitted: dict[int, list[dict[str, Any]]]
+
+    @cached_property
+    def path(self) -> Path:
+        """The checkpoint's folder, which is unpacked on first use."""
+        _unpack(self.name, self.home)
+        return self.home / "checkpoint"
+
+    @property
+    def files(self) -> TimestampedTree:
+        """The checkpoint's files in memory, with their modification times."""
+        held = _checkpoint_files(self.name)
+        times = {path: int(modified * 1000) for path, (_, modified) in held.items()}
+        return TimestampedTree({path: data for path, (data, _) in held.items()}, times)
 
     @property
     def description(self) -> str:
@@ -106,18 +125,54 @@ def corpus_names(prefix: str = "") -> list[str]:
     return sorted(name for name in found if name.startswith(prefix))
 
 
+def sampled(names: Iterable[str]) -> list[Any]:
+    """Return the names as parameters of a test: each operator and variation on one store, the other stores as slow.
+
+    The stores take turns, so that each is covered about as often as the others.
+    """
+    stores_of: dict[str, list[str]] = {}
+    for name in sorted(names):
+        kind, _, store = name.rpartition("-")
+        if store not in STORES:
+            kind, store = name, ""
+        stores_of.setdefault(kind, []).append(store)
+    used: Counter[str] = Counter()
+    found = []
+    for kind, stores in stores_of.items():
+        chosen = min(stores, key=lambda store: used[store])
+        used[chosen] += 1
+        for store in stores:
+            marks = () if store == chosen else pytest.mark.slow
+            found.append(pytest.param(f"{kind}-{store}".rstrip("-"), marks=marks))
+    return found
+
+
 def load(name: str, into: Path) -> CorpusCheckpoint:
     """Unpack a checkpoint below `into`, with its files' times, and read what is known about it."""
-    home = into / name
-    with tarfile.open(fileobj=io.BytesIO(_unpacked(name))) as tar:
-        tar.extractall(home, filter="tar")
+    found = _described(name, into / name)
+    assert found.path.is_dir()
+    return found
+
+
+def as_memory_files(name: str) -> MemoryTree:
+    """Return a new in-memory copy of a checkpoint's files, with paths relative to the checkpoint."""
+    return MemoryTree({path: data for path, (data, _) in _checkpoint_files(name).items()})
+
+
+@pytest.fixture(scope="session")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], CorpusCheckpoint]:
+    """`corpus(name)`: a checkpoint that is unpacked at most once per session and must not be modified."""
+    return cache(lambda name: _described(name, tmp_path_factory.mktemp("corpus") / name))
+
+
+def _described(name: str, home: Path) -> CorpusCheckpoint:
     notes = {
-        part: json.loads((home / f"{part}.json").read_text("utf-8"))
+        part: json.loads(_members(name)[f"{part}.json"][0])
         for part in ("case", "answers", "metadata", "progress", "emitted")
     }
     return CorpusCheckpoint(
         name=name,
-        path=home / "checkpoint",
+        home=home,
         about=notes["case"],
         answers=tuple(_answer(raw) for raw in notes["answers"]),
         metadata=tuple(notes["metadata"]),
@@ -126,34 +181,35 @@ def load(name: str, into: Path) -> CorpusCheckpoint:
     )
 
 
-def as_memory_files(name: str) -> MemoryTree:
-    """Return a new in-memory copy of a checkpoint's files, with paths relative to the checkpoint."""
-    contents: dict[str, bytes] = {}
-    with tarfile.open(fileobj=io.BytesIO(_unpacked(name))) as tar:
+def _unpack(name: str, home: Path) -> None:
+    """Write the files of an archive. tarfile's own extraction takes most of its time to check paths, which are known."""
+    home.mkdir(parents=True, exist_ok=True)
+    for path, (data, modified) in _members(name).items():
+        target = home / path
+        if data is None:
+            target.mkdir(parents=True, exist_ok=True)
+        else:
+            target.write_bytes(data)
+            os.utime(target, (modified, modified))
+
+
+def _checkpoint_files(name: str) -> dict[str, tuple[bytes, float]]:
+    return {
+        path.removeprefix("checkpoint/"): (data, modified)
+        for path, (data, modified) in _members(name).items()
+        if data is not None and path.startswith("checkpoint/")
+    }
+
+
+@cache
+def _members(name: str) -> dict[str, tuple[bytes | None, float]]:
+    """Return the contents and times of an archive's files, and its folders, by path in the order of the archive."""
+    found: dict[str, tuple[bytes | None, float]] = {}
+    with tarfile.open(fileobj=io.BytesIO(lzma.decompress((FOLDER / f"{name}.tar.xz").read_bytes()))) as tar:
         for member in tar:
-            if member.isfile() and member.name.startswith("checkpoint/"):
-                held = tar.extractfile(member)
-                assert held is not None
-                contents[member.name.removeprefix("checkpoint/")] = held.read()
-    return MemoryTree(contents)
-
-
-@pytest.fixture(scope="session")
-def corpus(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], CorpusCheckpoint]:
-    """`corpus(name)`: a checkpoint that is unpacked once per session and must not be modified."""
-
-    @cache
-    def loaded(name: str) -> CorpusCheckpoint:
-        return load(name, tmp_path_factory.mktemp("corpus"))
-
-    return loaded
-
-
-@lru_cache(maxsize=8)
-def _unpacked(name: str) -> bytes:
-    import lzma
-
-    return lzma.decompress((FOLDER / f"{name}.tar.xz").read_bytes())
+            held = tar.extractfile(member)
+            found[member.name] = (held.read() if held else None, member.mtime)
+    return found
 
 
 def _answer(raw: dict[str, Any]) -> StateAnswer:

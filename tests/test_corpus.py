@@ -36,9 +36,10 @@ def test_the_archives_are_those_that_the_maker_writes() -> None:
 def test_spark_answered_about_every_committed_batch(corpus: Callable[[str], CorpusCheckpoint], name: str) -> None:
     """Every committed batch of a stateful query has an answer, and some batch has rows."""
     checkpoint = corpus(name)
-    committed = {int(file.name) for file in (checkpoint.path / "commits").iterdir() if file.name.isdigit()}
+    files = checkpoint.files
+    committed = {int(entry.name) for entry in files.entries("commits") if entry.name.isdigit()}
     assert len(committed) >= 3
-    if (checkpoint.path / "state").exists():
+    if files.entries("state"):
         assert {answer.batch_id for answer in checkpoint.answers} == committed
         assert any(answer.rows for answer in checkpoint.answers)
 

@@ -21,7 +21,7 @@ from headwater.views import batches as batch_views
 from headwater.views.batches import batch_as_dict, batch_in_full
 
 SEED = int(os.environ.get("SEED", "20260701"))
-ROUNDS = 10
+ROUNDS = 20
 MUTATIONS_A_ROUND = int(os.environ.get("HEADWATER_FUZZ_MUTATIONS", "10000")) // ROUNDS
 
 

@@ -9,14 +9,13 @@ import pytest
 
 from corpus_support import CorpusCheckpoint, as_memory_files, corpus_names
 from headwater.checkpoint.history import Batch, History
-from headwater.checkpoint.locate import open_files
 from headwater.checkpoint.memory_tree import MemoryTree
 from headwater.core.ids import BatchId
 from headwater.core.times import iso_from_ms
 
 
 def history_of(checkpoint: CorpusCheckpoint) -> History:
-    return History(open_files(str(checkpoint.path)))
+    return History(checkpoint.files)
 
 
 def progress_by_batch(checkpoint: CorpusCheckpoint) -> dict[int, dict[str, Any]]:

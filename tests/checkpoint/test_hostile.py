@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import zstandard
 
-from broker_support import headwater
+from broker_support import run_here
 from corpus_support import load
 from headwater.checkpoint.local_tree import LocalTree
 from headwater.checkpoint.memory_tree import MemoryTree
@@ -58,7 +58,7 @@ def test_a_snapshot_cannot_name_files_elsewhere(checkpoint: Path, secret: Path, 
         state_rows(LocalTree(checkpoint))
     assert "horse" not in str(refusal.value)
     for verb in (["state"], ["fsck"], ["log"], ["rewind", "--to", "1", "--yes"], ["fork", str(checkpoint) + "-2"]):
-        result = headwater(verb[0], checkpoint, *verb[1:])
+        result = run_here(verb[0], checkpoint, *verb[1:])
         assert "Traceback" not in result.stderr
         assert "unexpected" not in result.stderr
         assert "horse" not in result.stdout + result.stderr
@@ -86,7 +86,7 @@ def test_a_pending_change_cannot_move_files_elsewhere(checkpoint: Path, secret: 
     move = {"do": "move", "root": "checkpoint", "source": f"../{secret.name}", "target": "offsets/7"}
     pretend_pending(checkpoint, move, sink=None)
     for ending in (["rewind", checkpoint, "--resume"], ["fsck", checkpoint, "--repair", "--yes"]):
-        result = headwater(*ending)
+        result = run_here(*ending)
         assert result.returncode != 0
         assert "Traceback" not in result.stderr
         assert secret.exists()
@@ -96,7 +96,7 @@ def test_a_pending_change_cannot_name_any_folder_its_sink(checkpoint: Path, secr
     """A folder that is not a file sink is left alone, even if the checkpoint names it as its sink."""
     move = {"do": "move", "root": "sink", "source": secret.name, "target": "gone"}
     pretend_pending(checkpoint, move, sink=str(secret.parent))
-    result = headwater("fsck", checkpoint, "--repair", "--yes")
+    result = run_here("fsck", checkpoint, "--repair", "--yes")
     assert "error[not-a-sink]" in result.stderr
     assert secret.exists()
 
@@ -122,7 +122,7 @@ def test_a_sink_log_cannot_name_files_elsewhere(checkpoint: Path, secret: Path, 
     last = max(int(file.name) for file in (checkpoint / "commits").glob("[0-9]*"))
     for number in range(last + 1):
         (sink / "_spark_metadata" / str(number)).write_text(f"v1\n{json.dumps(entry)}" if number == last else "v1")
-    result = headwater(
+    result = run_here(
         "rewind", checkpoint, "--to", last - 1, "--yes", "--allow-missing-input", "--sink", f"files:{sink}"
     )
     assert result.returncode != 0
@@ -135,9 +135,9 @@ def test_links_that_form_a_cycle(checkpoint: Path) -> None:
     for name in ("a", "b"):
         (checkpoint / "state" / "0" / name).symlink_to(checkpoint / "state")
         (checkpoint / "offsets" / name).symlink_to("/")
-    result = headwater("fsck", checkpoint, "--json", timeout=60)
+    result = run_here("fsck", checkpoint, "--json")
     assert "Traceback" not in result.stderr
-    assert headwater("log", checkpoint, "--json", timeout=60).returncode == 0
+    assert run_here("log", checkpoint, "--json").returncode == 0
 
 
 def test_code_that_a_checkpoint_brings_along_is_not_run(checkpoint: Path, tmp_path: Path) -> None:
@@ -147,7 +147,7 @@ def test_code_that_a_checkpoint_brings_along_is_not_run(checkpoint: Path, tmp_pa
     (checkpoint / "harm.py").write_text(f"open({str(trace)!r}, 'w')\n")
     record = {"job": "harm", "reference": f"{checkpoint}/harm.py:JOB", "source": "files:in"}
     (checkpoint / "_headwater" / "job.json").write_text(json.dumps(record))
-    result = headwater("late", checkpoint)
+    result = run_here("late", checkpoint)
     assert "error[job-in-checkpoint]" in result.stderr
     assert not trace.exists()
 

@@ -8,7 +8,6 @@ import pytest
 
 from corpus_support import CorpusCheckpoint, corpus_names
 from headwater.checkpoint.history import History
-from headwater.checkpoint.locate import open_files
 from headwater.checkpoint.state_folder import Recipe, StoreFiles, UniqueIdOf, no_unique_ids
 from headwater.core.ids import BatchId, version_written_by
 
@@ -71,7 +70,7 @@ def test_missing_version_is_named() -> None:
 def test_agrees_with_spark(name: str, corpus) -> None:
     """A batch's state counts as rebuildable exactly if Spark's own reader could read it."""
     checkpoint: CorpusCheckpoint = corpus(name)
-    history = History(open_files(str(checkpoint.path)))
+    history = History(checkpoint.files)
     tree = history.logs.state
     assert bool(tree.stores) == bool(checkpoint.answers)
     for batch in {answer.batch_id for answer in checkpoint.answers}:

@@ -12,14 +12,14 @@ import pytest
 
 from cli.commands import imported_by
 from cli.running import Command
-from corpus_support import corpus_names, load
+from corpus_support import corpus_names, load, sampled
 from headwater import Checkpoint
 from two_sources import TwoSources
 
 KEYS = {"batch_id", "status", "planned_at", "committed_at", "watermark", "sources", "can_rewind_to", "why_not"}
 
 
-@pytest.mark.parametrize("name", corpus_names())
+@pytest.mark.parametrize("name", sampled(corpus_names()))
 def test_json_lines(name: str, command: Command, corpus) -> None:
     """Each batch is printed as one JSON object with the documented fields, oldest first."""
     ran = command("log", corpus(name).path, "--json")

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from broker_support import headwater
+from broker_support import free_port, headwater
 from cli.commands import assert_no_stack_trace
+from cli.one_process import run_all
 
 pytestmark = [pytest.mark.timeout(900), pytest.mark.services]  # several JVMs, on a machine that may be busy
 
@@ -91,13 +92,28 @@ def test_a_table_from_one_process_to_the_next(folder: Path) -> None:
 
 
 def test_refusals_that_need_spark(folder: Path) -> None:
-    """A job that does not match its source leaves no checkpoint; check accepts a valid one."""
-    ran = headwater("run", "jobs.py:MISSPELT", cwd=folder)
-    assert ran.returncode == 10
-    assert ran.stdout == ""
-    assert_no_stack_trace(ran.stderr)
-    assert ran.stderr.splitlines()[0] == "error[unknown-column]: there is no column `usr`"
-    assert not (folder / ".headwater" / "checkpoints").exists()
-    fine = headwater("check", "jobs.py:ALL", "--sink", "kafka://127.0.0.1:1/visits", cwd=folder)
-    assert (fine.returncode, fine.stderr) == (0, "")
-    assert fine.stdout == "all: ready to run in append mode, files to kafka\n"
+    """A job that does not match its source or finds no server leaves no checkpoint; check accepts a valid one.
+
+    A query that Spark rejects ends the job after the current batch.
+    """
+    port = free_port()
+    failing_query = ["--sink", "memory:seen", "--query", "SELECT usr FROM seen", "--every", "0.2s"]
+    refused, fine, no_server, failed = run_all(
+        folder,
+        ["run", "jobs.py:MISSPELT"],
+        ["check", "jobs.py:ALL", "--sink", "kafka://127.0.0.1:1/visits"],
+        ["run", "word-count", "--source", f"socket://127.0.0.1:{port}"],
+        ["run", "jobs.py:ALL", *failing_query],
+    )
+    assert (refused.status, refused.out) == (10, "")
+    assert refused.err.splitlines()[0] == "error[unknown-column]: there is no column `usr`"
+    assert (fine.status, fine.out, fine.err) == (0, "all: ready to run in append mode, files to kafka\n", "")
+    assert no_server.status == 12
+    assert f"error[socket-unreachable]: nothing is listening at 127.0.0.1:{port}" in no_server.err
+    assert failed.status == 10
+    assert "there is no column `usr`" in failed.err
+    for ran in (refused, no_server, failed):
+        assert_no_stack_trace(ran.err)
+    checkpoints = folder / ".headwater" / "checkpoints"
+    assert [path.name for path in checkpoints.iterdir()] == ["all"]
+    assert (checkpoints / "all" / "commits" / "0").exists()

@@ -95,19 +95,6 @@ def test_repeated_results(folder: Path, job: str, sql: str) -> None:
     assert RESULT.findall(rest)[-1:] == [("1", "5")], "the result at the end"
 
 
-def test_a_query_that_fails(folder: Path) -> None:
-    """A query that Spark rejects ends the job after the current batch, with a message and no stack trace."""
-    put(folder, 0, 1)
-    done = subprocess.run(
-        [HEADWATER, "run", "jobs.py:PER_DIGIT", "--query", "SELECT dgit FROM totals", "--every", "0.2s"],
-        cwd=folder, capture_output=True, text=True, timeout=300, check=False,
-    )  # fmt: skip
-    assert done.returncode == 10
-    assert_no_stack_trace(done.stderr)
-    assert "there is no column `dgit`" in done.stderr
-    assert [file.name for file in (folder / ".headwater/checkpoints/per-digit/commits").glob("[0-9]*")] == ["0"]
-
-
 SELECT: Callable[[str], list[str]] = lambda every: ["--query", "SELECT 1", "--every", every]  # noqa: E731
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from broker_support import headwater
+from cli.one_process import run_all
 from s3_support import BUCKET, S3
 
 pytestmark = pytest.mark.timeout(900)
@@ -32,16 +33,25 @@ def test_before_the_first_file(run: list[str], tmp_path: Path) -> None:
 def test_generated_sales_are_counted(run: list[str], s3: S3, tmp_path: Path) -> None:
     """Sales are generated to S3 and counted there; the next run reads only what has landed since."""
     landing = f"s3://{BUCKET}/sales"
-    for seed, batches in ((1, [0]), (2, [0, 1])):
-        generated = headwater("generate", "sales", "--to", landing, "--count", 300, "--per-file", 100, "--seed", seed)
-        assert generated.returncode == 0, generated.stderr
-        ran = headwater(*run, "--source", landing, cwd=tmp_path)
-        assert ran.returncode == 0, ran.stderr
-        assert "300 rows" in ran.stderr
-        lines = [line for name in s3.objects("sales") for line in s3.read("sales", name).splitlines()]
-        assert f"|{sum(json.loads(line)['amount'] for line in lines)}" in ran.stdout
-        logged = headwater("log", "retail-sales", "--json", cwd=tmp_path).stdout.splitlines()
-        assert [json.loads(line)["batch_id"] for line in logged] == batches
-    assert len(s3.objects("sales")) == 6
+    commands = [
+        command
+        for seed in (1, 2)
+        for command in (
+            ["generate", "sales", "--to", landing, "--count", "300", "--per-file", "100", "--seed", str(seed)],
+            [*run, "--source", landing, "--sink", "memory:sales", "--query", "SELECT * FROM sales"],
+            ["log", "retail-sales", "--json"],
+        )
+    ]
+    results = run_all(tmp_path, *commands)
+    assert [ran.status for ran in results] == [0] * 6, [ran.err for ran in results]
+    names = sorted(s3.objects("sales"))
+    assert len(names) == 6
+    for landed, batches, (_, ran, logged) in zip(
+        (names[:3], names), ([0], [0, 1]), (results[:3], results[3:]), strict=True
+    ):
+        assert "300 rows" in ran.err
+        lines = [line for name in landed for line in s3.read("sales", name).splitlines()]
+        assert f"|{sum(json.loads(line)['amount'] for line in lines)}" in ran.out
+        assert [json.loads(line)["batch_id"] for line in logged.out.splitlines()] == batches
     record = json.loads((tmp_path / ".headwater/checkpoints/retail-sales/_headwater/job.json").read_text())
     assert record["source"] == f"files:s3a://{BUCKET}/sales"

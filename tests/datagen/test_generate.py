@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from broker_support import HEADWATER, Broker, free_port, headwater
+from broker_support import HEADWATER, Broker, free_port, run_here
 from headwater.datagen.files import ObjectWriter
 from headwater.kafka.topics import find_topic
 from s3_support import BUCKET, S3
@@ -22,7 +22,7 @@ def test_topic_has_the_requested_records(broker: Broker) -> None:
     topics = ["generated-1", "generated-2"]
     for topic in topics:
         to = f"kafka://{broker.bootstrap}/{topic}"
-        done = headwater("generate", "visits", "--to", to, "--count", 2000, "--seed", 7, *FAULTS, "--json")
+        done = run_here("generate", "visits", "--to", to, "--count", 2000, "--seed", 7, *FAULTS, "--json")
         assert done.returncode == 0, done.stderr
         summary = json.loads(done.stdout)
         counts = tuple(summary[name] for name in ("records", "late", "duplicates", "malformed"))
@@ -37,7 +37,7 @@ def test_topic_has_the_requested_records(broker: Broker) -> None:
 def test_folder_has_the_same_bytes_as_the_topic(broker: Broker, tmp_path: Path) -> None:
     """The target does not change the records."""
     for to in (f"kafka://{broker.bootstrap}/both", f"files:{tmp_path}?format=json"):
-        done = headwater("generate", "trades", "--to", to, "--count", 1500, "--seed", 2)
+        done = run_here("generate", "trades", "--to", to, "--count", 1500, "--seed", 2)
         assert "1,500 trades to" in done.stdout, done.stderr
     in_files = [line for file in sorted(tmp_path.iterdir()) for line in file.read_text().splitlines()]
     assert in_files == broker.consume("both", 1500)
@@ -85,7 +85,7 @@ def test_each_stream_needs_a_target(to: list[str], part: str, tmp_path: Path) ->
 def test_rate_decides_how_many_records_a_file_has(tmp_path: Path) -> None:
     """With a rate, a file is written at a fixed interval, and its length does not depend on the machine's speed."""
     slow = ["--rate", 1000, "--every", 0.1, "--count", 300]
-    done = headwater("generate", "sales", "--to", f"files:{tmp_path}?format=csv&header=true", *slow)
+    done = run_here("generate", "sales", "--to", f"files:{tmp_path}?format=csv&header=true", *slow)
     assert done.returncode == 0, done.stderr
     lengths = [len(file.read_text().splitlines()) for file in sorted(tmp_path.glob("*.csv"))]
     assert lengths == [101, 101, 101]
@@ -110,8 +110,8 @@ def test_interrupt_ends_with_a_summary(number: signal.Signals, broker: Broker) -
 
 def test_partitions_are_filled_in_turns(broker: Broker) -> None:
     """All partitions of a topic receive records."""
-    headwater("topics", "create", "three", "--partitions", 3, "--bootstrap", broker.bootstrap)
-    headwater("generate", "purchases", "--to", f"kafka://{broker.bootstrap}/three", "--count", 640)
+    run_here("topics", "create", "three", "--partitions", 3, "--bootstrap", broker.bootstrap)
+    run_here("generate", "purchases", "--to", f"kafka://{broker.bootstrap}/three", "--count", 640)
     offsets = find_topic(broker.connection, "three").offsets
     assert [end for _, end in offsets.values()] == [256, 192, 192]
 
@@ -135,7 +135,7 @@ def test_partitions_are_filled_in_turns(broker: Broker) -> None:
 )
 def test_invalid_options_are_refused(arguments: list[str], status: int, part: str, tmp_path: Path) -> None:
     """An invalid option is refused with the valid form, and nothing is written."""
-    done = headwater("generate", "visits", *arguments, cwd=tmp_path)
+    done = run_here("generate", "visits", *arguments, cwd=tmp_path)
     assert done.returncode == status
     assert part in done.stderr
     assert list(tmp_path.iterdir()) == []
@@ -143,7 +143,7 @@ def test_invalid_options_are_refused(arguments: list[str], status: int, part: st
 
 def test_no_broker() -> None:
     """A missing broker is reported with a remedy."""
-    done = headwater("generate", "visits", "--to", f"kafka://127.0.0.1:{free_port()}/visits", "--count", 1)
+    done = run_here("generate", "visits", "--to", f"kafka://127.0.0.1:{free_port()}/visits", "--count", 1)
     assert done.returncode == 12
     assert "headwater broker start" in done.stderr
 
@@ -156,7 +156,7 @@ def test_objects_on_s3(to: str, s3: S3, tmp_path: Path) -> None:
     options = ["--count", 250, "--per-file", 100, "--seed", 5, "--json"]
     for target in (to.format(BUCKET), f"files:{tmp_path}?format=csv&header=true"):
         for _ in range(2):
-            done = headwater("generate", "sales", "--to", target, *options)
+            done = run_here("generate", "sales", "--to", target, *options)
             assert done.returncode == 0, done.stderr
             assert json.loads(done.stdout)["records"] == 250
     prefix = to.partition("{}/")[2].partition("?")[0]
@@ -180,7 +180,7 @@ def test_object_appears_complete(s3: S3) -> None:
 
 def test_missing_bucket(s3: S3) -> None:
     """A bucket that does not exist is reported with the store's reason and a remedy."""
-    done = headwater("generate", "sales", "--to", "s3://no-such-bucket/landing", "--count", 1)
+    done = run_here("generate", "sales", "--to", "s3://no-such-bucket/landing", "--count", 1)
     assert (done.returncode, done.stderr.partition("]")[0]) == (12, "error[store-unreachable")
     assert "bucket does not exist" in done.stderr
     assert "Traceback" not in done.stderr
@@ -188,5 +188,5 @@ def test_missing_bucket(s3: S3) -> None:
 
 def test_store_without_a_driver() -> None:
     """A URL for which no fsspec driver is installed is refused."""
-    done = headwater("generate", "sales", "--to", "files:nosuch://bucket/landing", "--count", 1)
+    done = run_here("generate", "sales", "--to", "files:nosuch://bucket/landing", "--count", 1)
     assert (done.returncode, done.stderr.partition("]")[0]) == (11, "error[no-store-driver")

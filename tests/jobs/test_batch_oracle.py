@@ -93,19 +93,19 @@ def native_totals(purchases: DataFrame) -> DataFrame:
 
 
 AGGREGATING = [
-    Case("browser-stats-stateful", visit, 3, ("browser", "window"), 5 * MINUTE_MS, 20 * MINUTE_MS),
-    Case("visits-windows-counter", click, 3, ("window",), 10 * MINUTE_MS, 20 * MINUTE_MS),
-    Case("retail-sales", sale, 5, ("window",), 15 * MINUTE_MS, 60 * MINUTE_MS),
+    Case("browser-stats-stateful", visit, 2, ("browser", "window"), 5 * MINUTE_MS, 20 * MINUTE_MS),
+    Case("visits-windows-counter", click, 2, ("window",), 10 * MINUTE_MS, 20 * MINUTE_MS),
+    Case("retail-sales", sale, 4, ("window",), 15 * MINUTE_MS, 60 * MINUTE_MS),
     Case("retail-sales", sale, 1, mode="complete", settings=(("per", "total"),)),
     Case("profit-per-window", trade, 1, mode="complete"),
     Case("profit-per-id", trade, 1, mode="complete"),
     Case("profit-sliding", trade, 1, mode="complete"),
-    Case("sliding-counts", event, 2, mode="complete", delay_ms=30 * MINUTE_MS),
+    Case("sliding-counts", event, 1, mode="complete", delay_ms=30 * MINUTE_MS),
     Case("word-count", words, 1, mode="complete"),
     Case("order-status", order, 1, mode="complete"),
     Case("order-status", order, 1, ("order_status",), mode="update"),
-    Case("deduplicated-events", event, 3, ("User", "event_time"), delay_ms=30 * MINUTE_MS),
-    Case("running-totals", purchase, 2, ("user",), batch=native_totals),
+    Case("deduplicated-events", event, 2, ("User", "event_time"), delay_ms=30 * MINUTE_MS),
+    Case("running-totals", purchase, 1, ("user",), batch=native_totals),
     Case("running-totals", purchase, 1, ("user",), settings=(("form", "pandas"),), batch=native_totals),
 ]
 
@@ -117,7 +117,7 @@ few_days = st.builds(
 )
 
 
-@pytest.fixture(params=[1, pytest.param(5, marks=pytest.mark.slow)], ids=["few", "many"])
+@pytest.fixture(params=[1, pytest.param(8, marks=pytest.mark.slow)], ids=["few", "many"])
 def scale(request: pytest.FixtureRequest) -> int:
     """How many times as many examples to try."""
     return int(request.param)
@@ -185,7 +185,7 @@ def test_stateless_counts_each_batch_by_itself(
     """A per-batch job emits for each micro-batch what its function returns for that batch alone."""
     job = load_job(name)
 
-    @examples(2, scale)
+    @examples(1, scale)
     @given(splits(few_minutes))
     def check(split: Split[Record]) -> None:
         lines = as_lines(split, line)
@@ -206,7 +206,7 @@ def test_weekly_totals_follow_the_model(
     """weekly-totals emits in each batch the totals that the model computes."""
     job = load_job("weekly-totals")
 
-    @examples(3, scale)
+    @examples(2, scale)
     @given(splits(few_days))
     def check(split: Split[Record]) -> None:
         emitted = streamed(headwater_spark, job, as_lines(split, purchase), tmp_path_factory.mktemp("oracle"))

@@ -1,4 +1,7 @@
-"""The Kafka jobs of the gallery on a real broker, step by step, with kcat as producer and consumer."""
+"""The Kafka jobs of the gallery on a real broker, step by step, with kcat as producer and consumer.
+
+Most of them run on the session of the tests; one is started with ``headwater run``.
+"""
 
 from __future__ import annotations
 
@@ -8,17 +11,22 @@ import shutil
 import signal
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
+from queue import Empty, Queue
 from typing import IO, Any
 
 import pytest
 from pyspark.sql import SparkSession
 
-from broker_support import HEADWATER, Broker, headwater
+from broker_support import HEADWATER, Broker, run_here
 from golden import Step, by_source, golden
+from headwater import Job
 from headwater.jobs.loading import load_job
+from headwater.jobs.uris import sink_from_uri, source_from_uri
+from headwater.spark.ownership import Run
+from headwater.spark.runner import start_job
 from spark import topic_support as topics
 from spark.draining import drain_source
 
@@ -63,8 +71,25 @@ def running(job: str, source: str, sink: str, folder: Path) -> Iterator[Running]
             process.kill()
 
 
+class RunningHere:
+    """A job that runs on the session of the tests."""
+
+    def __init__(self, spark: SparkSession, job: Job, checkpoint: Path) -> None:
+        self.batches: Queue[int] = Queue()
+        self.job = start_job(
+            spark, Run(job, job.name, str(checkpoint)), on_batch=lambda batch: self.batches.put(batch.batch_id)
+        )
+
+    def wait_for_batch(self, batch_id: int) -> None:
+        while not self.job.wait(0):
+            with suppress(Empty):
+                if self.batches.get(timeout=1) == batch_id:
+                    return
+        raise AssertionError(f"the job ended before batch {batch_id}")
+
+
 def create_topic(broker: Broker, name: str, partitions: int) -> str:
-    made = headwater("topics", "create", name, "--partitions", partitions, "--bootstrap", broker.bootstrap)
+    made = run_here("topics", "create", name, "--partitions", partitions, "--bootstrap", broker.bootstrap)
     assert made.returncode == 0, made.stderr
     return f"kafka://{broker.bootstrap}/{name}"
 
@@ -99,18 +124,21 @@ def moves_watermark(name: str, step: Step) -> bool:
 @pytest.mark.parametrize(
     "name", [*KAFKA_JOBS, *(pytest.param(name, marks=pytest.mark.slow) for name in MORE_KAFKA_JOBS)]
 )
-def test_golden_through_a_broker(broker: Broker, tmp_path: Path, name: str) -> None:
+def test_golden_through_a_broker(headwater_spark: SparkSession, broker: Broker, tmp_path: Path, name: str) -> None:
     """The lines of each step result in exactly the golden JSON on the output topic."""
     expected = golden(name)
     source_topic, sink_topic = f"in-{name}", f"out-{name}"
     source, sink = create_topic(broker, source_topic, 2), create_topic(broker, sink_topic, 1)
-    with running(expected["job"], source, sink, tmp_path) as job:
-        job.wait_for_batch(0)
+    job = load_job(expected["job"])
+    job = replace(job, reads=source_from_uri(source, job.reads), writes=sink_from_uri(sink, job.writes))
+    running_job = RunningHere(headwater_spark, job, tmp_path)
+    with running_job.job:
+        running_job.wait_for_batch(0)
         batch, known = 0, 0
         for step in expected["steps"]:
             send(broker, source_topic, step["send"])
             batch += 2 if moves_watermark(name, step) else 1
-            job.wait_for_batch(batch)
+            running_job.wait_for_batch(batch)
             values = received(broker, sink_topic)
             assert sorted(values[known:]) == as_spark_prints(step["emits"])
             known = len(values)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from broker_support import headwater
+from broker_support import run_here
 from headwater.jobs import gallery
 from headwater.jobs.loading import gallery_names, load_job
 from headwater.jobs.rules import check_job
@@ -47,10 +47,10 @@ PARAMETERS = {
 
 def test_jobs_lists_the_gallery_with_its_parameters() -> None:
     """``headwater jobs`` shows every job, its parameters and their defaults, as text and as JSON."""
-    listed = [json.loads(line) for line in headwater("jobs", "--json").stdout.splitlines()]
+    listed = [json.loads(line) for line in run_here("jobs", "--json").stdout.splitlines()]
     assert {one["name"]: one["parameters"] for one in listed} == PARAMETERS
     assert all(one["about"] for one in listed)
-    shown = headwater("jobs", "user-sessions").stdout
+    shown = run_here("jobs", "user-sessions").stdout
     assert "form=session_window, gap=30 minutes" in shown
 
 

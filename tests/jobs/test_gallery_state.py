@@ -26,6 +26,8 @@ from headwater.testing.scenario import Scenario
 Open = Callable[..., Scenario]
 
 FORMS = ("session_window", "transform_with_state", "pandas")
+# The batch oracle compares all three with a model in every run.
+PARAMETERS = [*FORMS[:2], pytest.param(FORMS[2], marks=pytest.mark.slow)]
 MINUTE_MS = 60_000
 GAP_MS = 30 * MINUTE_MS
 
@@ -87,6 +89,7 @@ def test_weeks_that_spark_manages(scenario: Open) -> None:
     s.feed(bought("Ann", 1000, "16"), bought("Ann", 10, "17")).emits(week("Ann", 17, 511)).drops(1)
 
 
+@pytest.mark.slow
 def test_week_that_ends_with_a_purchase_is_the_trailing_total(scenario: Open) -> None:
     """For purchases in order, the week whose last day is that of the purchase has the total of the custom form."""
     days = [("Ann", 200, "01"), ("Bea", 800, "03"), ("Ann", 300, "07"), ("Ann", 5, "08"), ("Bea", 6, "15")]
@@ -129,16 +132,16 @@ def test_refused_forms_of_totals(scenario: Open) -> None:
         scenario(load_job("weekly-totals"), settings={"form": "other"})
 
 
-def test_purchases_without_an_amount(scenario: Open) -> None:
+@pytest.mark.parametrize("form", ["custom_state", "built_in", pytest.param("pandas", marks=pytest.mark.slow)])
+def test_purchases_without_an_amount(scenario: Open, form: str) -> None:
     """A purchase without an amount counts as zero in every form of running-totals."""
     missing = "{'user': 'Ann', 'date': '20-04-2020'}"
-    for form in ("custom_state", "pandas", "built_in"):
-        s = scenario(load_job("running-totals"), settings={"form": form})
-        s.feed(missing).emits({"user": "Ann", "total": 0})
-        s.feed(missing, purchase("Ann", 5)).emits({"user": "Ann", "total": 5}).holds({"user": "Ann", "total": 5})
+    s = scenario(load_job("running-totals"), settings={"form": form})
+    s.feed(missing).emits({"user": "Ann", "total": 0})
+    s.feed(missing, purchase("Ann", 5)).emits({"user": "Ann", "total": 5}).holds({"user": "Ann", "total": 5})
 
 
-@pytest.mark.parametrize("form", FORMS[1:])
+@pytest.mark.parametrize("form", PARAMETERS[1:])
 def test_sessions_as_they_grow(scenario: Open, form: str) -> None:
     """In update mode, custom state emits a session whenever it grows, and not when it is closed."""
     job = replace(load_job("user-sessions"), writes=Console())
@@ -177,7 +180,7 @@ def test_refused_forms_of_sessions(scenario: Open) -> None:
         scenario(job, settings={"form": "other"})
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", PARAMETERS)
 def test_boundaries_of_sessions(scenario: Open, form: str) -> None:
     """Events exactly a gap apart are one session, an event in between merges two, and event + gap decides lateness."""
     s = scenario(load_job("user-sessions"), settings={"form": form})

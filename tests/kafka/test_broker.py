@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from broker_support import HEADWATER, Broker, free_port, headwater
+from broker_support import HEADWATER, Broker, free_port, headwater, run_here
 from headwater.kafka import broker as local_broker
 from headwater.kafka.broker_settings import new_cluster_id, server_properties
 from headwater.kafka.options import Connection
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.services
 
 
 def status(data: Path) -> dict[str, object]:
-    return json.loads(headwater("broker", "status", "--data", data, "--json").stdout)
+    return json.loads(run_here("broker", "status", "--data", data, "--json").stdout)
 
 
 def alive(pid: int) -> bool:
@@ -42,13 +42,13 @@ def test_status_of_a_running_broker(broker: Broker) -> None:
     assert now["bootstrap"] == broker.bootstrap
     assert (now["security_protocol"], now["client_properties"]) == ("PLAINTEXT", None)
     assert alive(int(str(now["pid"])))
-    assert f"running on {broker.bootstrap}" in headwater("broker", "status", "--data", broker.data).stdout
+    assert f"running on {broker.bootstrap}" in run_here("broker", "status", "--data", broker.data).stdout
 
 
 def test_starting_twice_is_no_error(broker: Broker) -> None:
     """Starting a running broker changes nothing and reports that it is running."""
     before = status(broker.data)
-    again = headwater("broker", "start", "--data", broker.data)
+    again = run_here("broker", "start", "--data", broker.data)
     assert again.returncode == 0
     assert "already running" in again.stdout
     assert status(broker.data) == before
@@ -56,7 +56,7 @@ def test_starting_twice_is_no_error(broker: Broker) -> None:
 
 def test_running_broker_does_not_change_its_port(broker: Broker) -> None:
     """A different port for a running broker is refused, not ignored."""
-    refused = headwater("broker", "start", "--data", broker.data, "--port", free_port())
+    refused = run_here("broker", "start", "--data", broker.data, "--port", free_port())
     assert refused.returncode == 11
     assert "already running" in refused.stderr
     assert "broker stop" in refused.stderr
@@ -105,13 +105,14 @@ def test_data_survives_stop_and_start(tmp_path: Path) -> None:
     assert not alive(int(str(last)))
 
 
-def test_port_in_use_is_named(broker: Broker, tmp_path: Path) -> None:
+def test_port_in_use_is_named(broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A port in use is refused before anything starts, and the message suggests a free one."""
+    monkeypatch.setattr("headwater.kafka.clients.ANSWER_SECONDS", 1.0)
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        refused = headwater("broker", "start", "--port", port, "--data", tmp_path)
+        refused = run_here("broker", "start", "--port", port, "--data", tmp_path)
     assert refused.returncode == 11
     assert f"port {port}" in refused.stderr
     assert "headwater broker start --port" in refused.stderr
@@ -119,7 +120,7 @@ def test_port_in_use_is_named(broker: Broker, tmp_path: Path) -> None:
 
 def test_port_of_another_broker(broker: Broker, tmp_path: Path) -> None:
     """If Kafka is listening on the port, the message says so and how to use that broker."""
-    refused = headwater("broker", "start", "--port", broker.bootstrap.split(":")[1], "--data", tmp_path)
+    refused = run_here("broker", "start", "--port", broker.bootstrap.split(":")[1], "--data", tmp_path)
     assert refused.returncode == 11
     assert f"--bootstrap {broker.bootstrap}" in refused.stderr
 
@@ -142,7 +143,7 @@ def test_reused_process_id_is_not_signaled(tmp_path: Path) -> None:
     with subprocess.Popen(["sleep", "60"]) as other:
         try:
             (tmp_path / "broker.json").write_text(json.dumps({"pid": other.pid, "port": 1}))
-            stopped = headwater("broker", "stop", "--data", tmp_path)
+            stopped = run_here("broker", "stop", "--data", tmp_path)
             assert stopped.returncode == 0
             assert "was not running" in stopped.stdout
             assert other.poll() is None
@@ -159,7 +160,7 @@ def test_unreadable_record_means_not_running(record: str, tmp_path: Path) -> Non
 
 def test_stop_without_data_creates_no_folder(tmp_path: Path) -> None:
     """Stopping a broker that was never started reports so and creates no files."""
-    stopped = headwater("broker", "stop", "--data", tmp_path / "never")
+    stopped = run_here("broker", "stop", "--data", tmp_path / "never")
     assert stopped.returncode == 0
     assert "was not running" in stopped.stdout
     assert not (tmp_path / "never").exists()
@@ -168,7 +169,7 @@ def test_stop_without_data_creates_no_folder(tmp_path: Path) -> None:
 def test_data_folder_that_cannot_be_created(tmp_path: Path) -> None:
     """A data folder below a file is refused with an error that names it."""
     (tmp_path / "file").touch()
-    refused = headwater("broker", "start", "--data", tmp_path / "file" / "kafka")
+    refused = run_here("broker", "start", "--data", tmp_path / "file" / "kafka")
     assert refused.returncode == 11
     assert "data-unwritable" in refused.stderr
 
@@ -203,7 +204,7 @@ def test_wipe_stops_and_removes(tmp_path: Path) -> None:
     assert started.returncode == 0, started.stderr
     first = status(data)
     try:
-        refused = headwater("broker", "stop", "--data", data, "--wipe")
+        refused = run_here("broker", "stop", "--data", data, "--wipe")
         assert (refused.returncode, refused.stderr.partition("]")[0]) == (2, "error[not-confirmed")
         assert f"help: headwater broker stop --data {data} --wipe --yes" in refused.stderr
         assert status(data) == first, "without confirmation the broker keeps running"
@@ -223,7 +224,7 @@ def test_wipe_of_a_stopped_broker(tmp_path: Path) -> None:
         (tmp_path / "kafka" / name).touch()
     (tmp_path / "kafka" / "server.properties").write_text(server_properties(port=1, controller_port=2))
     for expected in ("Kafka was not running; removed", "Kafka was not running, and there is no data in"):
-        wiped = headwater("broker", "stop", "--data", tmp_path / "kafka", "--wipe", "--yes")
+        wiped = run_here("broker", "stop", "--data", tmp_path / "kafka", "--wipe", "--yes")
         assert (wiped.returncode, wiped.stdout) == (0, f"{expected} {tmp_path / 'kafka'}\n")
         assert list(tmp_path.iterdir()) == []
 
@@ -244,7 +245,7 @@ def test_wipe_of_another_folder(files: dict[str, str], problem: str, tmp_path: P
     """A folder that is not a broker's, or contains other files as well, is not removed."""
     for name, text in files.items():
         (tmp_path / name).write_text(text)
-    refused = headwater("broker", "stop", "--data", tmp_path, "--wipe", "--yes")
+    refused = run_here("broker", "stop", "--data", tmp_path, "--wipe", "--yes")
     assert (refused.returncode, refused.stderr.partition("]")[0]) == (11, "error[not-broker-data")
     assert problem in refused.stderr
     assert sorted(file.name for file in tmp_path.iterdir()) == sorted(files)
@@ -274,7 +275,7 @@ def test_start_while_the_folder_is_wiped(tmp_path: Path) -> None:
     """A process that waits for the lock of a folder that is removed in the meantime locks the new folder."""
     data = tmp_path / "kafka"
     data.mkdir()
-    with local_broker._lock(data):
+    with local_broker.locked(data):
         waiting = subprocess.Popen(
             [sys.executable, "-c", WAITING, data], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
@@ -299,6 +300,6 @@ def open_and_tell(self, *arguments):
     return stream
 told = []
 Path.open = open_and_tell
-with broker._lock(Path(sys.argv[1])):
+with broker.locked(Path(sys.argv[1])):
     print("locked", flush=True)
 """

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from broker_support import PASSWORD, USER, Broker, free_port, headwater, login
+from broker_support import PASSWORD, USER, Broker, free_port, login, run_here
 from corpus_support import load
 from headwater import Checkpoint, Console, Job, Kafka
 from headwater.checkpoint.history import History
@@ -68,10 +68,10 @@ def job_reading(broker: Broker, topic: str, **options: str) -> Job:
 
 def test_status_shows_the_security_protocol(secured_broker: Broker) -> None:
     """Status names the protocol and the file with the clients' options; only its owner can read the passwords."""
-    status = json.loads(headwater("broker", "status", "--data", secured_broker.data, "--json").stdout)
+    status = json.loads(run_here("broker", "status", "--data", secured_broker.data, "--json").stdout)
     assert (status["ready"], status["security_protocol"]) == (True, "SASL_SSL")
     assert status["client_properties"] == str(secured_broker.data / "client.properties")
-    shown = headwater("broker", "status", "--data", secured_broker.data).stdout
+    shown = run_here("broker", "status", "--data", secured_broker.data).stdout
     assert f"running on {secured_broker.bootstrap} (SASL_SSL, " in shown
     for name in ("client.properties", "server.properties", "tls/keystore.password"):
         assert (secured_broker.data / name).stat().st_mode & 0o077 == 0, name
@@ -84,15 +84,15 @@ def test_status_shows_the_security_protocol(secured_broker: Broker) -> None:
 
 def test_commands_with_connection_options(secured_broker: Broker) -> None:
     """topics, produce and consume connect with --option, generate with the options of its URI."""
-    created = headwater("topics", "create", "by-option", "--partitions", 2, *secured_broker.arguments)
+    created = run_here("topics", "create", "by-option", "--partitions", 2, *secured_broker.arguments)
     assert created.returncode == 0, created.stderr
     secured_broker.produce("by-option", "one", "two", partition=1)
     assert secured_broker.consume("by-option", 2) == ["one", "two"]
-    generated = headwater("generate", "visits", "--to", secured_broker.uri("by-option"), "--count", 3)
+    generated = run_here("generate", "visits", "--to", secured_broker.uri("by-option"), "--count", 3)
     assert generated.returncode == 0, generated.stderr
-    listed = headwater("topics", "--json", *secured_broker.arguments).stdout.splitlines()
+    listed = run_here("topics", "--json", *secured_broker.arguments).stdout.splitlines()
     assert {topic["topic"]: topic["records"] for topic in map(json.loads, listed)}["by-option"] == 5
-    deleted = headwater("topics", "delete", "by-option", "--yes", *secured_broker.arguments)
+    deleted = run_here("topics", "delete", "by-option", "--yes", *secured_broker.arguments)
     assert deleted.returncode == 0, deleted.stderr
     assert PASSWORD not in "".join(done.stdout + done.stderr for done in (created, generated, deleted))
 
@@ -100,7 +100,7 @@ def test_commands_with_connection_options(secured_broker: Broker) -> None:
 def test_options_without_prefix(secured_broker: Broker) -> None:
     """--option also accepts Kafka's own names, without the prefix of Spark."""
     options = [word for name, value in secured_broker.options.items() for word in ("--option", f"{name[6:]}={value}")]
-    assert headwater("topics", "--bootstrap", secured_broker.bootstrap, *options).returncode == 0
+    assert run_here("topics", "--bootstrap", secured_broker.bootstrap, *options).returncode == 0
 
 
 def test_local_broker_needs_no_options(secured_broker: Broker, tmp_path: Path) -> None:
@@ -108,14 +108,14 @@ def test_local_broker_needs_no_options(secured_broker: Broker, tmp_path: Path) -
     (tmp_path / ".headwater").mkdir()
     (tmp_path / ".headwater" / "kafka").symlink_to(secured_broker.data)
     for arguments in ([], ["--bootstrap", secured_broker.bootstrap]):
-        done = headwater("topics", "--json", *arguments, cwd=tmp_path)
+        done = run_here("topics", "--json", *arguments, cwd=tmp_path)
         assert done.returncode == 0, done.stderr
 
 
 def test_properties_file_in_the_environment(secured_broker: Broker, tmp_path: Path) -> None:
     """With HEADWATER_KAFKA_PROPERTIES no command needs connection options."""
     file = {PROPERTIES_VARIABLE: str(secured_broker.data / "client.properties")}
-    done = headwater("topics", "--bootstrap", secured_broker.bootstrap, cwd=tmp_path, env=file)
+    done = run_here("topics", "--bootstrap", secured_broker.bootstrap, cwd=tmp_path, env=file)
     assert done.returncode == 0, done.stderr
 
 
@@ -229,7 +229,7 @@ def test_earliest_offsets(secured_broker: Broker, events: str) -> None:
 
 def planned_reread(checkpoint: Path, *arguments: object, env: dict[str, str] | None = None) -> dict[str, object]:
     """Return what a rewind to batch 5 would read again from the source."""
-    done = headwater("rewind", checkpoint, "--to", 5, "--dry-run", "--json", *arguments, env=env)
+    done = run_here("rewind", checkpoint, "--to", 5, "--dry-run", "--json", *arguments, env=env)
     assert done.returncode == 0, done.stderr
     assert PASSWORD not in done.stdout + done.stderr
     (reread,) = json.loads(done.stdout)["rereads"]
@@ -304,10 +304,10 @@ def test_unknown_lag_has_a_reason(checkpoint: Path) -> None:
 
 def test_security_of_a_running_broker_cannot_be_changed(secured_broker: Broker) -> None:
     """Other security options for a running broker are refused, not ignored."""
-    refused = headwater("broker", "start", "--data", secured_broker.data, "--no-tls")
+    refused = run_here("broker", "start", "--data", secured_broker.data, "--no-tls")
     assert refused.returncode == 11
     assert "already running" in refused.stderr
-    same = headwater("broker", "start", "--data", secured_broker.data, "--tls", "--sasl-plain", f"{USER}:{PASSWORD}")
+    same = run_here("broker", "start", "--data", secured_broker.data, "--tls", "--sasl-plain", f"{USER}:{PASSWORD}")
     assert same.returncode == 0, same.stderr
 
 
@@ -317,13 +317,13 @@ def test_security_can_be_changed_between_starts(tmp_path: Path) -> None:
     data, port = tmp_path / "kafka", free_port()
 
     def status() -> dict[str, object]:
-        return json.loads(headwater("broker", "status", "--data", data, "--json").stdout)
+        return json.loads(run_here("broker", "status", "--data", data, "--json").stdout)
 
     for arguments, protocol in (["--tls"], "SSL"), (["--no-tls", "--sasl-plain", "bob:x:y"], "SASL_PLAINTEXT"):
-        started = headwater("broker", "start", "--port", port, "--data", data, *arguments)
+        started = run_here("broker", "start", "--port", port, "--data", data, *arguments)
         assert started.returncode == 0, started.stderr
         assert (status()["ready"], status()["security_protocol"]) == (True, protocol)
-        assert headwater("broker", "stop", "--data", data).returncode == 0
+        assert run_here("broker", "stop", "--data", data).returncode == 0
         assert (status()["ready"], status()["security_protocol"]) == (False, protocol)
     last = Security.of(data)
     assert last == Security(tls=False, user="bob", password="x:y")
@@ -334,6 +334,6 @@ def test_security_can_be_changed_between_starts(tmp_path: Path) -> None:
 @pytest.mark.parametrize("given", ["bob", "bob:", ":secret", "b b:secret", "bob:sécret"])
 def test_login_of_a_wrong_form(given: str, tmp_path: Path) -> None:
     """--sasl-plain takes a user name and a password."""
-    refused = headwater("broker", "start", "--data", tmp_path, "--sasl-plain", given)
+    refused = run_here("broker", "start", "--data", tmp_path, "--sasl-plain", given)
     assert refused.returncode == 2
     assert "USER:PASSWORD" in refused.stderr

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from broker_support import PASSWORD, Broker, headwater
+from broker_support import PASSWORD, Broker, run_here
 from headwater import Job, Kafka
 from headwater.checkpoint.history import History
 from headwater.checkpoint.layout import JOB_FILE
@@ -53,7 +53,7 @@ def test_secured_topics_end_to_end(
 
     files = LocalTree(checkpoint)
     assert PASSWORD.encode() not in files.read(JOB_FILE)
-    logged = [json.loads(line) for line in headwater("log", checkpoint, "--json").stdout.splitlines()]
+    logged = [json.loads(line) for line in run_here("log", checkpoint, "--json").stdout.splitlines()]
     assert logged[0]["sources"][0]["end"] == {"clicks": {"0": 2, "1": 2}}
 
     recorded = read_job_record(files).source or ""
@@ -61,7 +61,7 @@ def test_secured_topics_end_to_end(
     with pytest.raises(UsageProblem, match="was redacted when the source was recorded"):
         DroppedRecords(headwater_spark, resumed, History(files))
     monkeypatch.setenv(PROPERTIES_VARIABLE, str(secured_broker.data / "client.properties"))
-    planned = headwater("rewind", checkpoint, "--redo", 0, "--dry-run", "--json")
+    planned = run_here("rewind", checkpoint, "--redo", 0, "--dry-run", "--json")
     assert json.loads(planned.stdout)["rereads"][0]["still_there"] is True, planned.stderr
     (dropped,) = DroppedRecords(headwater_spark, resumed, History(files)).in_batch(0)
     assert (dropped.as_dict()["reason"], dropped.as_dict()["value"]) == ("malformed", "malformed")

@@ -1,6 +1,6 @@
 """A stream with every kind of custom state and several types of keys, run to its end. Prints its output as JSON.
 
-``python custom_state_program.py FOLDER DAEMON_MODULE`` runs it with the Python workers of that module.
+``python custom_state_program.py FOLDER DAEMON_MODULE [KEY=COUNT...]`` runs it with the Python workers of that module.
 """
 
 from __future__ import annotations
@@ -127,7 +127,8 @@ def main() -> None:
         jars=(),
         log=folder / "spark.log",
     )
-    print(json.dumps({key: run(spark, folder, key, KEYS[key]) for key in sys.argv[3:] or KEYS}))
+    chosen = {key: int(count) for key, count in (argument.split("=") for argument in sys.argv[3:])} or KEYS
+    print(json.dumps({key: run(spark, folder, key, count) for key, count in chosen.items()}))
     spark.stop()
 
 

@@ -9,8 +9,10 @@ import pytest
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from headwater import Files, Job, Memory
-from headwater.core.errors import JobFailed
+from broker_support import free_port
+from cli.test_run_socket import line_server
+from headwater import Files, Job, Memory, Socket
+from headwater.core.errors import JobFailed, ServiceUnreachable
 
 
 def divide(rows: DataFrame) -> DataFrame:
@@ -57,3 +59,24 @@ def test_cause_and_place(drain, tmp_path: Path, transform, per_batch: bool, caus
     assert len(text.splitlines()) <= 4
     for noise in ("Traceback", "at org.apache", "py4j", "SQLSTATE"):
         assert noise not in text
+
+
+def refused_elsewhere(rows: DataFrame) -> DataFrame:
+    """Fails because a service that the job itself calls refuses the connection."""
+
+    @F.udf("string")
+    def look_up(value):
+        raise ConnectionRefusedError("Connection refused")
+
+    return rows.select(look_up("value").alias("x"))
+
+
+def test_only_the_server_of_the_socket_is_unreachable(drain, tmp_path: Path) -> None:
+    """A refused connection is reported as that of the socket only if it is; another service's is the job's failure."""
+    job = Job("lines", refused_elsewhere, reads=Socket("127.0.0.1", free_port()), writes=Memory("lines"))
+    with pytest.raises(ServiceUnreachable, match="nothing is listening at") as unreachable:
+        drain(job)
+    assert unreachable.value.code == "socket-unreachable"
+    with line_server("one line") as port, pytest.raises(JobFailed) as failed:
+        drain(replace(job, reads=Socket("127.0.0.1", port)), tmp_path / "second")
+    assert failed.value.evidence["cause"] == "ConnectionRefusedError: Connection refused"

@@ -12,7 +12,7 @@ from confluent_kafka import Consumer
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from broker_support import Broker, headwater
+from broker_support import Broker, run_here
 from headwater import Console, Files, Job, Kafka
 from headwater.core.errors import ServiceUnreachable
 from headwater.spark.ownership import Run
@@ -60,7 +60,7 @@ def read_back(broker: Broker, topic: str, count: int) -> list[tuple[str | None, 
 
 
 def make_topic(broker: Broker, name: str, partitions: int = 1) -> Kafka:
-    done = headwater("topics", "create", name, "--partitions", partitions, "--bootstrap", broker.bootstrap)
+    done = run_here("topics", "create", name, "--partitions", partitions, "--bootstrap", broker.bootstrap)
     assert done.returncode == 0, done.stderr
     return Kafka(name, schema=VISIT, servers=broker.bootstrap)
 

@@ -225,7 +225,7 @@ CASES = [
     Case(event_timeout, "update", lambda at: at),
     Case(clock_timeout, "update", None),
     Case(dedup_then_windows, "append", lambda at: at),
-    Case(dedup_then_windows, "complete", lambda at: at, slow=False),
+    Case(dedup_then_windows, "complete", lambda at: at),
     Case(late_dedup_then_windows, "append", window_end, counts=False),
     Case(windows_of_windows, "append", window_end, counts=False),
     Case(joined, "update", window_end, counts=False),

@@ -28,7 +28,6 @@ IN_EVERY_RUN = {
     "ad-attribution",
     "browser-stats-stateless",
     "deduplicated-events",
-    "running-totals",
     "user-sessions",
     "weekly-totals",
     "word-count",

@@ -32,8 +32,16 @@ def job(tmp_path: Path) -> Job:
 EXPECTED = [(0, "ONE"), (1, "TWO"), (2, "THREE")]
 
 
-@pytest.mark.parametrize("per_batch", [False, True])
-@pytest.mark.parametrize("format_name", [None, "json", "csv", "orc"])
+@pytest.mark.parametrize(
+    ("format_name", "per_batch"),
+    [
+        *((None, False), ("json", True), ("csv", False), ("orc", True)),
+        *(
+            pytest.param(*one, marks=pytest.mark.slow)
+            for one in ((None, True), ("json", False), ("csv", True), ("orc", False))
+        ),
+    ],
+)
 def test_files(
     headwater_spark: SparkSession, drain, tmp_path: Path, job: Job, format_name: str | None, per_batch: bool
 ) -> None:

@@ -12,6 +12,8 @@ from cli.running import Command
 from corpus_support import CorpusCheckpoint, load
 from headwater.core.errors import CheckpointUnreadable
 
+pytestmark = pytest.mark.services
+
 Corpus = Callable[[str], CorpusCheckpoint]
 
 
@@ -20,7 +22,7 @@ def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
     return Command(monkeypatch, capsys)
 
 
-@pytest.mark.parametrize("name", ["session-hdfs", "aggregation-format2"])
+@pytest.mark.parametrize("name", [pytest.param("session-hdfs", marks=pytest.mark.slow), "aggregation-format2"])
 def test_both_engines_agree(command: Command, corpus: Corpus, name: str) -> None:
     """``headwater state`` prints the same rows with Spark's reader as with its own, in either checkpoint format."""
     path = corpus(name).path

@@ -27,7 +27,10 @@ def output_of(folder: Path, module: str, keys: list[str]) -> dict[str, Any]:
     return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, timeout=280).stdout)
 
 
-@pytest.mark.parametrize("keys", [["text", "ratio"], pytest.param([], marks=pytest.mark.slow)], ids=["two", "all"])
+@pytest.mark.services
+@pytest.mark.parametrize(
+    "keys", [["text=200", "ratio=40"], pytest.param([], marks=pytest.mark.slow)], ids=["two", "all"]
+)
 def test_same_output_as_pyspark(tmp_path: Path, keys: list[str]) -> None:
     """Values, lists, maps, timers, reads after changes, values of 200 kB, NaN keys and unread rows work as in PySpark."""
     with ThreadPoolExecutor() as both:

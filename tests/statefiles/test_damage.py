@@ -15,14 +15,15 @@ from headwater.views.state_lines import state_lines
 NAMES = ["aggregation-hdfs", "custom-changelog", "custom-rocksdb", "avro-custom", "typed-values-changelog", "lzf-hdfs"]
 
 
+@pytest.mark.parametrize("rounds", [12, pytest.param(100, marks=pytest.mark.slow)], ids=["few", "many"])
 @pytest.mark.parametrize("name", NAMES)
-def test_corrupt_files_raise_readable_errors(name: str) -> None:
+def test_corrupt_files_raise_readable_errors(name: str, rounds: int) -> None:
     """Whichever bytes change or go missing, the reader returns rows or raises an error with evidence."""
     dice = random.Random(11)
     contents = as_memory_files(name).contents
     paths = sorted(path for path in contents if path.startswith("state/") and not path.endswith(".crc"))
     refused = 0
-    for _ in range(40):
+    for _ in range(rounds):
         path = dice.choice(paths)
         corrupted = {**contents, path: _corrupted(contents[path], dice)}
         try:

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from corpus_support import CorpusCheckpoint, corpus_names
-from headwater.checkpoint.local_tree import LocalTree
 from headwater.statefiles.key_lookup import MatchingKeys, field_names, key_filter, parse_fields
 from headwater.statefiles.reader import StateReader
 from headwater.statefiles.sqltypes import Atomic, Field, Struct
@@ -33,7 +32,7 @@ def scalars(kind: Struct, key: Any, at: tuple[int, ...] = ()) -> dict[tuple[int,
 @pytest.mark.parametrize("name", COMMON)
 def test_keys_are_encoded_as_by_spark(name: str, corpus: Corpus) -> None:
     """Every stored key, decoded and encoded again, has the same bytes."""
-    reader = StateReader(LocalTree(corpus(name).path))
+    reader = StateReader(corpus(name).files)
     batch = reader.latest()
     compared = 0
     for target in reader.targets(batch):
@@ -65,7 +64,7 @@ def lookup(reader: StateReader, target: StateTarget, batch: int, wanted: dict[st
 def test_complete_key_is_found_in_every_store(corpus: Corpus) -> None:
     """Looking up a key by all its fields returns its row in the complete state."""
     for name in ("aggregation-rocksdb", "aggregation-changelog", "aggregation-hdfs"):
-        reader = StateReader(LocalTree(corpus(name).path))
+        reader = StateReader(corpus(name).files)
         batch = reader.latest()
         (target,) = reader.targets(batch)
         names = field_names(target.schema.key)
@@ -87,7 +86,7 @@ def _texts(key: dict[str, Any]) -> list[str]:
 
 def test_a_key_with_a_missing_field_has_no_stored_bytes(corpus: Corpus) -> None:
     """Some of the fields are not enough to encode a key, so all keys have to be searched."""
-    reader = StateReader(LocalTree(corpus("aggregation-rocksdb").path))
+    reader = StateReader(corpus("aggregation-rocksdb").files)
     batch = reader.latest()
     (target,) = reader.targets(batch)
     name = field_names(target.schema.key)[-1]

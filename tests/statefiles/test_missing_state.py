@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from corpus_support import CorpusCheckpoint, load
+from corpus_support import CorpusCheckpoint, as_memory_files, load
 from headwater.checkpoint.local_tree import LocalTree
 from headwater.checkpoint.memory_tree import MemoryTree
 from headwater.core.errors import CheckpointUnreadable, UsageProblem
@@ -55,6 +56,38 @@ def test_a_corrupt_changelog_is_named(tmp_path: Path) -> None:
     with pytest.raises(CheckpointUnreadable) as refused:
         read_state(LocalTree(held.path), int(path.stem) - 1)
     assert path.name in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "removed"),
+    [
+        ("aggregation-format2", ".changelog"),
+        ("aggregation-format2", ".zip"),
+        ("custom-format2", ".zip"),
+        ("aggregation-changelog", ".changelog"),
+        ("aggregation-hdfs", ".delta"),
+    ],
+)
+def test_a_file_that_is_removed_after_the_listing(name: str, removed: str) -> None:
+    """A running query may remove a file between the listing and the read: the error names it."""
+
+    class Vanishing(MemoryTree):
+        def read(self, path: str) -> bytes:
+            if path.endswith(removed):
+                raise FileNotFoundError(path)
+            return super().read(path)
+
+    files = Vanishing(as_memory_files(name).contents)
+    failed = 0
+    for batch in StateReader(files).committed:
+        try:
+            list(read_answers(files, batch))
+        except CheckpointUnreadable as refused:
+            failed += 1
+            assert re.fullmatch(
+                rf"state/0/\d/\S+{removed} no longer exists; a running query may have removed it", refused.problem
+            )
+    assert failed
 
 
 def test_several_stores_need_a_choice(corpus: Corpus) -> None:

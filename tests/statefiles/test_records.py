@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Sequence
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -75,6 +76,21 @@ def test_merges_are_kept_in_order(files: list[list[Operation]]) -> None:
     """Merges into a list follow the value that was put, in the order of files and records."""
     records = concat_ranked([typed(operations) for operations in files])
     assert contents([live_rows(records)]) == model([operation for operations in files for operation in operations])
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(anything, max_size=4))
+def test_keys_with_equal_hashes_are_distinguished(files: list[list[Operation]]) -> None:
+    """If all keys have the same hash, the live rows are the same, in the same order."""
+    records = concat_ranked([typed(operations) for operations in files])
+    expected = live_rows(records)
+    with patch(
+        "headwater.statefiles.live_rows.hash_keys", lambda space, start, length: np.zeros(len(start), np.uint64)
+    ):
+        found = live_rows(records)
+    assert [(found.key(n), found.value(n)) for n in range(len(found))] == [
+        (expected.key(n), expected.value(n)) for n in range(len(expected))
+    ]
 
 
 @settings(max_examples=100, deadline=None)

@@ -19,6 +19,6 @@ def _no_fsync(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def stream_pair(headwater_spark: SparkSession, tmp_path: Path) -> Callable[[str, str], StreamPair]:
+def stream_pair(headwater_spark: SparkSession, tmp_path: Path) -> Callable[..., StreamPair]:
     """Return a function that creates two streams of an operator on a state store."""
-    return lambda operator, store: StreamPair(headwater_spark, tmp_path, operator, store)
+    return lambda operator, store, *feeds: StreamPair(headwater_spark, tmp_path, operator, store, *feeds)

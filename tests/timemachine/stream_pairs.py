@@ -13,7 +13,8 @@ from pyspark.sql import functions as F
 from headwater.jobs.gallery.weekly_totals import weekly_totals
 from timemachine.spark_runs import NO_EMPTY_BATCHES, STORES, Inbox, Query, Stream
 
-FEEDS, MORE, TO = 6, 2, 2
+# The matrices of operators and stores, which `make soak` runs, have more feeds than the tests of every run.
+FEEDS, FEW, MORE, TO = 6, 4, 2, 2
 EVENT = "user STRING, amount BIGINT, at TIMESTAMP"
 START = datetime(2024, 5, 1, tzinfo=UTC)
 
@@ -73,7 +74,8 @@ def events(feed: int, seed: int, step: timedelta) -> list[dict[str, Any]]:
 class StreamPair:
     """Two streams of one query over equal input: one to change, and a control that runs undisturbed."""
 
-    def __init__(self, spark: SparkSession, folder: Path, operator: str, store: str) -> None:
+    def __init__(self, spark: SparkSession, folder: Path, operator: str, store: str, feeds: int = FEEDS) -> None:
+        self.feeds = feeds
         query, mode = QUERIES[operator]
         names = ["events", "others"] if operator == "join" else ["events"]
         self.step = timedelta(days=1) if operator == "timers" else timedelta(minutes=8)
@@ -91,7 +93,7 @@ class StreamPair:
         """Run the control with the batches that the changed stream ends with; return its rows by batch."""
         self.feed(self.control_inboxes, TO + 1)
         rows = self.control.run(**NO_EMPTY_BATCHES)
-        for upto in (FEEDS, FEEDS + MORE):
+        for upto in (self.feeds, self.feeds + MORE):
             self.feed(self.control_inboxes, upto)
             rows |= self.control.run(files_per_batch=2)
         return rows

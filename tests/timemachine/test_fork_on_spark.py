@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from broker_support import headwater
+from broker_support import run_here
 from headwater import Files, Job
 from headwater.checkpoint.checks import run_checks
 from headwater.checkpoint.checks.context import CheckContext
@@ -20,14 +20,14 @@ from headwater.spark.ownership import Run
 from headwater.spark.runner import run_job
 from headwater.timemachine.fork import plan_fork
 from timemachine.spark_runs import EAGER, NO_EMPTY_BATCHES, STORES, Inbox, Stream, settings
-from timemachine.stream_pairs import FEEDS, MORE, QUERIES, TO
+from timemachine.stream_pairs import FEW, MORE, QUERIES, TO
 from timemachine.test_rewind_and_undo import bytes_of
 
 
 def fork_and_continue(pair, folder: Path) -> None:
     """Check that a fork repeats the batches after ``TO``, and that both streams then emit the same rows."""
     original = pair.changed
-    pair.feed(pair.inboxes, FEEDS)
+    pair.feed(pair.inboxes, pair.feeds)
     rows, states = original.run(), original.states()
     before = bytes_of(original.checkpoint)
 
@@ -40,7 +40,7 @@ def fork_and_continue(pair, folder: Path) -> None:
     assert bytes_of(original.checkpoint) == before
     assert _query_id(fork.checkpoint) != _query_id(original.checkpoint)
 
-    pair.feed(pair.inboxes, FEEDS + MORE)
+    pair.feed(pair.inboxes, pair.feeds + MORE)
     assert original.run() == fork.run()
     assert fork.states() == original.states()
 
@@ -55,7 +55,7 @@ def _query_id(checkpoint: Path) -> str:
 )
 def test_a_fork_continues_next_to_the_original(stream_pair, tmp_path: Path, operator: str, store: str) -> None:
     """A fork repeats the later batches of the original, and then emits the same rows for the same input."""
-    fork_and_continue(stream_pair(operator, store), tmp_path)
+    fork_and_continue(stream_pair(operator, store, FEW), tmp_path)
 
 
 @pytest.mark.slow
@@ -95,9 +95,9 @@ def test_a_fork_with_a_file_sink_of_its_own(headwater_spark: SparkSession, tmp_p
     before = bytes_of(tmp_path / "out")
 
     fork = ("fork", tmp_path / "original", tmp_path / "fork", "--at", str(at), "--sink", f"files:{tmp_path / 'new'}")
-    done = headwater(*fork)
+    done = run_here(*fork)
     assert done.returncode == 0, done.stderr
-    assert headwater(*fork).returncode != 0, "a second fork into the same folder is refused"
+    assert run_here(*fork).returncode != 0, "a second fork into the same folder is refused"
     run(tmp_path / "fork", tmp_path / "new")
     assert words(tmp_path / "new") == [f"WORD {number:02}" for number in range(at + 1, feeds)]
     assert bytes_of(tmp_path / "out") == before
@@ -107,4 +107,4 @@ def test_a_fork_with_a_file_sink_of_its_own(headwater_spark: SparkSession, tmp_p
     run(tmp_path / "original", tmp_path / "out")
     assert words(tmp_path / "new") == [f"WORD {number:02}" for number in range(at + 1, feeds + 12)]
     assert words(tmp_path / "out") == [f"WORD {number:02}" for number in range(feeds + 12)]
-    assert headwater("fsck", tmp_path / "fork", "--sink", f"files:{tmp_path / 'new'}").returncode == 0
+    assert run_here("fsck", tmp_path / "fork", "--sink", f"files:{tmp_path / 'new'}").returncode == 0

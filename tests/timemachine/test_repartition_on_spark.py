@@ -28,7 +28,7 @@ from headwater.statefiles.reader import state_rows
 from headwater.timemachine.repartition import plan_repartition
 from headwater.timemachine.undo import plan_undo
 from timemachine.spark_runs import EAGER, NO_EMPTY_BATCHES, STORES, Inbox, Stream, settings
-from timemachine.stream_pairs import FEEDS, MORE, QUERIES
+from timemachine.stream_pairs import FEW, MORE, QUERIES
 from timemachine.test_rewind_and_undo import bytes_of
 
 PARTITIONS = 3
@@ -46,7 +46,7 @@ def repartition_and_continue(pair) -> None:
     """Repartition, undo, repartition again; check each time that the stream continues like the control."""
     stream, control = pair.changed, pair.control
     for inboxes, one in ((pair.inboxes, stream), (pair.control_inboxes, control)):
-        pair.feed(inboxes, FEEDS)
+        pair.feed(inboxes, pair.feeds)
         one.run(**NO_EMPTY_BATCHES)  # the watermark has advanced, and no batch has used it yet
     before, state = bytes_of(stream.checkpoint), held(stream)
 
@@ -57,7 +57,7 @@ def repartition_and_continue(pair) -> None:
     unload_state_stores(stream.spark)
     _check(stream.files)
     assert held(stream) == state
-    pair.feed(pair.control_inboxes, FEEDS + MORE)
+    pair.feed(pair.control_inboxes, pair.feeds + MORE)
     expected = list(control.run().values())
     _continue(pair, expected)
     assert held(stream) == held(control)
@@ -73,7 +73,7 @@ def repartition_and_continue(pair) -> None:
 
 
 def _continue(pair, expected: list[list[str]]) -> None:
-    pair.feed(pair.inboxes, FEEDS + MORE)
+    pair.feed(pair.inboxes, pair.feeds + MORE)
     assert list(pair.changed.run().values()) == expected
 
 
@@ -87,7 +87,7 @@ def _check(files: LocalTree, sink: trees.Files | None = None) -> None:
 )
 def test_a_repartitioned_stream_continues(stream_pair, operator: str, store: str) -> None:
     """After a repartition the stream emits the same rows and has the same state as a control."""
-    repartition_and_continue(stream_pair(operator, store))
+    repartition_and_continue(stream_pair(operator, store, FEW))
 
 
 @pytest.mark.slow

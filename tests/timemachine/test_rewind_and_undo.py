@@ -197,6 +197,10 @@ def test_unknown_batches_and_pruned_state_name_the_nearest() -> None:
     assert refused.value.code == "state-pruned"
     assert "state version 4 of operator 0, store default, partition 1" in refused.value.evidence["why"]
     assert refused.value.remedy == "headwater rewind memory: --to 5"
+    without_commit = {path: data for path, data in contents.items() if path != "commits/3"}
+    with pytest.raises(ChangeRefused) as refused:
+        plan_rewind(Tree(without_commit), to=3)
+    assert (refused.value.code, refused.value.evidence["why"]) == ("cannot-rewind", "commits/3 is missing")
 
 
 def test_the_last_batch_leaves_nothing_to_rewind() -> None:

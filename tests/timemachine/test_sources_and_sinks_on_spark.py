@@ -15,7 +15,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from broker_support import Broker, headwater
+from broker_support import Broker, run_here
 from headwater import Files, Job, Kafka, Postgres, Rate, Table
 from headwater.checkpoint.history import History
 from headwater.checkpoint.local_tree import LocalTree
@@ -179,20 +179,20 @@ def test_a_batch_that_spark_cannot_finish(
             run(job)
         assert refused.value.code == "batch-stuck"
         assert f"--redo {last}" in (refused.value.remedy or "")
-        assert headwater("fsck", checkpoint).returncode == 1
+        assert run_here("fsck", checkpoint).returncode == 1
         with monkeypatch.context() as patched, pytest.raises(JobFailed, match="words failed"):
             patched.setattr(runner, "_refuse_stuck_batch", lambda *_: None)
             run(job)
         unload_state_stores(headwater_spark)
 
-        assert headwater("rewind", checkpoint, "--redo", str(last), "--yes").returncode == 0
+        assert run_here("rewind", checkpoint, "--redo", str(last), "--yes").returncode == 0
         run(job)
         _feed(inbox, FEEDS + 2)
         run(job)
     assert sorted(map(tuple, headwater_spark.read.schema(SCHEMA).json(str(out)).collect())) == sorted(
         [(n, f"word {n % 3}") for n in range(FEEDS + 2)] + [(n + 100, "again") for n in range(FEEDS + 2)]
     )
-    assert headwater("fsck", checkpoint).returncode == 0
+    assert run_here("fsck", checkpoint).returncode == 0
 
 
 def test_table_to_table(headwater_spark: SparkSession, run, inbox: Inbox, tmp_path: Path) -> None:
@@ -268,7 +268,7 @@ def test_memory_in_complete_mode(headwater_spark: SparkSession, tmp_path: Path, 
 def test_kafka_to_kafka(headwater_spark: SparkSession, broker: Broker, run, tmp_path: Path) -> None:
     """Recorded offsets are read and sent again; with other limits the totals equal those of an undisturbed run."""
     for topic in ("rewind_in", "rewind_out"):
-        assert headwater("topics", "create", topic, "--bootstrap", broker.bootstrap).returncode == 0
+        assert run_here("topics", "create", topic, "--bootstrap", broker.bootstrap).returncode == 0
     broker.produce("rewind_in", *(json.dumps({"id": n, "word": f"word {n % 3}"}) for n in range(12)))
     source = Kafka(
         "rewind_in",

@@ -8,13 +8,13 @@ from headwater.timemachine import cuts
 from headwater.timemachine.rewind import plan_rewind
 from headwater.timemachine.undo import plan_undo
 from timemachine.spark_runs import A_SNAPSHOT_EACH, NO_NEW_SNAPSHOTS, STORES
-from timemachine.stream_pairs import FEEDS, MORE, QUERIES, TO, StreamPair
+from timemachine.stream_pairs import FEEDS, FEW, MORE, QUERIES, TO, StreamPair
 
 
 def rewind_twice(pair: StreamPair) -> None:
     """Rewind and run the same batches again; then rewind and run larger ones, with a restart."""
     stream = pair.changed
-    pair.feed(pair.inboxes, FEEDS)
+    pair.feed(pair.inboxes, pair.feeds)
     first = stream.run()
     states = stream.states()
     assert stream.snapshots_after(TO + 1), "without snapshots of undone batches this test would prove nothing"
@@ -25,26 +25,26 @@ def rewind_twice(pair: StreamPair) -> None:
 
     plan_rewind(stream.files, to=TO, replan=True).apply()
     rows = {batch: held for batch, held in first.items() if batch <= TO} | stream.run(files_per_batch=2)
-    pair.feed(pair.inboxes, FEEDS + MORE)
+    pair.feed(pair.inboxes, pair.feeds + MORE)
     rows |= stream.run(files_per_batch=2)
     assert rows == pair.run_control()
     assert stream.states() == pair.control.states()
 
 
 @pytest.mark.parametrize(
-    ("operator", "store"),
+    ("operator", "store", "feeds"),
     [
-        ("aggregation", "rocksdb"),
-        ("dedup", "changelog"),
-        ("session", "hdfs"),
-        ("two operators", "changelog"),
-        ("join", "format2"),
-        ("timers", "changelog"),
+        ("aggregation", "rocksdb", FEW),
+        ("dedup", "changelog", FEW),
+        ("session", "hdfs", FEEDS),
+        ("two operators", "changelog", FEW),
+        ("join", "format2", FEW),
+        ("timers", "changelog", FEW),
     ],
 )
-def test_a_rewound_stream_ends_like_an_undisturbed_one(stream_pair, operator: str, store: str) -> None:
+def test_a_rewound_stream_ends_like_an_undisturbed_one(stream_pair, operator: str, store: str, feeds: int) -> None:
     """The rows and the state of each batch are the same, with the recorded batches and with larger ones."""
-    rewind_twice(stream_pair(operator, store))
+    rewind_twice(stream_pair(operator, store, feeds))
 
 
 @pytest.mark.slow
@@ -64,12 +64,12 @@ def test_state_that_is_not_set_aside_leads_to_wrong_results(
     """If newer state is not set aside, the same steps end with wrong state: the tests above can fail."""
     pair = stream_pair("aggregation", store)
     stream = pair.changed
-    pair.feed(pair.inboxes, FEEDS)
+    pair.feed(pair.inboxes, pair.feeds)
     stream.run(**A_SNAPSHOT_EACH)
     monkeypatch.setattr(cuts, "cut_state", lambda history, next_batch: [])
     plan_rewind(stream.files, to=TO, replan=True).apply()
     stream.run(files_per_batch=2, **NO_NEW_SNAPSHOTS)
-    pair.feed(pair.inboxes, FEEDS + MORE)
+    pair.feed(pair.inboxes, pair.feeds + MORE)
     stream.run(files_per_batch=2, **NO_NEW_SNAPSHOTS)
     pair.run_control()
     last = max(pair.control.states())
@@ -80,7 +80,7 @@ def test_undo_after_a_second_run(stream_pair) -> None:
     """Undo drops the re-run: the stream continues from where it was before the rewind."""
     pair = stream_pair("aggregation", "changelog")
     stream = pair.changed
-    pair.feed(pair.inboxes, FEEDS)
+    pair.feed(pair.inboxes, pair.feeds)
     stream.run()
     states = stream.states()
     plan_rewind(stream.files, to=TO, replan=True).apply()
@@ -88,11 +88,11 @@ def test_undo_after_a_second_run(stream_pair) -> None:
     assert stream.states() != states
     plan_undo(stream.files, drop_newer=True).apply()
     assert stream.states() == states
-    pair.feed(pair.inboxes, FEEDS + MORE)
+    pair.feed(pair.inboxes, pair.feeds + MORE)
     stream.run()
-    pair.feed(pair.control_inboxes, FEEDS)
+    pair.feed(pair.control_inboxes, pair.feeds)
     pair.control.run()
-    pair.feed(pair.control_inboxes, FEEDS + MORE)
+    pair.feed(pair.control_inboxes, pair.feeds + MORE)
     pair.control.run()
     assert stream.states() == pair.control.states()
 
@@ -103,8 +103,8 @@ def test_rewind_to_the_start(stream_pair, operator: str) -> None:
 
     Custom state has folders that never contain a file: Spark does not start while they exist.
     """
-    pair = stream_pair(operator, "changelog")
-    pair.feed(pair.inboxes, FEEDS)
+    pair = stream_pair(operator, "changelog", FEW)
+    pair.feed(pair.inboxes, pair.feeds)
     first = pair.changed.run()
     for replan in (False, True):
         plan_rewind(pair.changed.files, to=None, replan=replan).apply()

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from broker_support import HEADWATER, Broker, headwater
+from broker_support import HEADWATER, Broker, run_here
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "visits_windows_counter.json").read_text())
 JOB = "visits-windows-counter"
@@ -51,7 +51,7 @@ def rows(table: str) -> list[str]:
 @pytest.mark.timeout(600)
 def test_rewind_the_visits_counter(broker: Broker, tmp_path: Path) -> None:
     """After batches 0 to 6 and a rewind, batch 5 emits the same two rows again, and batch 6 is empty again."""
-    assert headwater("topics", "create", "walk", "--partitions", 2, "--bootstrap", broker.bootstrap).returncode == 0
+    assert run_here("topics", "create", "walk", "--partitions", 2, "--bootstrap", broker.bootstrap).returncode == 0
     source = f"kafka://{broker.bootstrap}/walk?startingOffsets=earliest"
     steps = [step["send"] for step in GOLDEN["steps"]]
     first = dict(TABLE.findall(run_until([0, 2, 4, 6], steps, broker, tmp_path, source)))
@@ -59,7 +59,7 @@ def test_rewind_the_visits_counter(broker: Broker, tmp_path: Path) -> None:
     assert rows(first["6"]) == []
 
     def run_command(*arguments: str) -> str:
-        done = headwater(*arguments, cwd=tmp_path)
+        done = run_here(*arguments, cwd=tmp_path)
         assert done.returncode == 0, done.stderr
         return done.stdout
 

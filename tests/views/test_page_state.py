@@ -9,7 +9,7 @@ import pytest
 from corpus_support import CorpusCheckpoint, corpus_names
 from headwater.checkpoint.local_tree import LocalTree
 from headwater.statefiles.reader import StateReader
-from headwater.views.page_state import StateView, key_timeline
+from headwater.views.page_state import PageRequest, StateView, key_timeline
 
 Corpus = Callable[[str], CorpusCheckpoint]
 
@@ -28,7 +28,7 @@ def test_pages_hold_every_row_once(corpus: Corpus, name: str) -> None:
     checkpoint = corpus(name)
     answer = next(answer for answer in reversed(checkpoint.answers) if answer.rows and not answer.error)
     view = view_of(checkpoint, answer.batch_id)
-    ids = [row["id"] for start in range(0, view.total, 7) for row in view.page(start=start, size=7).rows]
+    ids = [row["id"] for start in range(0, view.total, 7) for row in view.page(PageRequest(start=start, size=7)).rows]
     assert view.total == len(answer.rows)
     assert sorted(ids) == list(range(view.total))
 
@@ -37,15 +37,18 @@ def test_search_narrows_and_sorting_orders(corpus: Corpus) -> None:
     """Search covers every column and ignores case; a column sorts in both directions."""
     checkpoint = corpus("aggregation-changelog")
     view = view_of(checkpoint, StateReader(LocalTree(checkpoint.path)).latest())
-    first = view.page(size=1).rows[0]
+    first = view.page(PageRequest(size=1)).rows[0]
     text = next(
         cell["now"] for name, cell in first.items() if name.startswith("c") and name != "change" and cell["now"]
     )
-    assert view.page(search=text.upper()).matching >= 1
-    assert view.page(search="no such text anywhere").matching == 0
+    assert view.page(PageRequest(search=text.upper())).matching >= 1
+    assert view.page(PageRequest(search="no such text anywhere")).matching == 0
     number = next(column for column in view.columns if column.is_number)
-    up = [row[number.field]["now"] for row in view.page(size=1000, order_by=number.field).rows]
-    down = [row[number.field]["now"] for row in view.page(size=1000, order_by=number.field, descending=True).rows]
+    up = [row[number.field]["now"] for row in view.page(PageRequest(size=1000, order_by=number.field)).rows]
+    down = [
+        row[number.field]["now"]
+        for row in view.page(PageRequest(size=1000, order_by=number.field, descending=True)).rows
+    ]
     assert [float(value) for value in up if value] == sorted(float(value) for value in up if value)
     assert sorted(up, key=str) == sorted(down, key=str)
 
@@ -55,7 +58,7 @@ def test_unknown_column_is_ignored(corpus: Corpus) -> None:
     checkpoint = corpus("aggregation-changelog")
     view = view_of(checkpoint, StateReader(LocalTree(checkpoint.path)).latest())
     for unknown in ("c999", "'; drop", "", "cx"):
-        assert view.page(order_by=unknown).matching == view.total
+        assert view.page(PageRequest(order_by=unknown)).matching == view.total
 
 
 @pytest.mark.parametrize("name", corpus_names("aggregation") + corpus_names("session"))
@@ -68,7 +71,7 @@ def test_marks_agree_with_the_two_states(corpus: Corpus, name: str) -> None:
     older, newer = view_of(checkpoint, before), view_of(checkpoint, batch, before)
 
     def contents(view: StateView) -> dict[tuple[object, ...], list[object]]:
-        rows = view.page(size=100_000).rows
+        rows = view.page(PageRequest(size=100_000)).rows
         keys = [column.field for column in view.columns if column.is_key]
         values = [column.field for column in view.columns if not column.is_key]
         return {tuple(row[key]["now"] for key in keys): [row[value]["now"] for value in values] for row in rows}
@@ -76,13 +79,13 @@ def test_marks_agree_with_the_two_states(corpus: Corpus, name: str) -> None:
     was, now = contents(older), contents(newer)
     marks = {
         tuple(row[column.field]["now"] for column in newer.columns if column.is_key): row["change"]
-        for row in newer.page(size=100_000).rows
+        for row in newer.page(PageRequest(size=100_000)).rows
     }
     assert marks == {
         key: "added" if key not in was else ("changed" if was[key] != value else "") for key, value in now.items()
     }
     assert newer.counts.get("removed", 0) == len(was.keys() - now.keys())
-    changes = newer.page(size=100_000, only_changes=True)
+    changes = newer.page(PageRequest(size=100_000, only_changes=True))
     assert changes.matching == sum(newer.counts.values())
 
 
@@ -92,7 +95,7 @@ def test_history_of_a_key_ends_with_its_value(corpus: Corpus) -> None:
     reader = StateReader(LocalTree(checkpoint.path))
     batch = reader.readable(0)[-1]
     view = view_of(checkpoint, batch)
-    row = view.page(size=1).rows[0]
+    row = view.page(PageRequest(size=1)).rows[0]
     timeline = key_timeline(reader, view.target, row["key"], batch)
     assert timeline.batches[-1] == batch
     values = [row[column.field]["now"] for column in view.columns if not column.is_key]

@@ -10,7 +10,7 @@ import pytest
 
 from corpus_support import CorpusCheckpoint
 from headwater.checkpoint.locate import open_checkpoint
-from headwater.views.page_state import StateView
+from headwater.views.page_state import PageRequest, StateView
 from headwater.web import state_cache
 from headwater.web.state_cache import StateCache
 from headwater.web.watch import WatchedCheckpoint
@@ -94,7 +94,10 @@ def test_job_view_is_read_once_per_batch(corpus: Callable[[str], CorpusCheckpoin
     assert cache.job_view(4).batch == 4
     assert reads == [(path, 3), (path, 4)]
     assert [(column.name, column.is_number) for column in view.columns] == [("user", False), ("total", True)]
-    assert [row["c0"]["now"] for row in view.page(order_by="c1", descending=True).rows] == ["Jade", "Sankar"]
-    assert view.page(search="sank").matching == 1
-    assert view.page(start=1, size=1).rows[0]["c1"]["now"] == "800"
+    assert [row["c0"]["now"] for row in view.page(PageRequest(order_by="c1", descending=True)).rows] == [
+        "Jade",
+        "Sankar",
+    ]
+    assert view.page(PageRequest(search="sank")).matching == 1
+    assert view.page(PageRequest(start=1, size=1)).rows[0]["c1"]["now"] == "800"
     assert StateCache(watched, lambda *_: []).job_view(3).page().rows == []

@@ -92,6 +92,7 @@ def stop(
     """
     from headwater.cli.checkpoint_options import confirm
     from headwater.kafka import broker as local_broker
+    from headwater.kafka import wipe as wiping
 
     if not wipe:
         pid = local_broker.stop(data)
@@ -101,11 +102,11 @@ def stop(
     if not data.exists():
         say(f"Kafka was not running, and there is no data in {data}")
         return
-    local_broker.check_wipe(data)
+    wiping.check_wipe(data)
     question = f"Stop the broker and remove {data} with all its topics? This cannot be undone."
     if not confirm(question, yes=yes, remedy=f"headwater broker stop --data {data} --wipe --yes"):
         return
-    pid = local_broker.wipe(data)
+    pid = wiping.wipe(data)
     say(f"Kafka {'was not running' if pid is None else f'stopped (pid {pid})'}; removed {data}")
 
 

@@ -88,8 +88,8 @@ def run(
     Several jobs share a Spark session, and each has a checkpoint of its own. If one fails, the others continue. Options
     that belong to a single job (--source, --sink, --mode, --set, --checkpoint, --dead-letters, --every) are refused.
 
-    A socket cannot be read again, so a job on a socket cannot resume: each start gets a checkpoint of its own, named
-    by the job and the time.
+    A socket cannot be read again, so a job on a socket cannot resume: each run gets its own checkpoint, named by the
+    job and the time.
 
     Examples:
       headwater run browser-stats-stateful --source kafka://127.0.0.1:9092/visits --sink console:

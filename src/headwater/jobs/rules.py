@@ -95,5 +95,5 @@ def refuse_socket_checkpoint(job: Job, checkpoint: str) -> NoReturn:
         "socket-checkpoint",
         f"{job.name} cannot run on a given checkpoint: a socket cannot be read again, so a run cannot resume an earlier one",
         evidence={"source": sources_text(job.inputs), "checkpoint": checkpoint},
-        remedy="omit --checkpoint (each start gets a checkpoint of its own), or read from Kafka or files",
+        remedy="omit --checkpoint (each run gets its own checkpoint), or read from Kafka or files",
     )

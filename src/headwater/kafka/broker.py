@@ -10,7 +10,6 @@ import fcntl
 import json
 import os
 import re
-import shutil
 import signal
 import socket
 import subprocess
@@ -25,7 +24,6 @@ from headwater.jars.java import require_java
 from headwater.jars.resolve import jar_paths
 from headwater.kafka.broker_settings import (
     CLIENT_FILE,
-    DATA_NAMES,
     DEFAULT_DATA,
     DEFAULT_PORT,
     HOST,
@@ -35,7 +33,6 @@ from headwater.kafka.broker_settings import (
     SERVER_FILE,
     Security,
     ensure_certificates,
-    is_server_file,
     local_connection,
     new_cluster_id,
     write_settings,
@@ -116,7 +113,7 @@ def start(
     """
     data = data.resolve()
     _make_folder(data)
-    with _lock(data):
+    with locked(data):
         now = _found(data)
         if now.pid is not None:
             if port not in (None, now.port) or security not in (None, now.security):
@@ -163,54 +160,12 @@ def stop(data: Path = DEFAULT_DATA) -> int | None:
     data = data.resolve()
     if not data.is_dir():
         return None
-    with _lock(data):
-        return _stop_process(data)
+    with locked(data):
+        return stop_process(data)
 
 
-def wipe(data: Path = DEFAULT_DATA) -> int | None:
-    """Stop the broker, remove its data folder, and return its process id; None if it was not running."""
-    data = data.resolve()
-    check_wipe(data)
-    with _lock(data):
-        pid = _stop_process(data)
-        # The folder disappears at once, so that an interrupted removal leaves no broker with half of its topics.
-        removed = data.with_name(f".{data.name}.wiped-{os.getpid()}")
-        try:
-            data.rename(removed)
-            shutil.rmtree(removed)
-        except OSError as failure:
-            raise SetupProblem(
-                "data-unwritable",
-                "cannot remove the broker's data folder",
-                evidence={"data": removed if removed.exists() else data, "reason": failure.strerror or failure},
-                remedy="remove the folder by hand",
-            ) from None
-    return pid
-
-
-def check_wipe(data: Path = DEFAULT_DATA) -> None:
-    """Raise unless the folder is the data folder of a Headwater broker and contains nothing else."""
-    data = data.resolve()
-    names = {entry.name for entry in data.iterdir()} if data.is_dir() else set()
-    if not is_server_file(data / SERVER_FILE):
-        raise SetupProblem(
-            "not-broker-data",
-            "the folder is not the data folder of a Headwater broker, so it is not removed",
-            evidence={"data": data},
-            remedy="name the data folder of the broker: --data DIR",
-        )
-    foreign = sorted(names - DATA_NAMES)
-    if foreign:
-        more = f" and {len(foreign) - 8} more" if len(foreign) > 8 else ""
-        raise SetupProblem(
-            "not-broker-data",
-            "the folder also contains files that are not the broker's, so it is not removed",
-            evidence={"data": data, "other files": ", ".join(foreign[:8]) + more},
-            remedy="move these files to another folder, then run the same command again",
-        )
-
-
-def _stop_process(data: Path) -> int | None:
+def stop_process(data: Path) -> int | None:
+    """Stop the broker of a locked folder and return its process id; None if it was not running."""
     now = _found(data)
     if now.pid is None:
         return None
@@ -364,14 +319,14 @@ def _write_record(data: Path, *, pid: int | None, port: int) -> None:
 
 
 @contextmanager
-def _lock(data: Path) -> Iterator[None]:
+def locked(data: Path) -> Iterator[None]:
+    """Hold the lock of a data folder, which is created again if another process removes it in the meantime."""
     while True:
         with (data / LOCK_FILE).open("w") as stream:
             fcntl.flock(stream, fcntl.LOCK_EX)
             if _is_open_file(stream.fileno(), data / LOCK_FILE):
                 yield
                 return
-        # Another process has removed the folder in the meantime.
         _make_folder(data)
 
 

@@ -99,14 +99,29 @@ def first_sentence(error: Exception) -> str:
 
 def root_cause(error: Exception) -> str:
     """Return the message of the innermost Java exception; the outer ones only report that something failed."""
-    cause = _throwable(error)
+    cause = _innermost(error)
     if cause is None:
         return str(error).strip().partition("\n")[0] or type(error).__name__
-    while cause.getCause() is not None:
-        cause = cause.getCause()
     text = TRAILING_STATE.sub("", CONDITION.sub("", str(cause.getMessage() or ""))).strip().partition("\n")[0]
     # The message of some exceptions is a bare name that means nothing without the class.
     return text if " " in text else f"{cause.getClass().getSimpleName()}: {text}".removesuffix(": ")
+
+
+def is_thrown_in(error: Exception, kind: str, place: str) -> bool:
+    """Return whether the innermost Java exception is of class ``kind`` and was thrown below a call in class ``place``."""
+    cause = _innermost(error)
+    return (
+        cause is not None
+        and cause.getClass().getName() == kind
+        and any(place in frame.getClassName() for frame in cause.getStackTrace())
+    )
+
+
+def _innermost(error: Exception) -> Any | None:
+    cause = _throwable(error)
+    while cause is not None and cause.getCause() is not None:
+        cause = cause.getCause()
+    return cause
 
 
 def _throwable(error: Exception | None) -> Any | None:

@@ -19,7 +19,7 @@ from headwater.checkpoint.record import ProgressRecord
 from headwater.core.errors import HeadwaterError, InternalError, JobFailed, ServiceUnreachable
 from headwater.jobs.endpoints import Socket
 from headwater.jobs.job import Job
-from headwater.spark.failures import failure, root_cause
+from headwater.spark.failures import failure, is_thrown_in
 from headwater.spark.internals.gateway import is_stopped
 from headwater.spark.internals.listener import QueryReports
 from headwater.spark.internals.query_end import stop_after_batch
@@ -210,7 +210,7 @@ def _raise_if_failed(query: StreamingQuery, job: Job) -> None:
     if error is None:
         return
     socket = next((source for source in job.sources.values() if isinstance(source, Socket)), None)
-    if socket is not None and "refused" in root_cause(error).lower():
+    if socket is not None and is_thrown_in(error, "java.net.ConnectException", "TextSocket"):
         raise ServiceUnreachable(
             "socket-unreachable",
             f"nothing is listening at {socket.host}:{socket.port}",

@@ -161,6 +161,11 @@ def _last_of_each_by_bytes(records: Records, chosen: Ints) -> Ints:
 def _grouped(records: Records, chosen: Ints, hashes: npt.NDArray[np.uint64]) -> Ints:
     """Return records with those of each key adjacent and in order, keys in the order of their first record."""
     _, group = np.unique(hashes[chosen], return_inverse=True)
+    by_hash = chosen[np.argsort(group, kind="stable")]
+    joins = hashes[by_hash][1:] == hashes[by_hash][:-1]
+    if not same_keys(records, by_hash[1:][joins], by_hash[:-1][joins]).all():
+        numbers: dict[bytes, int] = {}
+        group = np.array([numbers.setdefault(records.key(number), len(numbers)) for number in chosen.tolist()])
     first = np.full(int(group.max(initial=-1)) + 1, len(records), np.int64)
     np.minimum.at(first, group, chosen)
     return chosen[np.lexsort((records.rank[chosen], first[group]))]

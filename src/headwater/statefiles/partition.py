@@ -32,7 +32,7 @@ from headwater.statefiles.records import (
     ranked,
     without_row_checksums,
 )
-from headwater.statefiles.refusals import UnknownFormat, corrupt_state, unknown_format
+from headwater.statefiles.refusals import UnknownFormat, corrupt_state, removed_state, unknown_format
 from headwater.statefiles.stores import StateTarget
 
 if TYPE_CHECKING:
@@ -65,7 +65,10 @@ def _by_lineage(files: FileTree, folder: str, store: StoreFiles, version: int, u
         version -= 1
         if version > 0 and version not in ids:
             path = f"{folder}/{change}"
-            lineage = changelog_header(decompress(files.read(path), path), path).lineage
+            try:
+                lineage = changelog_header(decompress(files.read(path), path), path).lineage
+            except FileNotFoundError:
+                raise removed_state(path) from None
             ids |= {number: file_id for number, file_id in lineage if number not in ids}
     return Recipe(None, tuple(reversed(changes)))
 
@@ -156,7 +159,7 @@ class PartitionReader:
                 return []
             return [parse_changelog(space, path) if path.endswith(".changelog") else parse_plain(space, path)]
         except FileNotFoundError:
-            raise corrupt_state(path, "no longer exists; a running query may have removed it") from None
+            raise removed_state(path) from None
         except (ValueError, IndexError) as error:
             raise corrupt_state(path, f"is corrupt: {error}") from None
 

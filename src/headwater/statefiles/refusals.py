@@ -36,6 +36,11 @@ def corrupt_state(path: str, what: str) -> CheckpointUnreadable:
     )
 
 
+def removed_state(path: str) -> CheckpointUnreadable:
+    """Return the error for a file that was listed and then removed."""
+    return corrupt_state(path, "no longer exists; a running query may have removed it")
+
+
 def version_missing(batch: int, missing: str, readable: Sequence[int]) -> StateVersionMissing:
     """Return the error for a batch whose state cannot be rebuilt, with the batches whose state can."""
     return StateVersionMissing(

@@ -12,7 +12,7 @@ from headwater.checkpoint.layout import join, parent_and_name
 from headwater.checkpoint.rocksdb_zip import SnapshotFile, SnapshotZip, open_snapshot_zip
 from headwater.core.errors import CheckpointUnreadable
 from headwater.statefiles.records import PUT, Records, records_of
-from headwater.statefiles.refusals import UnknownFormat, corrupt_state, unknown_format
+from headwater.statefiles.refusals import UnknownFormat, corrupt_state, removed_state, unknown_format
 from headwater.statefiles.sst import read_table, read_tables
 
 _NEEDED_IN_FOLDER = ("MANIFEST", "CURRENT", "OPTIONS", "IDENTITY")
@@ -22,6 +22,8 @@ def open_snapshot(files: FileTree, path: str) -> SnapshotZip:
     """Return a snapshot's zip. Raise an error about state files if it is corrupt or in an unknown format."""
     try:
         return open_snapshot_zip(files.read(path), path)
+    except FileNotFoundError:
+        raise removed_state(path) from None
     except CheckpointUnreadable as error:
         problem = error.problem.removeprefix(f"{path} ")
         is_unknown = error.code in ("bad-version", "newer-version")

@@ -189,12 +189,12 @@ def _refuse_unreachable(history: History, to: int | None) -> None:
             evidence={"checkpoint": history.files.location, "batches": _range(history)},
             remedy=_nearest(history, to),
         )
-    batch = history.batch(BatchId(to))
-    if not batch.can_rewind_to:
+    obstacle = history.batch(BatchId(to)).obstacle
+    if obstacle is not None:
         raise ChangeRefused(
-            "state-pruned" if "state version" in (batch.why_not or "") else "cannot-rewind",
+            "state-pruned" if obstacle.kind == "state" else "cannot-rewind",
             f"cannot rewind to batch {to}",
-            evidence={"checkpoint": history.files.location, "why": batch.why_not or ""},
+            evidence={"checkpoint": history.files.location, "why": obstacle.reason},
             remedy=_nearest(history, to),
         )
 

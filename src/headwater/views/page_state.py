@@ -36,6 +36,21 @@ class StateColumn:
 
 
 @dataclass(frozen=True)
+class PageRequest:
+    """Which rows to show: ``size`` rows from ``start`` on, among those with ``search`` in any column."""
+
+    start: int = 0
+    size: int = 25
+    search: str = ""
+    order_by: str | None = None
+    descending: bool = False
+    only_changes: bool = False
+
+
+FIRST_PAGE = PageRequest()
+
+
+@dataclass(frozen=True)
 class StatePage:
     """Some rows, and the number of rows that match.
 
@@ -66,10 +81,10 @@ class _Rows:
             for number, (name, array) in enumerate(zip(self.columns.names, self.columns.arrays, strict=True))
         ]
 
-    def chosen(self, search: str, order_by: str | None, *, descending: bool) -> pa.Array:
-        """Return the indexes of the rows with ``search`` in any column, in their order."""
-        ordered = self.order(order_by, descending=descending)
-        return ordered.filter(pc.take(self.matches(search), ordered)) if search else ordered
+    def chosen(self, wanted: PageRequest) -> pa.Array:
+        """Return the indexes of all rows that match, in their order."""
+        ordered = self.order(wanted.order_by, descending=wanted.descending)
+        return ordered.filter(pc.take(self.matches(wanted.search), ordered)) if wanted.search else ordered
 
     def order(self, order_by: str | None, *, descending: bool) -> pa.Array:
         """Return the order of the rows by a column, or by key if there is no such column."""
@@ -146,24 +161,15 @@ class StateView:
         found = pc.value_counts(self.diff.change).to_pylist()
         return {one["values"]: one["counts"] for one in found}
 
-    def page(
-        self,
-        *,
-        start: int = 0,
-        size: int = 25,
-        search: str = "",
-        order_by: str | None = None,
-        descending: bool = False,
-        only_changes: bool = False,
-    ) -> StatePage:
-        """Return the rows from ``start`` on, among those with ``search`` in any column."""
-        if only_changes and self.diff is None:
+    def page(self, wanted: PageRequest = FIRST_PAGE) -> StatePage:
+        """Return the rows of a page, with the changes since the previous batch marked."""
+        if wanted.only_changes and self.diff is None:
             return StatePage([], 0)
-        rows = self._changed if only_changes else self._all
-        chosen = rows.chosen(search, order_by, descending=descending)
-        indexes = chosen.slice(start, size)
+        rows = self._changed if wanted.only_changes else self._all
+        chosen = rows.chosen(wanted)
+        indexes = chosen.slice(wanted.start, wanted.size)
         shown = rows.dicts(indexes)
-        if only_changes:
+        if wanted.only_changes:
             self._mark_changes(shown, indexes.to_pylist())
         elif self.diff is not None:
             self._mark_changes(shown, self._changes_of(indexes))
@@ -233,21 +239,12 @@ class JobStateView:
     def columns(self) -> list[StateColumn]:
         return self._rows.headings()
 
-    def page(
-        self,
-        *,
-        start: int = 0,
-        size: int = 25,
-        search: str = "",
-        order_by: str | None = None,
-        descending: bool = False,
-        only_changes: bool = False,  # noqa: ARG002  as in StateView
-    ) -> StatePage:
-        """Return the rows from ``start`` on, among those with ``search`` in any column."""
+    def page(self, wanted: PageRequest = FIRST_PAGE) -> StatePage:
+        """Return the rows of a page."""
         if not self.total:
             return StatePage([], 0)
-        chosen = self._rows.chosen(search, order_by, descending=descending)
-        return StatePage(self._rows.dicts(chosen.slice(start, size)), len(chosen))
+        chosen = self._rows.chosen(wanted)
+        return StatePage(self._rows.dicts(chosen.slice(wanted.start, wanted.size)), len(chosen))
 
 
 @dataclass(frozen=True)

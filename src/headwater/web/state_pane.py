@@ -10,7 +10,7 @@ from nicegui import events, ui
 
 from headwater.core.text import count
 from headwater.statefiles.stores import StateTarget
-from headwater.views.page_state import JobStateView, StatePage, StateView, shorten_times
+from headwater.views.page_state import JobStateView, PageRequest, StatePage, StateView, shorten_times
 from headwater.web import charts
 from headwater.web.state_cache import StateCache
 from headwater.web.widgets import placeholder, replace_with_error
@@ -192,8 +192,7 @@ class StatePane:
             return
         self._spinner.set_visibility(True)
         size = min(max(int(self._paging["rowsPerPage"] or MAX_PAGE_ROWS), 1), MAX_PAGE_ROWS)
-        page = await asyncio.to_thread(
-            view.page,
+        wanted = PageRequest(
             start=(max(int(self._paging["page"]), 1) - 1) * size,
             size=size,
             search=self._search,
@@ -201,6 +200,7 @@ class StatePane:
             descending=bool(self._paging["descending"]),
             only_changes=self._only_changes,
         )
+        page = await asyncio.to_thread(view.page, wanted)
         if view is self._view:
             self._spinner.set_visibility(False)
             self._page = page

@@ -41,7 +41,7 @@ def serious(files: MemoryTree) -> set[tuple[str, str, str]]:
 def test_what_spark_wrote_is_intact(name: str, corpus) -> None:
     """A checkpoint as Spark left it has no errors and no warnings."""
     checkpoint: CorpusCheckpoint = corpus(name)
-    found = list(run_checks(CheckContext(open_files(str(checkpoint.path)), now_ms=YEAR_2100_MS)))
+    found = list(run_checks(CheckContext(checkpoint.files, now_ms=YEAR_2100_MS)))
     assert [one for one in found if one.severity != "info"] == []
     assert {one.code for one in found} <= HARMLESS
 
