@@ -26,6 +26,15 @@ JOB = Job("job", lambda rows: rows, reads=Files("in"), writes=Console())
         ({"trigger": "once", "reads": Rate()}, "rate source has no end"),
         ({"trigger": "real-time 5 seconds", "reads": Kafka("t")}, "only stateless jobs in update mode"),
         ({"trigger": "real-time 5 seconds", "mode": "update"}, "only Kafka as source"),
+        (
+            {
+                "trigger": "real-time 5 seconds",
+                "mode": "update",
+                "reads": Kafka("t", format="avro"),
+                "writes": Console(),
+            },
+            "does not support avro records",
+        ),
     ],
 )
 def test_contradictions(changes: dict[str, Any], text: str) -> None:

@@ -201,7 +201,7 @@ def test_a_schema_object_is_not_modified(either_parser: SparkSession) -> None:
         (Decoding(None, "json"), "no-schema"),
         (Decoding("a INT, b", "json"), "spark-refuses"),
         (Decoding("a INT", "text"), "text-schema"),
-        (Decoding("a INT", "avro"), "record-format"),
+        (Decoding("a INT", "xml"), "record-format"),
     ],
 )
 def test_invalid_decodings_are_refused(headwater_spark: SparkSession, decoding: Decoding, code: str) -> None:

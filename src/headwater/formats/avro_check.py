@@ -128,7 +128,7 @@ def _sized(data: bytes, position: int) -> int:
     else:
         size, position = first >> 1, position + 1
     if not 0 <= size <= len(data) - position:
-        raise MalformedRecord(f"a string or bytes of length {size}, and {len(data) - position} bytes are left")
+        raise MalformedRecord(f"a value of {size} bytes, where {len(data) - position} are left")
     return position + size
 
 

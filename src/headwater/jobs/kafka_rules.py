@@ -42,6 +42,12 @@ def check_kafka_sink(sink: Kafka) -> None:
     if sink.format not in SINK_FORMATS:
         raise _unknown_format("write", sink.format, SINK_FORMATS)
     _check_registry(sink)
+    if sink.format == "avro" and sink.schema is None and sink.registry is None:
+        raise JobRefused(
+            "no-schema",
+            "an Avro sink needs a schema file or a schema registry, so that its records can be read",
+            remedy='schema="FILE.avsc" or registry="http://127.0.0.1:8081"',
+        )
     if sink.keep or sink.message:
         raise JobRefused("record-format", "keep and message are options of a source, not of a sink", remedy="omit them")
     if sink.format == "raw" and (sink.key or sink.headers):

@@ -69,6 +69,14 @@ def _check_trigger(job: Job) -> None:
             evidence={"source": ", ".join(kinds), "sink": job.writes.kind},
             remedy='--trigger "1 second"',
         )
+    topics = [one for one in (*job.sources.values(), job.writes) if isinstance(one, Kafka)]
+    in_python = next((one.format for one in topics if one.format in ("avro", "protobuf")), None)
+    if in_python is not None:
+        raise JobRefused(
+            "trigger",
+            f"the real-time trigger does not support {in_python} records, which Python workers decode and encode",
+            remedy='--trigger "1 second", or decode the values with Spark\'s functions: format="raw"',
+        )
 
 
 def check_restart(job: Job, *, checkpoint: str) -> None:
