@@ -50,7 +50,7 @@ def test_two_streams_that_belong_together(tmp_path: Path) -> None:
     for folder in (tmp_path / "a", tmp_path / "b"):
         places = {name: f"files:{folder / name}" for name in ("impressions", "clicks")}
         to = [word for name, uri in places.items() for word in ("--to", f"{name}={uri}")]
-        done = headwater("generate", "impressions,clicks", *to, "--count", 3000, "--seed", 4, "--late", "1%", "--json")
+        done = run_here("generate", "impressions,clicks", *to, "--count", 3000, "--seed", 4, "--late", "1%", "--json")
         assert done.returncode == 0, done.stderr
         summary = json.loads(done.stdout)
         assert (summary["records"], summary["late"], summary["to"]) == (3000, 30, places)
@@ -76,7 +76,7 @@ def test_two_streams_that_belong_together(tmp_path: Path) -> None:
 def test_each_stream_needs_a_target(to: list[str], part: str, tmp_path: Path) -> None:
     """A target for each stream is required, by name."""
     arguments = [word for one in to for word in ("--to", one)]
-    done = headwater("generate", "impressions,clicks", *arguments, "--count", 1, cwd=tmp_path)
+    done = run_here("generate", "impressions,clicks", *arguments, "--count", 1, cwd=tmp_path)
     assert done.returncode == 2
     assert part in done.stderr
     assert list(tmp_path.iterdir()) == []
