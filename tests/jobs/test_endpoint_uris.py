@@ -181,7 +181,10 @@ def test_invalid_uris(uri: str, role: str) -> None:
         (Table("t"), "table:t"),
         (Console(), "console:"),
         (Memory("m"), "memory:m"),
-        (Postgres("postgresql://u:pw@h/db?sslmode=x", "t", ("a", "b")), "postgresql://u:***@h/db?table=t&key=a,b"),
+        (
+            Postgres("postgresql://u:pw@h/db?sslmode=x", "t", ("a", "b")),
+            "postgresql://u:***@h/db?table=t&key=a,b&sslmode=x",
+        ),
     ],
 )
 def test_recorded_uris(endpoint: Source | Sink, uri: str) -> None:

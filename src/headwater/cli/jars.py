@@ -12,7 +12,10 @@ from headwater.core.text import count
 @app.command(rich_help_panel=RUN)
 def jars(
     configuration: list[str] = typer.Option(
-        ["spark"], "--configuration", "-c", help="Set of jars: spark (the Kafka connector), broker or s3. Repeatable."
+        ["spark"],
+        "--configuration",
+        "-c",
+        help="Set of jars: spark (the Kafka connector), broker, s3 or postgres. Repeatable.",
     ),
     archive: bool = typer.Option(
         True, help="Also create a class archive for Spark (160 MB), which shortens every later start by a third."

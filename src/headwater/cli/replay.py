@@ -61,6 +61,8 @@ def replay(
     if from_empty_state:
         subject = "both jobs start" if against else "the job starts"
         note(f"{subject} batch {first} with empty state: earlier batches are not counted")
+    for name in dict.fromkeys(name for one in jobs for name in one.statics):
+        note(f"warning: the static table {name} is joined as it is now; it may have changed since the batches ran")
     line = StatusLine()
     line.show("starting Spark")
     spark = start_session(

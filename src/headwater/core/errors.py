@@ -24,6 +24,11 @@ def redact(text: str) -> str:
     return SECRET_OPTION.sub(r"\1***", hidden)
 
 
+def is_redacted(uri: str) -> bool:
+    """Return whether ``redact`` has removed a password from a URI."""
+    return ":***@" in uri or "=***" in uri
+
+
 class HeadwaterError(Exception):
     """Base class of all errors that a user can understand and act on.
 

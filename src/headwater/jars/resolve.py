@@ -21,7 +21,7 @@ from headwater.core.errors import SetupProblem
 from headwater.jars.ivy import resolve
 from headwater.jars.versions import ivy_variables
 
-CONFIGURATIONS = ("spark", "broker", "s3")
+CONFIGURATIONS = ("spark", "broker", "s3", "postgres")
 IVY_FILE = Path(__file__).with_name("ivy.xml")
 MANIFEST = "manifest.json"
 

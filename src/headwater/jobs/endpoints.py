@@ -179,7 +179,7 @@ class Memory:
 
 @dataclass(frozen=True)
 class Postgres:
-    """A PostgreSQL table into which rows are upserted by ``key``, each batch exactly once.
+    """A PostgreSQL table into which rows are upserted by ``key``, each batch exactly once; as a ``Static`` table, its rows.
 
     ``url`` is a libpq URL without Headwater's own options. A struct column such as ``window`` becomes ``window_start``
     and ``window_end``; ``window`` in ``key`` means both.
@@ -187,7 +187,7 @@ class Postgres:
 
     url: str = field(repr=False)  # it may contain a password
     table: str
-    key: str | tuple[str, ...]
+    key: str | tuple[str, ...] = ()
 
     kind: ClassVar[str] = "postgresql"
     options: ClassVar[Options] = {}
@@ -198,17 +198,24 @@ class Postgres:
 
 
 def _names(key: str | tuple[str, ...] | None) -> tuple[str, ...]:
-    if key is None:
+    if not key:
         return ()
     return tuple(part.strip() for part in key.split(",")) if isinstance(key, str) else tuple(key)
 
 
 @dataclass(frozen=True)
 class Static:
-    """A table that a job joins its streams with. It is read when the query starts or, if asked for, in every batch."""
+    """A table that a job joins its streams with: as it is when the query starts or, if asked for, in every batch.
+
+    A row of a json or csv file that does not match the schema fails the query.
+    """
 
     table: Files | Table | Postgres
     refresh: Literal["start", "batch"] = "start"
+
+    def __post_init__(self) -> None:
+        if self.refresh not in {"start", "batch"}:
+            raise ValueError(f'refresh={self.refresh!r} is not "start" or "batch"')
 
 
 Source: TypeAlias = Kafka | Files | Socket | Rate | Table

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NoReturn
 
 from headwater.core.errors import JobRefused
-from headwater.jobs.endpoints import Console, Files, Kafka, Memory, Rate, Socket, Table
+from headwater.jobs.endpoints import Console, Files, Kafka, Memory, Postgres, Rate, Socket, Table
 from headwater.jobs.job import MODES, Job
 from headwater.jobs.triggers import parse_trigger
 from headwater.jobs.uris import sources_text
@@ -32,6 +32,12 @@ def check_job(job: Job) -> None:
             f"{job.name} cannot run in {job.mode} mode into {job.writes.kind}",
             evidence={"why": "rows in files and tables are final: Spark only appends to them"},
             remedy="--mode append, or a sink that accepts updates: --sink kafka://…, postgresql://…, console:",
+        )
+    if isinstance(job.writes, Postgres) and not job.writes.key_names:
+        raise JobRefused(
+            "sink-key",
+            f"{job.name} cannot upsert rows into {job.writes.table} without the columns of a key",
+            remedy=f'Postgres(url, {job.writes.table!r}, key="a,b"), or key=a,b in the URI',
         )
     if job.per_batch and len(job.sources) > 1:
         raise JobRefused(

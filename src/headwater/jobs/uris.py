@@ -115,7 +115,7 @@ def sink_from_uri(text: str, original: Sink) -> Sink:
         case "memory":
             return Memory(uri.path)
         case "postgresql":
-            return _postgres(uri)
+            return _postgres(uri, needs_key=True)
         case _:
             raise _wrong_role(uri, "sink", SINKS)
 
@@ -180,8 +180,9 @@ def uri_of(endpoint: Source | Sink | Static) -> str:
         case Memory():
             return f"memory:{endpoint.name}"
         case Postgres():
-            query = _query({"table": endpoint.table, "key": ",".join(endpoint.key_names)})
-            return redact(endpoint.url.partition("?")[0] + query)
+            base, _, rest = endpoint.url.partition("?")
+            key = {"key": ",".join(endpoint.key_names)} if endpoint.key_names else {}
+            return redact(base + _query({"table": endpoint.table, **key}) + (f"&{rest}" if rest else ""))
 
 
 def _query(options: Options) -> str:
@@ -253,10 +254,10 @@ def _table(uri: Uri) -> Table:
     return Table(uri.path, format=rest.pop("format", None), options=rest)
 
 
-def _postgres(uri: Uri) -> Postgres:
+def _postgres(uri: Uri, *, needs_key: bool = False) -> Postgres:
     rest = dict(uri.options)
     table, key = rest.pop("table"), rest.pop("key", "")
-    if not key:
+    if needs_key and not key:
         raise UsageProblem(
             "bad-uri",
             "invalid postgresql URI: the option key is missing, and upserts need it",

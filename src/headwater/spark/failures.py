@@ -7,6 +7,7 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
+from urllib.parse import unquote
 
 import pyspark
 from py4j.protocol import Py4JError, Py4JJavaError
@@ -76,6 +77,9 @@ def failure(name: str, error: Exception) -> JobFailed:
         return JobFailed("job-failed", f"{name} failed", evidence=evidence, remedy=remedy)
     python = re.search(r"Traceback \(most recent call last\):.*?\n(\w[\w.]*(?:Error|Exception)?: .*)", text, re.DOTALL)
     evidence = {"cause": python[1].splitlines()[0] if python else root_cause(error)}
+    file = failed_file(error)
+    if file:
+        evidence["file"] = file
     where = re.findall(r'File "([^"]+)", line (\d+), in (\w+)', text)
     own = [place for place in where if "/pyspark/" not in place[0] and "headwater/spark" not in place[0]]
     if own:
@@ -122,6 +126,17 @@ def _innermost(error: Exception) -> Any | None:
     while cause is not None and cause.getCause() is not None:
         cause = cause.getCause()
     return cause
+
+
+def failed_file(error: Exception) -> str | None:
+    """Return the file that Spark could not read, if an exception on the way to the cause names one."""
+    cause = _throwable(error)
+    while cause is not None:
+        found = re.search(r"error while reading file (\S+?)\.(?:\s|$)", str(cause.getMessage() or ""))
+        if found:
+            return unquote(found[1]).removeprefix("file://")
+        cause = cause.getCause()
+    return None
 
 
 def _throwable(error: Exception | None) -> Any | None:

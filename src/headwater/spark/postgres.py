@@ -111,7 +111,7 @@ def prepare(sink: Postgres, schema: StructType) -> None:
         connection.execute("SELECT pg_advisory_xact_lock(7237198)")  # another job may create the same tables now
         connection.execute(
             sql.SQL("CREATE TABLE IF NOT EXISTS {} ({}, {} ({}))").format(
-                _identifier(sink.table), definitions, _unique(connection), _names(key)
+                identifier(sink.table), definitions, _unique(connection), _names(key)
             )
         )
         connection.execute(
@@ -133,7 +133,7 @@ def _check_table(connection: psycopg.Connection, sink: Postgres, names: Sequence
     """Refuse an existing table that has other columns or no unique index on the key."""
     trial = sql.SQL("EXPLAIN INSERT INTO {0} ({1}) SELECT {1} FROM {0} ON CONFLICT ({2}) DO NOTHING")
     try:
-        connection.execute(trial.format(_identifier(sink.table), _names(names), _names(key)))
+        connection.execute(trial.format(identifier(sink.table), _names(names), _names(key)))
     except psycopg.ProgrammingError as error:
         raise JobRefused(
             "table-does-not-fit",
@@ -178,7 +178,7 @@ def _copy_and_merge(
     connection.execute(
         sql.SQL(
             "CREATE TEMP TABLE {} ON COMMIT DROP AS SELECT {}, 0::bigint AS headwater_order FROM {} LIMIT 0"
-        ).format(staging, _names(names), _identifier(sink.table))
+        ).format(staging, _names(names), identifier(sink.table))
     )
     with (
         connection.cursor() as cursor,
@@ -199,11 +199,12 @@ def _copy_and_merge(
         sql.SQL(
             "INSERT INTO {table} ({names}) SELECT DISTINCT ON ({key}) {names} FROM {staging} "
             "ORDER BY {key}, headwater_order DESC ON CONFLICT ({key}) {action}"
-        ).format(table=_identifier(sink.table), names=_names(names), key=_names(key), staging=staging, action=action)
+        ).format(table=identifier(sink.table), names=_names(names), key=_names(key), staging=staging, action=action)
     )
 
 
-def _identifier(table: str) -> sql.Composable:
+def identifier(table: str) -> sql.Composable:
+    """Return the quoted name of a table, which may include that of its schema."""
     return sql.Identifier(*table.split("."))
 
 

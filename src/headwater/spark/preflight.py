@@ -13,7 +13,7 @@ from headwater.jobs.job import Job
 from headwater.jobs.kafka_rules import check_kafka_sink, check_kafka_source
 from headwater.kafka.options import Connection, UnmappedOption
 from headwater.kafka.topics import require_topics, require_writable_topic
-from headwater.spark import postgres
+from headwater.spark import postgres, postgres_reading
 from headwater.spark.avro_schemas import check_sink_registry
 from headwater.spark.decoding import with_resolved_schema
 from headwater.spark.dropped import DeadLetterSink, dead_letter_sink, refuse_feedback_loop
@@ -27,14 +27,18 @@ def check_services(job: Job, master: str = "local[*]", *, warn: Callable[[str], 
     A socket is not checked: its server may accept a single connection only.
     """
     _check_master(master)
-    for source in (*job.sources.values(), *(static.table for static in job.statics.values())):
+    for source in job.sources.values():
         match source:
             case Kafka():
                 _check_source_topics(source, warn)
             case Files():
                 _check_folder(source)
+    for name, static in job.statics.items():
+        match static.table:
+            case Files():
+                _check_table_files(name, static.table)
             case Postgres():
-                postgres.connect(source).close()
+                postgres_reading.require_table(static.table)
     match job.writes:
         case Kafka():
             _check_sink_topic(job.writes, warn)
@@ -103,11 +107,24 @@ def _topic_names(source: Kafka) -> list[str]:
 
 
 def _check_folder(source: Files) -> None:
-    path = source.path.removeprefix("file://")
-    if "://" in path or re.search(r"[*?\[{]", path) or Path(path).exists():
-        return
-    raise JobRefused(
-        "no-folder",
-        f"the source folder {path} does not exist",
-        remedy=f"mkdir -p {path}   (files may arrive later)",
-    )
+    if _is_missing(source):
+        raise JobRefused(
+            "no-folder",
+            f"the source folder {source.path} does not exist",
+            remedy=f"mkdir -p {source.path}   (files may arrive later)",
+        )
+
+
+def _check_table_files(name: str, table: Files) -> None:
+    if _is_missing(table):
+        raise JobRefused(
+            "no-folder",
+            f"the files of the static table {name} do not exist",
+            evidence={"path": table.path},
+            remedy=f"write the table first, or read another one: --source {name}=URI",
+        )
+
+
+def _is_missing(files: Files) -> bool:
+    path = files.path.removeprefix("file://")
+    return "://" not in path and not re.search(r"[*?\[{]", path) and not Path(path).exists()

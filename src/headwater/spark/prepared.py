@@ -21,6 +21,7 @@ from headwater.spark.failures import explained, first_sentence, user_code_place
 from headwater.spark.internals.plans import count_reads
 from headwater.spark.plan_checks import check_plan
 from headwater.spark.reading import read_inputs, require_columns
+from headwater.spark.static_tables import StaticTables
 from headwater.spark.writing import BatchWriter, batch_writer, check_encodable, encode_for, start_stream
 
 
@@ -28,14 +29,14 @@ from headwater.spark.writing import BatchWriter, batch_writer, check_encodable, 
 class PreparedJob:
     """A job with its plan. ``frame`` is the job's result or, for a per-batch job, the decoded source.
 
-    ``statics`` are the static tables, which a per-batch job joins with each micro-batch.
+    ``tables`` are the static tables. Their rows are kept from ``start`` until ``tables`` is closed as a context manager.
     """
 
     spark: SparkSession
     job: Job
     frame: DataFrame
     schema: StructType
-    statics: Mapping[str, DataFrame] = field(default_factory=dict)
+    tables: StaticTables
     warnings: tuple[str, ...] = ()
     inputs: Mapping[str, DataFrame] = field(default_factory=dict)
     """What the job's function received."""
@@ -43,6 +44,7 @@ class PreparedJob:
     def start(self, checkpoint: str, generation: int = 0) -> StreamingQuery:
         """Start a query into the job's own sink. ``generation`` counts the changes made to the checkpoint so far."""
         job = self.job
+        self.tables.load()
         rows = self.frame if job.per_batch else encode_for(job.writes, self.frame)
         writer = rows.writeStream.outputMode(job.mode).option("checkpointLocation", checkpoint)
         arguments = parse_trigger(job.trigger).spark_arguments()
@@ -57,13 +59,13 @@ class PreparedJob:
         """Return what a micro-batch of ``frame`` emits."""
         if not self.job.per_batch:
             return batch
-        return self.job.apply({**self.statics, **dict.fromkeys(self.job.sources, batch)})
+        return self.job.apply({**self.tables.for_batch(), **dict.fromkeys(self.job.sources, batch)})
 
     def _on_each_batch(self, write: BatchWriter) -> Callable[[DataFrame, int], None]:
         def run_batch(batch: DataFrame, batch_id: int) -> None:
             result = self.result_of(batch)
             # Otherwise a function that uses its batch twice would read the source, and count its records, twice.
-            shared = count_reads(result) > 1 + len(self.statics)
+            shared = count_reads(result) > 1 + len(self.tables.frames)
             if shared:
                 batch.persist()
             try:
@@ -78,12 +80,13 @@ class PreparedJob:
 def prepare_job(spark: SparkSession, job: Job, *, inputs: Frames | None = None) -> PreparedJob:
     """Build and check the plan of a job that has passed ``check_job``. ``inputs`` replace the job's own, for tests."""
     frames = read_inputs(spark, job) if inputs is None else inputs
+    tables = StaticTables(spark, job, frames)
     if job.per_batch:
         (name,) = job.sources
-        stream, statics = frames[name], {static: frames[static] for static in job.statics}
-        result = apply_function(job, {**statics, name: spark.createDataFrame([], stream.schema)})
+        stream = frames[name]
+        result = apply_function(job, {**frames, name: spark.createDataFrame([], stream.schema)})
         _check_sink_columns(job, result)
-        return PreparedJob(spark, job, stream, result.schema, statics, inputs=frames)
+        return PreparedJob(spark, job, stream, result.schema, tables, inputs=frames)
     result = apply_function(job, frames)
     if not result.isStreaming:
         raise JobRefused(
@@ -93,19 +96,27 @@ def prepare_job(spark: SparkSession, job: Job, *, inputs: Frames | None = None) 
         )
     _check_sink_columns(job, result)
     warnings = check_plan(spark, job, result)
-    return PreparedJob(spark, job, result, result.schema, warnings=tuple(warnings), inputs=frames)
+    return PreparedJob(spark, job, result, result.schema, tables, warnings=tuple(warnings), inputs=frames)
 
 
 def check_only(spark: SparkSession, job: Job) -> tuple[str, ...]:
     """Refuse the plan that ``run`` would refuse; return its warnings. Services and folders need not exist."""
-    missing = {
-        name: source
-        for name, source in job.sources.items()
-        if isinstance(source, Files) and "://" not in source.path and not Path(source.path).exists()
-    }
     with tempfile.TemporaryDirectory() as empty:
-        folders = {name: replace(source, path=empty) for name, source in missing.items()}
-        return prepare_job(spark, job.with_inputs(folders)).warnings
+        sources = {
+            name: replace(source, path=empty)
+            for name, source in job.sources.items()
+            if isinstance(source, Files) and _is_missing(source)
+        }
+        statics = {
+            name: replace(static, table=replace(static.table, path=empty))
+            for name, static in job.statics.items()
+            if isinstance(static.table, Files) and _is_missing(static.table)
+        }
+        return prepare_job(spark, job.with_inputs({**sources, **statics})).warnings
+
+
+def _is_missing(files: Files) -> bool:
+    return "://" not in files.path and not Path(files.path).exists()
 
 
 def apply_function(job: Job, frames: Frames) -> DataFrame:

@@ -7,22 +7,25 @@ from pyspark.sql.streaming import DataStreamReader
 
 from headwater.core.errors import JobRefused, ServiceUnreachable
 from headwater.jobs.endpoints import Decoding, Files, Kafka, Rate, Socket, Source, Table
-from headwater.jobs.job import Job
+from headwater.jobs.job import Frames, Job
 from headwater.jobs.kafka_rules import check_kafka_source
 from headwater.kafka.options import Connection
 from headwater.spark.decoding import count_records, decode_lines, parse_schema, read_parsed_files
 from headwater.spark.failures import explained
-from headwater.spark.static_tables import read_static
+from headwater.spark.static_tables import StaticTables
 from headwater.spark.tables import register_table
 
 # If on, Spark's logs name the sources; see spark/source_names.py.
 NAMING = "spark.sql.streaming.queryEvolution.enableSourceEvolution"
 
 
-def read_inputs(spark: SparkSession, job: Job) -> dict[str, DataFrame]:
-    """Return the DataFrames that the job's function receives, by name. No query starts."""
+def read_inputs(spark: SparkSession, job: Job, tables: Frames | None = None) -> dict[str, DataFrame]:
+    """Return the DataFrames that the job's function receives, by name. No query starts.
+
+    ``tables`` are static tables that have been read already.
+    """
     streams = {name: read_stream(spark, source, name) for name, source in job.sources.items()}
-    return {**streams, **{name: read_static(spark, static) for name, static in job.statics.items()}}
+    return {**streams, **StaticTables(spark, job, tables).frames}
 
 
 def read_stream(spark: SparkSession, source: Source, name: str = "") -> DataFrame:

@@ -7,9 +7,10 @@ from pathlib import Path
 
 from headwater.checkpoint.filetree import FileTree
 from headwater.checkpoint.record import read_job_record
-from headwater.core.errors import UsageProblem
+from headwater.core.errors import UsageProblem, is_redacted
 from headwater.jobs.job import Job, StateView
 from headwater.jobs.loading import load_job, named_sources, select_job
+from headwater.jobs.uris import uri_of
 
 
 def job_reference(files: FileTree, given: str | None) -> str:
@@ -42,7 +43,7 @@ def recorded_job(
     reference = given if isinstance(given, Job) else job_reference(files, given)
     job = load_job(reference) if isinstance(reference, str) else reference
     recorded = read_job_record(files)
-    uris = {name: uri for name, uri in recorded.inputs.items() if name in job.inputs} | named_sources(sources, job)
+    uris = _recorded_uris(recorded.inputs, job, given=named_sources(sources, job))
     known = recorded.settings if reference == recorded.reference else {}
     return select_job(
         job,
@@ -50,6 +51,26 @@ def recorded_job(
         mode=recorded.mode,
         settings={name: str(value) for name, value in {**known, **(settings or {})}.items()},
     )
+
+
+def _recorded_uris(recorded: Mapping[str, str], job: Job, *, given: Mapping[str, str]) -> dict[str, str]:
+    """Return the URIs of a job's inputs, as recorded or given. An input that is still the recorded one has none.
+
+    The job's own input is then used: a record has no passwords.
+    """
+    uris = dict(given)
+    for name, uri in recorded.items():
+        if name not in job.inputs or name in given or uri == uri_of(job.inputs[name]):
+            continue
+        if uri.startswith("postgresql:") and is_redacted(uri):
+            raise UsageProblem(
+                "secret-not-recorded",
+                f"{job.name} ran with another {name} than the job's own, and its password is not recorded",
+                evidence={"recorded": uri, "job": uri_of(job.inputs[name])},
+                remedy=f"--source {name}={uri}   (with the password in place of ***)",
+            )
+        uris[name] = uri
+    return uris
 
 
 def job_with_state_view(files: FileTree, given: str | Job | None) -> tuple[Job, StateView]:

@@ -94,7 +94,9 @@ def replay(
         tempfile.TemporaryDirectory(prefix="headwater-replay-", ignore_cleanup_errors=True) as folder,
     ):
         prepared = prepare_job(spark, job)
-        return list(_run(prepared, create_scratch(files, first, Path(folder) / "checkpoint"), batches, on_batch))
+        with prepared.tables:
+            prepared.tables.load()
+            return list(_run(prepared, create_scratch(files, first, Path(folder) / "checkpoint"), batches, on_batch))
 
 
 def _run(

@@ -60,10 +60,12 @@ def start_job(
             prepared = prepare_job(spark, job)
         for warning in prepared.warnings:
             warn(warning)
+        resources.enter_context(prepared.tables)
         resources.enter_context(holding_lease(spark, files, job.name))
         # Again, now that the lease is held: the checkpoint may have changed since check_run.
         check_ownership(files, run)
         _refuse_stuck_batch(spark, files, run)
+        prepared.tables.load()
         if isinstance(job.writes, Postgres):
             postgres.prepare(job.writes, prepared.schema)
         generation = max((entry.number for entry in read_entries(files)), default=0)
@@ -73,7 +75,7 @@ def start_job(
         files.write(JOB_FILE, record.to_bytes())
         # Dropped records are found while the job runs, when the session no longer has the job's settings.
         finder = isolated_session(spark) if changed and job.dead_letters else spark
-        collect = resources.enter_context(collecting_dead_letters(finder, job, files, warn))
+        collect = resources.enter_context(collecting_dead_letters(finder, job, files, warn, prepared.tables.kept))
         counts = BatchCounts()
         on_each = _recording(files, counts.add, on_batch, collect)
         reports = resources.enter_context(listening(spark, on_each, record.sources))

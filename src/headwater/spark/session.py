@@ -156,7 +156,12 @@ def jars_for(job: Job, checkpoint: str = "", dead_letters: str | None = None) ->
     paths = [checkpoint, *(getattr(end, "path", "") for end in ends)]
     more = (dead_letters or job.dead_letters or "").partition(":")[0]
     kafka = "kafka" in {more, *(end.kind for end in ends)}
-    return [*(["spark"] if kafka else []), *(["s3"] if any(path.startswith("s3a://") for path in paths) else [])]
+    needed = {
+        "spark": kafka,
+        "s3": any(path.startswith("s3a://") for path in paths),
+        "postgres": any(static.table.kind == "postgresql" for static in job.statics.values()),
+    }
+    return [name for name, is_needed in needed.items() if is_needed]
 
 
 @contextmanager

@@ -18,12 +18,13 @@ from headwater.jobs.rules import check_job
 from headwater.spark.decoding import parse_schema
 from headwater.spark.failures import root_cause
 from headwater.spark.internals.query_end import end_after_batch
-from headwater.spark.prepared import prepare_job
+from headwater.spark.prepared import PreparedJob, prepare_job
 from headwater.spark.session import temporary_settings
-from headwater.spark.static_tables import read_static
+from headwater.spark.static_tables import StaticTables
 from headwater.spark.writing import captured_rows
 from headwater.testing.kafka_feed import decode_fed, kafka_decoding
-from headwater.testing.records import Crash, Inbox
+from headwater.testing.records import Crash, Fed, Inbox
+from headwater.testing.table_folder import TableFolder
 from headwater.testing.transcript import BatchRun
 
 RATE_SCHEMA = "timestamp TIMESTAMP, value BIGINT"
@@ -37,18 +38,28 @@ class UnexpectedFailure(Exception):
 class Driver:
     """Runs a job on a folder of lines for each source, and captures its output batch by batch."""
 
-    def __init__(self, spark: SparkSession, job: Job, folder: Path, schemas: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        spark: SparkSession,
+        job: Job,
+        folder: Path,
+        schemas: Mapping[str, str],
+        tables: Mapping[str, Sequence[Fed]] | None = None,
+    ) -> None:
         check_job(job)
         self.spark = spark
-        self.job = job
+        self.tables = {name: TableFolder(folder, job, name, schemas.get(name)) for name in tables or {}}
+        for name, rows in (tables or {}).items():
+            self.tables[name].replace(rows)
+        self.job = job.with_inputs({name: table.static for name, table in self.tables.items()})
         self.checkpoint = folder / "checkpoint"
         self.inboxes = {name: Inbox(folder, name) for name in job.sources}
         self.decodings = {name: _decoding_of(job, name, schemas.get(name)) for name in job.sources}
         self._runs: list[BatchRun] = []
         self._crash: Crash | None = None
         self._query: StreamingQuery | None = None
-        with temporary_settings(spark, job.conf):
-            self._prepared = prepare_job(spark, job, inputs=self.frames())
+        self._has_run = False
+        self._prepared = self._prepare()
 
     def columns(self, source: str) -> list[str]:
         decoding = self.decodings[source]
@@ -63,14 +74,22 @@ class Driver:
         """Return what the job's function receives: a stream for each inbox, and the static tables."""
         return {
             **{name: self._stream(name) for name in self.inboxes},
-            **{name: read_static(self.spark, static) for name, static in self.job.statics.items()},
+            **StaticTables(self.spark, self.job).frames,
         }
 
     def _stream(self, source: str) -> DataFrame:
         lines = self.spark.readStream.option("maxFilesPerTrigger", 1).text(str(self.inboxes[source].folder))
         return decode_fed(self.spark, lines, self.decodings[source], source=source)
 
+    def _prepare(self) -> PreparedJob:
+        with temporary_settings(self.spark, self.job.conf):
+            return prepare_job(self.spark, self.job, inputs=self.frames())
+
     def start(self) -> None:
+        if self._has_run and self.job.statics:  # a job that starts again reads its static tables again
+            self._prepared = self._prepare()
+        self._has_run = True
+        self._prepared.tables.load()
         writer = self._prepared.frame.writeStream.outputMode(self.job.mode)
         writer = writer.option("checkpointLocation", str(self.checkpoint)).foreachBatch(self._on_batch)
         with temporary_settings(self.spark, self.job.conf):  # the query keeps the settings that it starts with
@@ -88,7 +107,7 @@ class Driver:
         except StreamingQueryException as error:
             if INJECTED_CRASH not in str(error):
                 raise UnexpectedFailure(root_cause(error)) from error
-            self._query = None
+            self._end()
             outcome = f"crashed {crash.value}" if crash else None
         self._crash = None
         runs, self._runs = self._runs, []
@@ -97,7 +116,11 @@ class Driver:
     def stop(self) -> None:
         if self._query is not None:
             self._query.stop()
-            self._query = None
+            self._end()
+
+    def _end(self) -> None:
+        self._query = None
+        self._prepared.tables.release()
 
     @property
     def next_watermark_ms(self) -> int | None:
@@ -133,7 +156,7 @@ class Driver:
     def _crash_after_commit(self) -> str:
         assert self._query is not None
         self._query.awaitTermination()
-        self._query = None
+        self._end()
         return f"crashed {Crash.AFTER_COMMIT.value}"
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -47,7 +47,8 @@ def scenario(
     """Create scenarios for jobs: ``s = scenario(JOB)``, then ``s.feed(...).emits(...)``.
 
     ``mode`` and ``settings`` replace those of the job. With ``start_empty``, batch 0 has no records. ``schema``
-    describes the rows of a source without decoding, such as a table, or of several sources by name.
+    describes the rows of a source without decoding, such as a table, or of several sources by name. ``tables`` has the
+    rows of static tables by name, for tests that do not read the job's own tables.
     """
     from headwater.testing.scenario import Scenario  # noqa: PLC0415
 
@@ -60,6 +61,7 @@ def scenario(
         settings: Mapping[str, Any] | None = None,
         start_empty: bool = False,
         schema: str | Mapping[str, str] | None = None,
+        tables: Mapping[str, Sequence[Any]] | None = None,
     ) -> Scenario:
         changes: dict[str, Any] = {"mode": mode} if mode else {}
         if settings:
@@ -70,6 +72,7 @@ def scenario(
             tmp_path_factory.mktemp("scenario"),
             start_empty=start_empty,
             schema=schema,
+            tables=tables,
         )
         opened.append(created)
         return created

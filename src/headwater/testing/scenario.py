@@ -116,11 +116,12 @@ class Scenario:
         *,
         start_empty: bool = False,
         schema: str | Mapping[str, str] | None = None,
+        tables: Mapping[str, Sequence[Fed]] | None = None,
     ) -> None:
-        self.job = job
         self._spark = spark
         schemas = dict.fromkeys(job.sources, schema) if isinstance(schema, str) else dict(schema or {})
-        self._driver = Driver(spark, job, folder, schemas)
+        self._driver = Driver(spark, job, folder, schemas, tables)
+        self.job = self._driver.job
         self._steps: list[StepRecord] = []
         self._failed = False
         if start_empty:
@@ -155,6 +156,18 @@ class Scenario:
         return self._run(
             StepRecord(f"feed {count(total, 'record', grouped=False)}", fed), crashes[0] if crashes else None
         )
+
+    def replace_table(self, **tables: Sequence[Fed]) -> None:
+        """Replace all rows of static tables, by name.
+
+        The job sees the new rows when it starts again, or in its next batch if it reads the table in every batch.
+        """
+        given = ", ".join(f"{name}=[...]" for name in self._driver.tables) or "no tables"
+        for name, rows in tables.items():
+            if name not in self._driver.tables:
+                raise ValueError(f"the scenario of {self.job.name} was given {given}, and not {name!r}")
+            lines = self._driver.tables[name].replace(rows)
+            self._steps.append(StepRecord(f"replace table {name}", {"": lines}))
 
     def restart(self) -> Step:
         """Stop the job if it is running, and start it again on its checkpoint. Return what it then does without new input."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -209,6 +209,12 @@ def sink_effects(sink: str | None, *, has_log: bool, undone: Sequence[int]) -> t
                 "they run again. If it is a file sink, name it: --sink files:DIR"
             )
             return "unknown", [warning]
+
+
+def table_warnings(tables: Iterable[str], undone: Sequence[int]) -> list[str]:
+    """Return warnings about the static tables of a job, of which no history is kept."""
+    first_run = "the batch ran" if len(undone) == 1 else "the batches ran"
+    return [f"the static table {name} is joined as it is now, not as it was when {first_run}" for name in tables]
 
 
 def _warning(text: str) -> tuple[str, list[str]]:

@@ -14,7 +14,7 @@ from headwater.core.errors import ChangeRefused
 from headwater.core.ids import BatchId
 from headwater.timemachine.change import Change, Move, Put, fingerprint, new_change_id, shown_path
 from headwater.timemachine.cuts import cut_steps, has_sink_log
-from headwater.timemachine.effects import EarliestOffsets, Reread, find_rereads, sink_effects
+from headwater.timemachine.effects import EarliestOffsets, Reread, find_rereads, sink_effects, table_warnings
 from headwater.timemachine.executor import Progress, apply_change, no_progress, refuse_if_pending
 from headwater.timemachine.journal import Entry
 
@@ -154,6 +154,7 @@ def plan_rewind(
             remedy=f"headwater rewind {files.location} --redo {next_batch} --replan   (to plan it again)",
         )
     effects, warnings = sink_effects(sink_uri or history.logs.job.sink, has_log=sink is not None, undone=undone)
+    warnings += table_warnings(history.logs.job.statics, undone)
     change = Change(
         change_id,
         "rewind",

@@ -20,7 +20,7 @@ from headwater.checkpoint.history import History, clean_batches
 from headwater.checkpoint.layout import HEADWATER_FOLDER
 from headwater.checkpoint.record import ProgressRecord
 from headwater.core.errors import ChangeRefused, CheckpointUnreadable, HeadwaterError, JobFailed
-from headwater.jobs.job import Job
+from headwater.jobs.job import Frames, Job
 from headwater.spark.dropped.records import DroppedRecords
 from headwater.spark.dropped.store import (
     DeadLetterSink,
@@ -39,16 +39,21 @@ PERMANENT_ERRORS = {"no-batch", "source-log-gone", "several-sources", "cannot-fo
 
 @contextmanager
 def collecting_dead_letters(
-    spark: SparkSession, job: Job, files: FileTree, warn: Callable[[str], None] = lambda _: None
+    spark: SparkSession,
+    job: Job,
+    files: FileTree,
+    warn: Callable[[str], None] = lambda _: None,
+    tables: Frames | None = None,
 ) -> Iterator[Callable[[ProgressRecord], None]]:
     """Yield a function to call after each batch; it saves the records that the batch dropped.
 
     ``warn`` is called at once if records cannot be saved. If they are still not saved at the end, the error is raised.
+    ``tables`` are static tables that the job has read already.
     """
     if job.dead_letters is None:
         yield lambda _: None
         return
-    collector = DeadLetterCollector(spark, job, files, dead_letter_sink(job.dead_letters), warn)
+    collector = DeadLetterCollector(spark, job, files, dead_letter_sink(job.dead_letters), warn, tables)
     collector.start()
     try:
         yield collector.on_batch
@@ -71,11 +76,12 @@ class DeadLetterCollector:
         files: FileTree,
         sink: DeadLetterSink,
         warn: Callable[[str], None] = lambda _: None,
+        tables: Frames | None = None,
     ) -> None:
         self._spark, self._job, self._files, self._sink, self._warn = spark, job, files, sink, warn
         refuse_feedback_loop(job, sink)
         DeadLetterStore(spark, sink, job.name).prepare()
-        self._finder = DroppedRecords(spark, job, History(files))
+        self._finder = DroppedRecords(spark, job, History(files), tables)
         self._changed = threading.Condition()
         self._pending: dict[int, float] = {}
         """Batches whose records are not saved yet, and when to try (again)."""

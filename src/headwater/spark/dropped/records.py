@@ -22,7 +22,7 @@ from headwater.formats.columns import json_of
 from headwater.formats.resolving import decoder_for
 from headwater.formats.schema import MalformedRecord, RecordSchema
 from headwater.jobs.endpoints import Decoding
-from headwater.jobs.job import Job
+from headwater.jobs.job import Frames, Job
 from headwater.spark.decoding import CORRUPT, parse_schema, with_resolved_schema
 from headwater.spark.dropped.lateness import LatenessRule, check_traceable, find_rules, late_records, source_order
 from headwater.spark.dropped.rereading import RawBatch, check_rereadable, reread
@@ -76,9 +76,9 @@ class DroppedRecord:
 
 
 class DroppedRecords:
-    """Finds the records that a job dropped, batch by batch."""
+    """Finds the records that a job dropped, batch by batch. ``tables`` are static tables that the job has read already."""
 
-    def __init__(self, spark: SparkSession, job: Job, history: History) -> None:
+    def __init__(self, spark: SparkSession, job: Job, history: History, tables: Frames | None = None) -> None:
         self._spark = spark
         self._history = history
         for source in job.sources.values():
@@ -90,7 +90,7 @@ class DroppedRecords:
             for name, source in self._job.sources.items()
             if isinstance(schema := source.decoding.schema, RecordSchema)
         }
-        self._frames = read_inputs(spark, self._job)
+        self._frames = read_inputs(spark, self._job, tables)
         self._order = source_order(self._job, self._frames)
         self._rules = find_rules(self._job, self._frames)
         for rule in self._rules:

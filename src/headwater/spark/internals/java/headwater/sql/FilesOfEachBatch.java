@@ -1,0 +1,81 @@
+package headwater.sql;
+
+import org.apache.hadoop.fs.Path;
+import org.apache.spark.SparkContext;
+import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.execution.datasources.FileIndex;
+import org.apache.spark.sql.execution.datasources.PartitionDirectory;
+import org.apache.spark.sql.types.StructType;
+import scala.Option;
+import scala.collection.immutable.Seq;
+
+/**
+ * Lists a table's files once in every micro-batch, when Spark plans it; Spark's own index keeps the list of the start.
+ *
+ * All uses of the table in a batch see the same files. Outside of a streaming query, every use lists them.
+ */
+public final class FilesOfEachBatch implements FileIndex {
+  private static final String RUN_ID = "spark.jobGroup.id";
+  private static final String BATCH_ID = "streaming.sql.batchId";
+
+  private final FileIndex files;
+  private final SparkContext context;
+  private String listedFor;
+
+  public FilesOfEachBatch(FileIndex files, SparkContext context) {
+    this.files = files;
+    this.context = context;
+  }
+
+  private synchronized FileIndex listed() {
+    String batch = context.getLocalProperty(BATCH_ID);
+    // A batch that runs again after a restart has the same id in another run.
+    String current = batch == null ? null : context.getLocalProperty(RUN_ID) + " " + batch;
+    if (current == null || !current.equals(listedFor)) {
+      files.refresh();
+      listedFor = current;
+    }
+    return files;
+  }
+
+  @Override
+  public Seq<PartitionDirectory> listFiles(Seq<Expression> partitionFilters, Seq<Expression> dataFilters) {
+    return listed().listFiles(partitionFilters, dataFilters);
+  }
+
+  /** Spark reads the size before it lists the files, to choose between the kinds of joins. */
+  @Override
+  public long sizeInBytes() {
+    return listed().sizeInBytes();
+  }
+
+  @Override
+  public String[] inputFiles() {
+    return listed().inputFiles();
+  }
+
+  @Override
+  public synchronized void refresh() {
+    files.refresh();
+  }
+
+  @Override
+  public Seq<Path> rootPaths() {
+    return files.rootPaths();
+  }
+
+  @Override
+  public StructType partitionSchema() {
+    return files.partitionSchema();
+  }
+
+  @Override
+  public Option<Object> metadataOpsTimeNs() {
+    return files.metadataOpsTimeNs();
+  }
+
+  @Override
+  public String toString() {
+    return files + " listed in each batch";
+  }
+}
