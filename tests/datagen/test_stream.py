@@ -11,6 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from headwater.core.times import iso_from_ms, ms_from_iso
+from headwater.datagen.products import product_lines, product_rows
 from headwater.datagen.shapes import SHAPES
 from headwater.datagen.stream import FIXED_START_MS, Block, RecordStream, Shares, stepped_blocks
 
@@ -20,6 +21,7 @@ EXACT = {
     "purchases": r"\{'user': '[A-Z][a-z]+', 'shopping': \d+, 'date': '\d\d-\d\d-\d{4}'\}",
     "trades": r"\{'id': '[a-z]+', 'amount': \d+, 'type': '(buy|sell)', 'time': '\d\d-\d\d-\d{4}-\d\d-\d\d'\}",
     "sales": rf'\{{"store": "s\d+", "counter": \d+, "amount": \d+, "sold_at": "{ISO}"\}}',
+    "items": rf'\{{"store": "s\d+", "product": "p\d+", "quantity": [1-5], "sold_at": "{ISO}"\}}',
     "impressions,clicks": rf'\{{"impression": "i\d+", ("ad": "[a-z]+", "shown_at"|"clicked_at"): "{ISO}"\}}',
     "sessions": rf'\{{"user": "u\d+", "event_time": "{ISO}"\}}',
 }
@@ -47,6 +49,15 @@ def test_counters_belong_to_stores() -> None:
     sales = [json.loads(record) for record in records("sales", 5000)]
     assert {sale["counter"] for sale in sales} == set(range(1, 501))
     assert len({(sale["store"], sale["counter"]) for sale in sales}) == 500
+
+
+def test_items_refer_to_products() -> None:
+    """Every product of the table is sold. Another seed changes the prices and nothing else."""
+    first, second = product_rows(1), product_rows(2)
+    assert {json.loads(record)["product"] for record in records("items", 5000)} == {row[0] for row in first}
+    assert [row[:3] for row in first] == [row[:3] for row in second]
+    assert [row[3] for row in first] != [row[3] for row in second]
+    assert [json.loads(line)["price"] for line in product_lines(1, "json")] == [row[3] for row in first]
 
 
 def test_clicks_follow_impressions() -> None:

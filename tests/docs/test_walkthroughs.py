@@ -197,6 +197,7 @@ def test_browser_statistics(tmp_path: Path) -> None:
     [
         ("concepts/event-time.md", "Triggers and event time"),
         ("concepts/sources-and-sinks.md", "Chain jobs through a table"),
+        ("gallery/enriched-sales.md", "Run the job"),
     ],
 )
 def test_examples(page: str, title: str, tmp_path: Path) -> None:

@@ -1,16 +1,20 @@
 """Golden files: raw input lines and the expected result, step by step.
 
 A step sends lines. If the job names its sources, a line is an object with its ``source`` and its ``value`` instead, as
-``headwater late --json`` prints a record.
+``headwater late --json`` prints a record. ``tables`` are the rows of the job's static tables; those of a step replace the
+previous ones before it sends its lines.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from typing import Any
+
+from headwater import Job
 
 FOLDER = Path(__file__).parents[1] / "golden"
 NAMES = sorted(file.stem for file in FOLDER.glob("*.json"))
@@ -31,6 +35,25 @@ def by_source(lines: Sequence[Line]) -> dict[str, list[str]]:
         source, value = ("", line) if isinstance(line, str) else (line["source"], line["value"])
         found.setdefault(source, []).append(value)
     return found
+
+
+def put_table(folder: Path, rows: Sequence[dict[str, Any]]) -> str:
+    """Replace the rows of a static table in a folder, and return the folder's path."""
+    folder.mkdir(exist_ok=True)
+    draft = folder / ".draft"
+    draft.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
+    draft.rename(folder / "rows.json")
+    return str(folder)
+
+
+def with_tables(job: Job, folder: Path, tables: Mapping[str, Sequence[dict[str, Any]]]) -> Job:
+    """Return a job that reads its static tables from folders with these rows."""
+    return job.with_inputs(
+        {
+            name: replace(static, table=replace(static.table, path=put_table(folder / name, tables[name])))
+            for name, static in job.statics.items()
+        }
+    )
 
 
 def exact(rows: list[dict[str, Any]]) -> list[str]:

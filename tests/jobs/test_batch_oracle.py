@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from splits import Record, Split, last_by_key, modeled, modeled_join, static, streamed
 
-from golden import exact
+from golden import exact, with_tables
 from headwater.core.times import iso_from_ms, ms_from_iso
 from headwater.jobs.loading import load_job
 from headwater.spark.writing import captured_rows
@@ -281,6 +281,49 @@ def test_a_join_of_streams_equals_a_join_of_tables(
     check()
     assert late
     assert clicks
+
+
+def item(one: Record) -> str:
+    when = iso_from_ms(one.at_ms)
+    return f'{{"store": "s1", "product": "p{one.who}", "quantity": {one.amount}, "sold_at": "{when}"}}'
+
+
+PRODUCTS = [
+    {"product": "p0", "name": "tea", "category": "drinks", "price": 300},
+    {"product": "p1", "name": "coffee", "category": "drinks", "price": 500},
+]
+
+
+@pytest.mark.timeout(600)
+def test_a_stream_joined_with_a_table_equals_a_join_of_tables(
+    headwater_spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, scale: int
+) -> None:
+    """Any split, with a restart, has the totals of one batch over the items that are not late and the same table."""
+    folder = tmp_path_factory.mktemp("tables")
+    job = with_tables(load_job("enriched-sales"), folder, {"products": PRODUCTS})
+    products = headwater_spark.createDataFrame(PRODUCTS)
+    window_ms = 15 * MINUTE_MS
+    late, categories = 0, set()
+
+    @examples(3, scale)
+    @given(splits(few_minutes))
+    def check(split: Split[Record]) -> None:
+        nonlocal late
+        lines = [[{"items": [item(one) for one in records]} for records in run] for run in split]
+        emitted = streamed(headwater_spark, job, lines, tmp_path_factory.mktemp("oracle"))
+        batches = modeled(
+            split, delay_ms=60 * MINUTE_MS, compared_ms=lambda one: (one.at_ms // window_ms + 1) * window_ms
+        )
+        kept = [one for batch in batches for one in batch.on_time]
+        items = static(headwater_spark, job, [item(one) for one in kept], "items")
+        found = last_by_key(emitted, ("category", "window"))
+        assert exact(found) == exact(captured_rows(job(items=items, products=products)))
+        late += sum(len(records) for run in split for records in run) - len(kept)
+        categories.update(row["category"] for row in found)
+
+    check()
+    assert late
+    assert categories == {"drinks", "unknown"}
 
 
 def same_batch_by_batch(emitted: dict[int, list[dict[str, Any]]], expected: list[list[dict[str, Any]]]) -> None:

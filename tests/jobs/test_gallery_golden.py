@@ -26,6 +26,7 @@ def play(
 ) -> None:
     some_are_late = any("late" in step for step in steps)
     for step in steps:
+        scenario.replace_table(**step.get("tables", {}))
         fed = by_source(step["send"])
         done = scenario.feed(*fed.pop("", ()), **fed).emits(*rows(step))
         assert exact(done.emitted) == exact(rows(step))
@@ -49,7 +50,8 @@ def test_every_job_has_a_golden_file() -> None:
 def test_golden_steps(scenario: Open, name: str) -> None:
     """Each step emits, drops, stores and advances the watermark exactly as in its golden file."""
     expected = golden(name)
-    play(scenario(load_job(expected["job"]), start_empty=name == "visits_windows_counter"), expected["steps"])
+    start_empty, tables = name == "visits_windows_counter", expected.get("tables")
+    play(scenario(load_job(expected["job"]), start_empty=start_empty, tables=tables), expected["steps"])
 
 
 @pytest.mark.parametrize("form", ["session_window", "transform_with_state", "pandas"])

@@ -21,7 +21,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from broker_support import HEADWATER, Broker, run_here
-from golden import Step, by_source, golden
+from golden import Step, by_source, golden, put_table, with_tables
 from headwater import Job
 from headwater.jobs.loading import load_job
 from headwater.jobs.uris import sink_from_uri, source_from_uri
@@ -162,6 +162,27 @@ def test_golden_join_through_a_broker(headwater_spark: SparkSession, broker: Bro
         expected = [{name: value for name, value in row.items() if value is not None} for row in step["emits"]]
         assert sorted(value for _, value in values[known:]) == as_spark_prints(expected)
         assert all(json.loads(value or "")["impression"] == key for key, value in values[known:])
+        known = len(values)
+
+
+def test_golden_table_through_a_broker(headwater_spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
+    """Items of a topic are joined with a table that changes between batches, as in the golden file."""
+    expected = golden("enriched_sales")
+    job = with_tables(load_job("enriched-sales"), tmp_path, expected["tables"])
+    items = replace(job.sources["items"], servers=broker.bootstrap)
+    sink = replace(job.writes, servers=broker.bootstrap)
+    job = replace(job.with_inputs({"items": items}), writes=sink, trigger="available-now")
+    for topic in (items.topic, sink.topic):
+        topics.make(broker, topic)
+    known = 0
+    for step in expected["steps"]:
+        for name, rows in step.get("tables", {}).items():
+            put_table(tmp_path / name, rows)
+        topics.send(broker, items.topic, by_source(step["send"])["items"])
+        drain_source(headwater_spark, job, tmp_path / "checkpoint")
+        values = topics.values(broker, sink.topic)
+        assert sorted(value for _, value in values[known:]) == as_spark_prints(step["emits"])
+        assert all(json.loads(value or "")["category"] == key for key, value in values[known:])
         known = len(values)
 
 

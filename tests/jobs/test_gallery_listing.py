@@ -24,6 +24,7 @@ PARAMETERS = {
     "browser-stats-stateful": {"window": "5 minutes", "watermark": "20 minutes"},
     "browser-stats-stateless": {"window": "5 minutes"},
     "deduplicated-events": {"watermark": "30 minutes"},
+    "enriched-sales": {"per": "category", "window": "15 minutes", "watermark": "1 hour"},
     "order-status": {"aggregate": True},
     "order-status-per-batch": {},
     "profit-per-id": {"window": "5 minutes"},

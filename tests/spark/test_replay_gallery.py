@@ -14,6 +14,7 @@ from headwater.jobs.loading import gallery_names, load_job
 from headwater.spark.nondeterminism import unstable_expressions
 from headwater.spark.prepared import prepare_job
 from headwater.spark.replay import replay
+from jobs.golden import with_tables
 from spark.replay_support import GOLDEN, in_folder, put_step
 
 FORMS: dict[str, dict[str, Any]] = {
@@ -28,6 +29,7 @@ IN_EVERY_RUN = {
     "ad-attribution",
     "browser-stats-stateless",
     "deduplicated-events",
+    "enriched-sales",
     "user-sessions",
     "weekly-totals",
     "word-count",
@@ -60,7 +62,7 @@ def test_replay(headwater_spark, tmp_path: Path, name: str) -> None:
     job = load_job(name.partition("/")[0])
     job = replace(job, settings={**job.settings, **FORMS.get(name, {})})
     steps = first_lines(job.name)
-    job, _ = in_folder(job, tmp_path, steps)
+    job, _ = in_folder(with_tables(job, tmp_path, GOLDEN_BY_JOB[job.name].get("tables", {})), tmp_path, steps)
     emitted: dict[int, list[Any]] = {}
     record(headwater_spark, job, str(tmp_path / "checkpoint"), emitted)
     put_step({name: Path(source.path) for name, source in job.sources.items()}, 900, steps[0])

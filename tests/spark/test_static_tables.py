@@ -178,6 +178,24 @@ def test_parquet_in_partitions(headwater_spark: SparkSession, scenario: Open, tm
     s.feed(sales=[{"product": 1}, {"product": 2}]).emits(sold(1, "tea"), sold(2, "milk"))
 
 
+def test_the_output_of_another_job(headwater_spark: SparkSession, scenario: Open, tmp_path: Path) -> None:
+    """A table that another job appends to is read up to the last batch which that job has committed."""
+    out = str(tmp_path / "out")
+    copy = Job(
+        "copy", lambda rows: rows, reads=Files(str(tmp_path / "in"), schema=PRODUCT), writes=Files(out, format="json")
+    )
+    copy = replace(copy, trigger="available-now")
+    first = Run(copy, "jobs.py:COPY", str(tmp_path / "copy"))
+    write_lines(tmp_path / "in" / "1.json", TEA)
+    run_job(headwater_spark, first, stop=threading.Event())
+    s = scenario(job_on(Files(out, schema=PRODUCT), "batch"))
+    s.feed(sales=[{"product": 1}, {"product": 2}]).emits(sold(1, "tea"), sold(2, None))
+    write_lines(tmp_path / "in" / "2.json", MILK)
+    run_job(headwater_spark, first, stop=threading.Event())
+    write_lines(tmp_path / "out" / "not-in-the-log.json", GREEN_TEA)
+    s.feed(sales=[{"product": 1}, {"product": 2}]).emits(sold(1, "tea"), sold(2, "milk"))
+
+
 @pytest.mark.parametrize(
     ("table", "refresh", "code", "part"),
     [

@@ -26,6 +26,8 @@ class ShapeName(StrEnum):
     purchases = "purchases"
     trades = "trades"
     sales = "sales"
+    items = "items"
+    products = "products"
     sessions = "sessions"
     impressions_and_clicks = "impressions,clicks"
 
@@ -69,11 +71,14 @@ def generate(
     of records, including late, duplicate and malformed ones.
 
     impressions,clicks generates two streams that belong together: a third of the impressions are clicked later.
+    products writes a table of 100 products, to which items refer. It replaces the table that is there; the prices
+    depend on the seed.
 
     Examples:
       headwater generate visits --to kafka://127.0.0.1:9092/visits --rate 100 --late 5% --malformed 1%
       headwater generate sales --to 'files:data/sales?format=json' --count 10000 --seed 7
       headwater generate sales --to s3://bucket/landing --rate 100 --every 60
+      headwater generate products --to files:data/products --seed 7
       headwater generate impressions,clicks --to impressions=files:data/impressions --to clicks=files:data/clicks
     """
     import secrets
@@ -85,6 +90,11 @@ def generate(
     from headwater.datagen.sending import send_stream
     from headwater.datagen.stream import RecordStream, Shares
 
+    if shape is ShapeName.products:
+        options = {"--rate": rate, "--count": count, "--start": start}
+        faults_asked = {"--late": _share(late), "--duplicates": _share(duplicates), "--malformed": _share(malformed)}
+        _write_products(to, seed, {**options, **faults_asked}, as_json=as_json)
+        return
     shares = {"late": _share(late), "duplicates": _share(duplicates), "malformed": _share(malformed)}
     if sum(shares.values()) > 1:
         raise UsageProblem(
@@ -132,6 +142,42 @@ def generate(
         + ", ".join(f"{number:,} {fault}" for fault, number in faults.items())
         + f"; seed {seed}"
     )
+
+
+def _write_products(to: list[str], seed: int | None, options: dict[str, Any], *, as_json: bool) -> None:
+    """Write the table of products as one file, which replaces the one of an earlier run."""
+    import secrets
+
+    from headwater.checkpoint.locate import open_files
+    from headwater.core.errors import UsageProblem
+    from headwater.core.uris import parse_uri
+    from headwater.datagen.files import SUFFIXES
+    from headwater.datagen.products import product_lines
+
+    given = [name for name, value in options.items() if value]
+    if given:
+        raise UsageProblem(
+            "bad-option",
+            f"{given[0]} does not apply to products, which are a table",
+            remedy="headwater generate products --to files:data/products",
+        )
+    uri = parse_uri(to[0])
+    format_name = _format(uri)
+    if uri.scheme != "files" or format_name == "text" or len(to) > 1:
+        raise UsageProblem(
+            "bad-target",
+            "products are written as json or csv to one folder",
+            evidence={"found": ", ".join(parse_uri(one).redacted() for one in to)},
+            remedy="--to files:data/products",
+        )
+    seed = secrets.randbelow(1 << 32) if seed is None else seed
+    lines = product_lines(seed, format_name, header=uri.options.get("header", "").lower() == "true")
+    name = f"products{SUFFIXES[format_name]}"
+    open_files(uri.path).write(name, "".join(f"{line}\n" for line in lines).encode())
+    if as_json:
+        json_line({"shape": "products", "to": uri.redacted(), "records": len(lines), "seed": seed})
+        return
+    say(f"{len(lines)} products to {uri.path.rstrip('/')}/{name}; seed {seed}")
 
 
 def _named_targets(texts: list[str], shape: str) -> dict[str, str]:

@@ -16,6 +16,7 @@ from functools import lru_cache
 from typing import ClassVar
 
 from headwater.core.times import EPOCH
+from headwater.datagen.products import PRODUCTS
 
 MINUTE_MS = 60_000
 HOUR_MS = 60 * MINUTE_MS
@@ -187,6 +188,33 @@ class Sales(Shape):
         return (*row[:2], "{}", row[3])
 
 
+class Items(Shape):
+    """``{"store": "s1", "product": "p17", "quantity": 2, "sold_at": "2024-05-01T10:02:00.000Z"}``"""
+
+    name = "items"
+    columns = ("store", "product", "quantity", "sold_at")
+    template = '{"store": "%s", "product": "%s", "quantity": %s, "sold_at": "%s"}'
+    event_step_ms = 100
+    late_by_ms = (6 * HOUR_MS, 24 * HOUR_MS)
+    STORES = 20
+    MAX_QUANTITY = 5
+    combinations = STORES * PRODUCTS * MAX_QUANTITY
+
+    def rows(self, times_ms: Sequence[int]) -> list[tuple[object, ...]]:
+        return [
+            (
+                f"s{at % self.STORES + 1}",
+                f"p{at // self.STORES % PRODUCTS + 1}",
+                at // (self.STORES * PRODUCTS) + 1,
+                iso(time_ms),
+            )
+            for at, time_ms in zip(self._walk.take(len(times_ms)), times_ms, strict=True)
+        ]
+
+    def wrong_type(self, row: tuple[object, ...]) -> tuple[object, ...]:
+        return (*row[:2], "{}", row[3])
+
+
 class Sessions(Shape):
     """``{"user": "u17", "event_time": "2024-03-01T10:00:00.000Z"}``, from users who come, stay for a while and return later."""
 
@@ -289,7 +317,7 @@ class ImpressionsAndClicks(Shape):
 
 
 SHAPES: dict[str, type[Shape]] = {
-    shape.name: shape for shape in (Visits, Purchases, Trades, Sales, Sessions, ImpressionsAndClicks)
+    shape.name: shape for shape in (Visits, Purchases, Trades, Sales, Items, Sessions, ImpressionsAndClicks)
 }
 
 _MILLISECONDS = tuple(f".{number:03d}Z" for number in range(1000))

@@ -171,4 +171,5 @@ def _unreadable(name: str, static: Static, error: Exception) -> JobRefused:
             remedy="correct the row, or the schema of the table in the job",
         )
     refused = refusal(f"cannot read the static table {name}", error)
-    return JobRefused(refused.code, refused.problem, evidence={"table": uri_of(static), **refused.evidence})
+    refused.evidence = {"table": uri_of(static), **refused.evidence}
+    return refused

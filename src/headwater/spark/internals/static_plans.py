@@ -57,8 +57,9 @@ def _with_listing(spark: SparkSession, plan: Plan) -> Plan:
         return plan
     jvm: Any = spark._jvm
     relation = plan.node.relation()
-    index = jvm.headwater.sql.FilesOfEachBatch(relation.location(), spark._jsparkSession.sparkContext())
-    listed = relation.copy(index, *_fields(relation)[1:], relation.sparkSession())
+    listed = relation.copy(
+        jvm.headwater.sql.FilesOfEachBatch(relation), *_fields(relation)[1:], relation.sparkSession()
+    )
     return Plan(plan.node.copy(listed, *_fields(plan.node)[1:]))
 
 

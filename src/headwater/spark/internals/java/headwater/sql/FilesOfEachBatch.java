@@ -1,9 +1,12 @@
 package headwater.sql;
 
+import java.lang.reflect.InvocationTargetException;
 import org.apache.hadoop.fs.Path;
 import org.apache.spark.SparkContext;
+import org.apache.spark.sql.SparkSession;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.execution.datasources.FileIndex;
+import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
 import org.apache.spark.sql.execution.datasources.PartitionDirectory;
 import org.apache.spark.sql.types.StructType;
 import scala.Option;
@@ -18,24 +21,49 @@ public final class FilesOfEachBatch implements FileIndex {
   private static final String RUN_ID = "spark.jobGroup.id";
   private static final String BATCH_ID = "streaming.sql.batchId";
 
-  private final FileIndex files;
-  private final SparkContext context;
+  private final HadoopFsRelation relation;
+  private FileIndex files;
   private String listedFor;
 
-  public FilesOfEachBatch(FileIndex files, SparkContext context) {
-    this.files = files;
-    this.context = context;
+  public FilesOfEachBatch(HadoopFsRelation relation) {
+    this.relation = relation;
+    this.files = relation.location();
   }
 
   private synchronized FileIndex listed() {
+    SparkContext context = relation.sparkSession().sparkContext();
     String batch = context.getLocalProperty(BATCH_ID);
     // A batch that runs again after a restart has the same id in another run.
     String current = batch == null ? null : context.getLocalProperty(RUN_ID) + " " + batch;
     if (current == null || !current.equals(listedFor)) {
-      files.refresh();
+      refresh();
       listedFor = current;
     }
     return files;
+  }
+
+  @Override
+  public synchronized void refresh() {
+    // The index of a file sink's log reads the log once, and its refresh does nothing.
+    if (files.getClass().getSimpleName().equals("MetadataLogFileIndex")) {
+      files = readLogAgain();
+    } else {
+      files.refresh();
+    }
+  }
+
+  /** Creates an index of the same class, whose package differs between versions of Spark. */
+  private FileIndex readLogAgain() {
+    SparkSession session = relation.sparkSession();
+    Option<StructType> schema = Option.apply(relation.schema());
+    try {
+      return (FileIndex) files.getClass().getConstructors()[0]
+          .newInstance(session, files.rootPaths().head(), relation.options(), schema);
+    } catch (InvocationTargetException error) {
+      throw new IllegalStateException(error.getCause().getMessage(), error.getCause());
+    } catch (ReflectiveOperationException error) {
+      throw new IllegalStateException(error);
+    }
   }
 
   @Override
@@ -52,11 +80,6 @@ public final class FilesOfEachBatch implements FileIndex {
   @Override
   public String[] inputFiles() {
     return listed().inputFiles();
-  }
-
-  @Override
-  public synchronized void refresh() {
-    files.refresh();
   }
 
   @Override
