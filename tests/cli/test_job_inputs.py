@@ -8,9 +8,13 @@ from typing import Any
 import pytest
 
 from headwater import Console, Files, Job, Kafka, Postgres, Static, Table
-from headwater.cli.job_options import jars_for, named_sources, recorded_sources
+from headwater.checkpoint.layout import JOB_FILE
+from headwater.checkpoint.memory_tree import MemoryTree
+from headwater.checkpoint.record import JobRecord
 from headwater.core.errors import UsageProblem
 from headwater.jobs.uris import inputs_from_uris, uri_of
+from headwater.spark.recorded_job import recorded_job
+from headwater.spark.session import jars_for
 
 DATABASE = "postgresql://app:secret@db:5432/shop?sslmode=require"
 RECORDED = "postgresql://app:***@db:5432/shop?table=products&sslmode=require"
@@ -27,8 +31,8 @@ JOB = Job("joined", joined, reads={"items": ITEMS, "products": PRODUCTS}, writes
 
 def inputs(recorded: Mapping[str, str], *given: str) -> Mapping[str, Any]:
     """Return the inputs of the job on a checkpoint with these recorded inputs."""
-    texts = recorded_sources(recorded, given, JOB)
-    return JOB.with_inputs(inputs_from_uris(named_sources(texts, JOB), JOB.inputs)).inputs
+    files = MemoryTree({JOB_FILE: JobRecord("joined", sources=recorded).to_bytes()})
+    return recorded_job(files, JOB, sources=given).inputs
 
 
 def test_a_table_is_recorded_without_its_password() -> None:
