@@ -112,11 +112,11 @@ def test_rows_of_the_start_are_kept_in_memory_and_broadcast(headwater_spark: Spa
         plan = query._jsq.explainInternal(False)
         query.stop()
         assert found == [sold(1, "tea")]
-        assert ("InMemoryTableScan" in plan, "BroadcastHashJoin" in plan, "FileScan json [product#" in plan) == (
+        assert [part in plan for part in ("InMemoryTableScan", "BroadcastHashJoin", "FileScan json")] == [
             True,
             True,
-            True,
-        )
+            False,
+        ]
         # Another reader of the same files gets their present rows, not those that the job keeps.
         assert captured_rows(headwater_spark.read.schema(PRODUCT).json(job_path(job))) == [
             {"product": 1, "name": "other"}
@@ -226,7 +226,7 @@ def needs_name(sales: DataFrame, products: DataFrame) -> DataFrame:
     return sales.join(products.select("product", "name"), "product", "left")
 
 
-def test_a_malformed_row_while_the_job_runs(headwater_spark: SparkSession, scenario: Open, tmp_path: Path) -> None:
+def test_a_malformed_row_while_the_job_runs(headwater_spark: SparkSession, tmp_path: Path) -> None:
     """A row that stops matching the schema fails the query, and the error names its file."""
     write_lines(tmp_path / "products" / "1.json", TEA)
     job = on_sales(job_on(Files(str(tmp_path / "products"), schema=PRODUCT), "batch"), tmp_path)

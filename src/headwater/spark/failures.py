@@ -130,13 +130,12 @@ def _innermost(error: Exception) -> Any | None:
 
 def failed_file(error: Exception) -> str | None:
     """Return the file that Spark could not read, if an exception on the way to the cause names one."""
-    cause = _throwable(error)
+    messages, cause = [str(error)], _throwable(error)
     while cause is not None:
-        found = re.search(r"error while reading file (\S+?)\.(?:\s|$)", str(cause.getMessage() or ""))
-        if found:
-            return unquote(found[1]).removeprefix("file://")
+        messages.append(str(cause.getMessage() or ""))
         cause = cause.getCause()
-    return None
+    found = re.search(r"error while reading file (\S+?)\.(?:\s|$)", "\n".join(messages))
+    return unquote(found[1]).removeprefix("file://") if found else None
 
 
 def _throwable(error: Exception | None) -> Any | None:

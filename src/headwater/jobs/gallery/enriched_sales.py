@@ -24,13 +24,13 @@ def enriched_sales(
     watermark: str = "1 hour",
 ) -> DataFrame:
     """Units and revenue per product category and window, or with per=item each item with its product and price."""
-    known = items.withWatermark("sold_at", watermark).join(products, "product", "left")
-    category = F.coalesce("category", F.lit("unknown")).alias("category")
+    sold = items.withWatermark("sold_at", watermark).join(products, "product", "left")
+    sold = sold.withColumn("category", F.coalesce("category", F.lit("unknown")))
     revenue = F.col("quantity") * F.coalesce("price", F.lit(0))
     if per == "item":
-        return known.select("sold_at", "store", "product", "name", category, "quantity", revenue.alias("revenue"))
+        return sold.select("sold_at", "store", "product", "name", "category", "quantity", revenue.alias("revenue"))
     if per == "category":
-        totals = known.groupBy(category, F.window("sold_at", window))
+        totals = sold.groupBy("category", F.window("sold_at", window))
         return totals.agg(F.sum("quantity").alias("units"), F.sum(revenue).alias("revenue"))
     raise ValueError(f"per={per!r}: use category or item")
 
