@@ -8,6 +8,7 @@ batch is planned. Columns are those of the start in both cases.
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
@@ -64,7 +65,8 @@ class StaticTables:
     def release(self) -> None:
         """Free the rows that ``load`` keeps."""
         for frame in self._loaded:
-            frame.unpersist()
+            with suppress(*SPARK_ERRORS, ConnectionError):  # Spark may have died
+                frame.unpersist()
         self._loaded.clear()
 
     def __enter__(self) -> StaticTables:
