@@ -68,7 +68,7 @@ def test_two_streams_that_belong_together(tmp_path: Path) -> None:
 def test_products_replace_the_table(tmp_path: Path) -> None:
     """Products are one file, which another run replaces, so that a product is never in the table twice."""
     for seed, extra in ((1, ""), (2, ""), (2, "?format=csv&header=true")):
-        done = headwater("generate", "products", "--to", f"files:{tmp_path}{extra}", "--seed", seed)
+        done = run_here("generate", "products", "--to", f"files:{tmp_path}{extra}", "--seed", seed)
         assert done.returncode == 0, done.stderr
     found = {file.name: file.read_text().splitlines() for file in tmp_path.iterdir()}
     assert {name: len(lines) for name, lines in found.items()} == {"products.json": 100, "products.csv": 101}
@@ -78,7 +78,7 @@ def test_products_replace_the_table(tmp_path: Path) -> None:
         (["--to", "files:in", "--rate", "5"], "--rate does not apply to products"),
         (["--to", "kafka://127.0.0.1:9092/products"], "to one folder"),
     ):
-        refused = headwater("generate", "products", *arguments, cwd=tmp_path)
+        refused = run_here("generate", "products", *arguments, cwd=tmp_path)
         assert (refused.returncode, part in refused.stderr) == (2, True), refused.stderr
 
 
