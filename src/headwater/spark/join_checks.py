@@ -168,8 +168,8 @@ def _warnings(spark: SparkSession, job: Job, join: Plan) -> Iterator[str]:
     if kept:
         sides = "both sides" if len(kept) == 2 else f"the {kept[0]} side"
         yield (
-            f"warning: {job.name} keeps the rows of {sides} of its join in the state forever "
-            f"({join.join_condition}); to expire them: {REMEDY}"
+            f"warning: {job.name} keeps the rows of {sides} of its join in the state forever; "
+            f"the condition is {join.join_condition}; to expire them: {REMEDY}"
         )
 
 
