@@ -15,7 +15,7 @@ from headwater.checkpoint.memory_tree import MemoryTree
 from headwater.core.errors import ChangeRefused, UsageProblem
 from headwater.timemachine.effects import Reread, find_rereads
 from headwater.timemachine.rewind import plan_rewind
-from headwater.views.plans import rewind_lines
+from headwater.views.plans import rewind_text
 from two_sources import TwoSources
 
 
@@ -99,7 +99,7 @@ def test_rewind_names_the_source_that_has_lost_records() -> None:
         plan.apply()
     assert refused.value.problem == "clicks no longer has all the input that batch 1 and later batches read"
     assert list(refused.value.evidence) == ["clicks"]
-    read = [line for line in rewind_lines(plan) if "read again" in line]
+    read = [line for line in rewind_text(plan).lines() if "read again" in line]
     assert [line.split()[2:5] for line in read] == [["ads", "(kafka", "shown),"], ["clicks", "(kafka", "clicked),"]]
 
 
