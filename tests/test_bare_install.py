@@ -17,6 +17,9 @@ from test_packaging import build_wheel
 
 LEFT_OUT = ("pyspark", "py4j", "pandas", "nicegui", "confluent_kafka", "psycopg", "prometheus_client", "s3fs")
 MOST_MEGABYTES = 375
+OTHERS = ("aggregation-changelog", "aggregation-hdfs", "join-rocksdb")
+
+pytestmark = pytest.mark.services  # downloads packages, or copies hundreds of megabytes of them
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +60,7 @@ def test_it_brings_only_what_reads_and_changes_checkpoints(bare: Path) -> None:
     assert size < MOST_MEGABYTES
 
 
-@pytest.mark.parametrize("name", ["aggregation-changelog", "aggregation-hdfs", "kafka-format2", "join-rocksdb"])
+@pytest.mark.parametrize("name", ["kafka-format2", *(pytest.param(name, marks=pytest.mark.slow) for name in OTHERS)])
 def test_reading_and_changing(
     name: str, headwater: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
 ) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from headwater.checkpoint.history import Batch, History, Obstacle
+from headwater.checkpoint.history import Batch, History
 from headwater.checkpoint.record import ProgressRecord, read_progress
 from headwater.core.ids import BatchId
 from headwater.timemachine.change import Change
@@ -29,7 +29,7 @@ def batch(number: int, *, status: str = "committed", why_not: str | None = None,
         state_version=None,
         stores=0,
         stores_missing=0,
-        obstacle=Obstacle("state", why_not) if why_not else None,
+        why_not=why_not,
     )
 
 

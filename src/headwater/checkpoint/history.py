@@ -23,14 +23,6 @@ Status = Literal["committed", "planned"]
 
 
 @dataclass(frozen=True)
-class Obstacle:
-    """Why the stream cannot be rewound to a batch: something about its logs, or state that cannot be rebuilt."""
-
-    kind: Literal["logs", "state"]
-    reason: str
-
-
-@dataclass(frozen=True)
 class Batch:
     """A batch. ``problem`` is set if some of its files are unreadable; the other attributes are then incomplete."""
 
@@ -43,20 +35,17 @@ class Batch:
     state_version: StateVersion | None
     stores: int
     stores_missing: int
-    obstacle: Obstacle | None
+    why_not: str | None
     problem: str | None = None
     conf: Mapping[str, str] = field(default_factory=dict)
     next_watermark_ms: int | None = None
+    obstacle: Literal["logs", "state"] | None = field(default=None, repr=False)
+    """What prevents a rewind to this batch: something about its logs, or state that cannot be rebuilt."""
 
     @property
     def can_rewind_to(self) -> bool:
         """Whether the stream can be rewound to this batch; otherwise ``why_not`` is the reason."""
-        return self.obstacle is None
-
-    @property
-    def why_not(self) -> str | None:
-        """The reason why the stream cannot be rewound to this batch; None if it can."""
-        return self.obstacle.reason if self.obstacle else None
+        return self.why_not is None
 
     @property
     def rows(self) -> int | None:
@@ -135,6 +124,7 @@ class History:
         partitions = entry.shuffle_partitions if entry else None
         expected = self.logs.state.expected(partitions)
         missing = missing_state(number, self.logs.state, partitions) if expected and committed else []
+        in_logs = self._why_not(number, committed=committed, problems=problems)
         return Batch(
             batch_id=number,
             status="committed" if committed else "planned",
@@ -145,25 +135,17 @@ class History:
             state_version=version_written_by(number) if expected and committed else None,
             stores=len(expected),
             stores_missing=len(missing),
-            obstacle=self._obstacle(number, committed=committed, problems=problems, missing=missing),
+            why_not=in_logs or state_obstacle(number, missing),
             problem="; ".join(problems) or None,
             conf=entry.conf if entry else {},
             next_watermark_ms=done.entry.next_watermark_ms if done and done.entry else None,
+            obstacle="logs" if in_logs else "state" if missing else None,
         )
 
     def _planned_at(self, number: int, entry: OffsetEntry | None) -> int | None:
         if entry and entry.timestamp_ms:
             return entry.timestamp_ms
         return self.logs.offsets.modified_ms(number)
-
-    def _obstacle(
-        self, number: BatchId, *, committed: bool, problems: list[str], missing: list[tuple[StoreKey, int]]
-    ) -> Obstacle | None:
-        in_logs = self._why_not(number, committed=committed, problems=problems)
-        if in_logs is not None:
-            return Obstacle("logs", in_logs)
-        in_state = state_obstacle(number, missing)
-        return Obstacle("state", in_state) if in_state is not None else None
 
     def _why_not(self, number: BatchId, *, committed: bool, problems: list[str]) -> str | None:
         if not committed:

@@ -190,12 +190,12 @@ def _refuse_unreachable(history: History, to: int | None) -> None:
             evidence={"checkpoint": history.files.location, "batches": _range(history)},
             remedy=_nearest(history, to),
         )
-    obstacle = history.batch(BatchId(to)).obstacle
-    if obstacle is not None:
+    batch = history.batch(BatchId(to))
+    if not batch.can_rewind_to:
         raise ChangeRefused(
-            "state-pruned" if obstacle.kind == "state" else "cannot-rewind",
+            "state-pruned" if batch.obstacle == "state" else "cannot-rewind",
             f"cannot rewind to batch {to}",
-            evidence={"checkpoint": history.files.location, "why": obstacle.reason},
+            evidence={"checkpoint": history.files.location, "why": batch.why_not or ""},
             remedy=_nearest(history, to),
         )
 
