@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 
 import pytest
 
@@ -21,6 +22,7 @@ PUBLIC = {
         "Static",
         "Table",
         "__version__",
+        "attach",
     },
     "headwater.testing": {"Crash"},
     "headwater.errors": {
@@ -53,8 +55,9 @@ def test_names_are_importable_and_documented(module: str, name: str) -> None:
     """Every public name can be imported and has a docstring of its own."""
     found = getattr(importlib.import_module(module), name)
     if name != "__version__":
-        assert vars(found)["__doc__"]
-        assert not vars(found)["__doc__"].startswith(f"{name}("), "the docstring is the one that dataclass generates"
+        text = found.__doc__ if inspect.isfunction(found) else vars(found)["__doc__"]
+        assert text
+        assert not text.startswith(f"{name}("), "the docstring is the one that dataclass generates"
 
 
 def test_every_error_class_is_public() -> None:

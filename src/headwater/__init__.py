@@ -21,6 +21,7 @@ _MODULES = {
     "Memory": "headwater.jobs.endpoints",
     "Postgres": "headwater.jobs.endpoints",
     "RunningJob": "headwater.spark.running",
+    "attach": "headwater.spark.attach",
 }
 
 __all__ = [
@@ -37,12 +38,14 @@ __all__ = [
     "Static",
     "Table",
     "__version__",
+    "attach",
 ]
 
 if TYPE_CHECKING:
     from headwater.api import Checkpoint
     from headwater.jobs.endpoints import Console, Files, Kafka, Memory, Postgres, Rate, Socket, Static, Table
     from headwater.jobs.job import Job
+    from headwater.spark.attach import attach
     from headwater.spark.running import RunningJob
 
 

@@ -10,8 +10,9 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from headwater.jars.java import require_java
+from headwater.jars.own_jar import HEADWATER_JAR
 from headwater.spark.class_archive import archive_file, create_archive, options_for, remove_orphans
-from headwater.spark.session import HEADWATER_JAR, local_class_path
+from headwater.spark.session import local_class_path
 
 
 def test_one_archive_for_each_java_and_set_of_jars(tmp_path: Path) -> None:

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from headwater.spark.session import HEADWATER_JAR, default_conf
+from headwater.jars.own_jar import HEADWATER_JAR
+from headwater.spark.session import default_conf
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "reference" / "configuration.md"
 

@@ -44,6 +44,8 @@ class Lease:
     host: str | None
     since_ms: int | None
     heartbeat_ms: int
+    attached: bool = False
+    """Whether the holder is a program with ``headwater.attach``, which stops without finishing its batch."""
 
     @classmethod
     def of_this_process(cls, holder: str) -> Lease:
@@ -63,7 +65,8 @@ class Lease:
         pid, since = _number(record.get("pid")), _number(record.get("since_ms"))
         host, heartbeat = record.get("host"), _number(record.get("heartbeat_ms"))
         holder = str(record.get("holder") or UNKNOWN_HOLDER)
-        return cls(holder, pid, str(host) if host else None, since, heartbeat or 0)
+        attached = record.get("attached") is True
+        return cls(holder, pid, str(host) if host else None, since, heartbeat or 0, attached)
 
     def to_bytes(self) -> bytes:
         """Return the record of this lease."""
@@ -99,9 +102,13 @@ class Lease:
         if self.pid is None:
             return "stop the other process, then try again"
         if self.is_on_this_host and self.pid == os.getpid():
-            return "call stop() on the running job, then try again"
+            return f"call stop() on the {'query' if self.attached else 'running job'}, then try again"
         if not self.is_on_this_host:
             return f"stop process {self.process}, then try again"
+        if self.attached:
+            return (
+                f"stop the query in its program, or: kill {self.pid}   (the current batch runs again at the next start)"
+            )
         return f"kill {self.pid}   (it finishes the current batch), then try again"
 
 

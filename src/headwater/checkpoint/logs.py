@@ -233,7 +233,9 @@ class CheckpointLogs:
         names |= recorded or match_names(traits, self.job.sources)
         names |= {source: source for source in traits if not source.isdecimal()}
         return {
-            source: SourceIdentity(source, names.get(source), found, self._uri(names.get(source), found, several))
+            source: SourceIdentity(
+                source, _given(names.get(source)), found, self._uri(names.get(source), found, several)
+            )
             for source, found in traits.items()
         }
 
@@ -291,6 +293,11 @@ def _with_uri(hint: SourceHint, uri: str | None) -> SourceHint:
     if kind is None or (hint.kind is not None and (hint.kind, kind) not in (("files", "table"), ("rate", "rate"))):
         return hint
     return replace(hint, kind=kind, rows_per_second=rows_per_second(uri))
+
+
+def _given(name: str | None) -> str | None:
+    """Return a name that a program gave a source; the sources of an attached query may have numbers instead."""
+    return None if name is None or name.isdecimal() else name
 
 
 def _first_log_name(names: Iterable[str]) -> str | None:

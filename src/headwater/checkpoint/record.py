@@ -1,5 +1,7 @@
 """What a run records under ``_headwater/``: the job (``job.json``) and the progress of each batch (``progress.jsonl``).
 
+``headwater.attach`` records the same for queries of other programs, with the Java classes in ``headwater.streaming``.
+
 Spark does not use these files. If a batch ran again, its last line in ``progress.jsonl`` is valid. Lines of rewound
 batches remain until the file is replaced, and readers ignore batches that are not in the logs.
 """
@@ -40,13 +42,18 @@ class JobRecord:
     table_folder: str | None = None
     """The folder of a table sink, which cannot be derived from the table's name."""
     sources: Mapping[str, str] = field(default_factory=dict)
-    """The URIs of the sources by name, if the job names them; ``source`` is then missing."""
+    """The URIs of the sources by name, if the job names them; ``source`` is then missing.
+
+    Several sources of an attached query have numbers, unless the program named them.
+    """
     statics: Mapping[str, str] = field(default_factory=dict)
     """The URIs of the static tables by name."""
     has_state_view: bool = False
     """Whether the job has a ``state_view``, so that readers need not load the job to know."""
     source_order: tuple[str, ...] = ()
     """The names of several sources in the order of their offsets. One that the job uses twice occurs twice."""
+    attached: bool = False
+    """Whether the query is of a program with ``headwater.attach``, not a Headwater job; ``job`` is then its name."""
 
     def to_bytes(self) -> bytes:
         """Return the contents of ``job.json``."""
@@ -83,7 +90,7 @@ def rows_per_second(uri: str | None) -> int | None:
 
 
 def sink_of(files: FileTree, given: str | None = None) -> FileTree | None:
-    """Return the output folder of the checkpoint's file sink: as given, or as ``headwater run`` recorded it."""
+    """Return the output folder of the checkpoint's file sink: as given, or as it was recorded."""
     if given is None:
         folder = read_job_record(files).sink_folder
     else:
@@ -127,6 +134,7 @@ def parse_job_record(data: bytes) -> JobRecord:
         _texts(value.get("statics")),
         value.get("has_state_view") is True,
         _names(value.get("source_order")),
+        value.get("attached") is True,
     )
 
 
@@ -251,7 +259,7 @@ def _types_of(annotation: str) -> tuple[type, ...]:
 
 
 def read_progress(files: FileTree) -> dict[int, ProgressRecord]:
-    """Return the latest record of each batch; empty if the query never ran with ``headwater run``."""
+    """Return the latest record of each batch; empty if Headwater never recorded the query."""
     found: dict[int, ProgressRecord] = {}
     for path in (OLDER_FILE, PROGRESS_FILE):
         with suppress(OSError):

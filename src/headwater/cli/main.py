@@ -16,6 +16,7 @@ VERBS: tuple[str, ...] = (
     "jobs",
     "check",
     "run",
+    "attach",
     "demo",
     "log",
     "show",

@@ -75,7 +75,8 @@ def check_ownership(files: FileTree, run: Run) -> None:
             remedy=f"headwater fsck {files.location} --repair",
         )
     recorded, current = read_job_record(files), job_record(run)
-    if recorded.job is not None and recorded.job != current.job:
+    # A query of another program may have become this job, under another name.
+    if recorded.job is not None and not recorded.attached and recorded.job != current.job:
         raise JobRefused(
             "other-job",
             f"this checkpoint belongs to {recorded.job}, not to {current.job}",
@@ -99,6 +100,8 @@ def _check_sources(recorded: JobRecord, current: JobRecord) -> None:
     """Refuse a source that the recorded offsets do not belong to. Static tables may change."""
     before = recorded.sources or ({"": recorded.source} if recorded.source else {})
     now = current.sources or ({"": current.source} if current.source else {})
+    if recorded.attached:  # its sources have numbers instead of names
+        before, now = ({str(place): uri for place, uri in enumerate(sorted(uris.values()))} for uris in (before, now))
     # A source may be given a name later: its offsets stay valid.
     if len(before) == len(now) == 1:
         before, now = {"": next(iter(before.values()))}, {"": next(iter(now.values()))}

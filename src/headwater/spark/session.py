@@ -25,6 +25,7 @@ from headwater.checkpoint.filetree import FileTree
 from headwater.checkpoint.logs import CheckpointLogs
 from headwater.core.errors import SetupProblem
 from headwater.jars.java import require_java
+from headwater.jars.own_jar import HEADWATER_JAR
 from headwater.jars.resolve import is_cached, jar_paths
 from headwater.jobs.job import Job
 from headwater.spark.class_archive import archive_file, options_for
@@ -32,7 +33,6 @@ from headwater.spark.failures import SPARK_ERRORS, root_cause
 from headwater.spark.internals.gateway import conf_of_spark_submit, has_class, jvm_has_class, starting_jvm
 
 LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
-HEADWATER_JAR = Path(__file__).parent / "internals" / "headwater-spark.jar"
 LOCAL_FILE_SYSTEM = "headwater.hadoop.ShellFreeLocalFileSystem"
 CHECKPOINTING = "org.apache.spark.sql.execution.streaming.checkpointing"
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"

@@ -198,6 +198,14 @@ def sink_effects(sink: str | None, *, has_log: bool, undone: Sequence[int]) -> t
                 f"the table has recorded {span} of this query and silently skips them when they run again, even if it "
                 "is restored. Continue under a new query id instead: headwater fork"
             )
+        case "foreach-batch" | "foreach":
+            function = "foreachBatch" if kind == "foreach-batch" else "foreach"
+            return _warning(
+                f"the function that was given to {function} receives {span} again: what it writes is written a second "
+                "time, unless it recognizes batches by their ids"
+            )
+        case "noop":
+            return "the noop sink discards all rows", []
         case "hudi":
             return _warning(
                 f"the table has recorded {span} and silently skips them when they run again, in a fork too. To avoid "

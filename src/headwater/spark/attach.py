@@ -1,0 +1,171 @@
+"""Record the queries of a program that does not use Headwater otherwise.
+
+A Java listener (``headwater.streaming``) writes the records and holds the leases, so a program whose batches are short is
+not slowed down by calls into Python, and the same class serves programs in which no Python line can be added.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import warnings
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+from pyspark.sql import SparkSession
+
+from headwater.checkpoint.filetree import FileTree
+from headwater.checkpoint.locate import open_files
+from headwater.checkpoint.record import parse_line
+from headwater.core.errors import HeadwaterError, UsageProblem
+from headwater.core.extras import naming_extras
+from headwater.jars.own_jar import own_jar
+from headwater.spark.failures import SPARK_ERRORS, root_cause
+from headwater.spark.internals import query_recorder
+from headwater.spark.internals.query_recorder import QueryRecorder
+
+if TYPE_CHECKING:
+    from headwater.spark.metrics import JobMetrics
+
+REPORT_SECONDS = 1.0
+
+
+class Attachment:
+    """The handle that ``attach`` returns. It can be ignored: recording ends with the session."""
+
+    def __init__(self, recorder: QueryRecorder | None) -> None:
+        self._recorder = recorder
+        self._metrics: _AttachedMetrics | None = None
+
+    @property
+    def is_active(self) -> bool:
+        """Whether queries are being recorded."""
+        return self._recorder is not None
+
+    @property
+    def metrics_url(self) -> str | None:
+        """Where Prometheus metrics are served, if they are."""
+        return self._metrics.url if self._metrics else None
+
+    def detach(self) -> None:
+        """Stop recording. Queries keep running, but Headwater no longer sees that they do."""
+        recorder, self._recorder = self._recorder, None
+        metrics, self._metrics = self._metrics, None
+        if metrics is not None:
+            metrics.stop()
+        if recorder is not None:
+            recorder.close()
+
+    def serve_metrics(self, address: str) -> None:
+        """Serve Prometheus metrics of all queries, unless they are served already."""
+        if self._recorder is not None and self._metrics is None:
+            self._metrics = _AttachedMetrics(self._recorder, address)
+
+
+_attached: WeakKeyDictionary[Any, Attachment] = WeakKeyDictionary()
+
+
+def attach(spark: SparkSession, *, metrics: int | str | None = None) -> Attachment:
+    """Record every query of a session that has a checkpoint, also those that are running already.
+
+    Under ``_headwater/`` in its checkpoint, each query gets the record and the lease that ``headwater run`` gives a job:
+    ``log``, the live page and ``rewind`` then know its rows, its sink and whether it is running. ``metrics`` is a port of
+    127.0.0.1, or ``HOST:PORT``, on which to serve Prometheus metrics.
+
+    Nothing here makes a query fail: if it cannot be recorded, a warning is logged. A second call for the same session has
+    no effect.
+    """
+    if not hasattr(spark, "streams"):
+        raise ValueError(f"headwater.attach takes a SparkSession, not {type(spark).__name__}")
+    attachment = _attached.get(spark)
+    if attachment is None or not attachment.is_active:
+        attachment = Attachment(_recorder(spark))
+        if attachment.is_active:
+            _attached[spark] = attachment
+    if metrics is not None:
+        try:
+            with naming_extras():
+                attachment.serve_metrics(str(metrics))
+        except UsageProblem:
+            raise
+        except (HeadwaterError, ImportError, *SPARK_ERRORS) as error:
+            _warn(f"headwater cannot serve metrics: {_reason(error)}")
+    return attachment
+
+
+def _recorder(spark: SparkSession) -> QueryRecorder | None:
+    if not hasattr(spark, "_jvm"):
+        _warn(
+            "headwater cannot attach to a Spark Connect session: start the server with the options that "
+            "'headwater attach' prints",
+            depth=4,
+        )
+        return None
+    try:
+        if query_recorder.probe(spark):
+            return QueryRecorder(spark, own_jar())
+        _warn(f"headwater cannot attach to Spark {spark.version}: it has no support for this release", depth=4)
+    except (*SPARK_ERRORS, OSError) as error:
+        _warn(f"headwater cannot attach: {_reason(error)}", depth=4)
+    return None
+
+
+def _reason(error: BaseException) -> str:
+    if isinstance(error, HeadwaterError):
+        return f"{error.problem} ({error.remedy})" if error.remedy else error.problem
+    return root_cause(error) if isinstance(error, SPARK_ERRORS) else str(error)
+
+
+def _warn(text: str, depth: int = 3) -> None:
+    """Warn at the line of the program that calls ``attach``, ``depth`` calls up from here."""
+    warnings.warn(text, RuntimeWarning, stacklevel=depth)
+
+
+def _files_at(checkpoint: str) -> FileTree | None:
+    try:
+        return open_files(checkpoint)
+    except (HeadwaterError, ImportError):  # without a client for this store, one metric is missing
+        return None
+
+
+class _AttachedMetrics:
+    """Metrics of the recorded queries, each labeled with the name of the query or else of its checkpoint."""
+
+    def __init__(self, recorder: QueryRecorder, address: str) -> None:
+        from headwater.spark.metrics import CombinedMetrics, JobMetrics, MetricsServer  # noqa: PLC0415
+
+        self._metrics_of = JobMetrics
+        self._by_checkpoint: dict[str, JobMetrics] = {}
+        self._labels: set[str] = set()
+        self._all: list[JobMetrics] = []
+        self._server = MetricsServer(CombinedMetrics(self._all), address)
+        self.url = self._server.url
+        self._recorder = recorder
+        self._recorder.keep_reports()
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._collect, name="headwater-attach-metrics", daemon=True)
+        self._thread.start()
+
+    def _collect(self) -> None:
+        while not self._stopped.wait(REPORT_SECONDS):
+            try:
+                reports = self._recorder.take_reports()
+            except (*SPARK_ERRORS, ConnectionError):  # Spark has ended
+                return
+            for report in map(json.loads, reports):
+                record = parse_line(json.dumps(report["record"]))
+                if record is not None:
+                    self._job(report["job"], report["checkpoint"]).add(record)
+
+    def _job(self, name: str, checkpoint: str) -> JobMetrics:
+        if checkpoint not in self._by_checkpoint:
+            label = f"{name} ({checkpoint})" if name in self._labels else name
+            self._labels.add(label)
+            self._by_checkpoint[checkpoint] = self._metrics_of(label, _files_at(checkpoint))
+            self._all.append(self._by_checkpoint[checkpoint])
+        return self._by_checkpoint[checkpoint]
+
+    def stop(self) -> None:
+        self._stopped.set()
+        self._thread.join()
+        self._server.__exit__(None, None, None)

@@ -1,0 +1,172 @@
+package headwater.streaming;
+
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Map;
+import java.util.UUID;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.Executors;
+import java.util.concurrent.LinkedBlockingQueue;
+import java.util.concurrent.ScheduledExecutorService;
+import java.util.concurrent.TimeUnit;
+import org.apache.spark.SparkConf;
+import org.apache.spark.sql.SparkSession;
+import org.apache.spark.sql.streaming.StreamingQueryListener;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+import scala.Option;
+
+/**
+ * Records every query of a session that has a checkpoint, under _headwater/ in that checkpoint, and holds its lease.
+ *
+ * Nothing here fails or delays a query: errors are logged, one warning for each query, and a store that is not a local
+ * disk is accessed only from a thread of this listener.
+ */
+public final class CheckpointListener extends StreamingQueryListener {
+  static final Logger LOG = LoggerFactory.getLogger(CheckpointListener.class);
+  private static final int MOST_REPORTS = 10_000;
+
+  private final SparkSession givenSession;
+  private final long pid;
+  private volatile LinkedBlockingQueue<String> reports;
+  private final Map<UUID, RecordedQuery> queries = new ConcurrentHashMap<>();
+  private final ScheduledExecutorService clock = Executors.newSingleThreadScheduledExecutor(CheckpointListener::daemon);
+
+  /** Spark calls this for spark.sql.streaming.streamingQueryListeners. */
+  public CheckpointListener(SparkConf ignored) {
+    this(null, ProcessHandle.current().pid());
+  }
+
+  /** The pid is that of the program, for messages. */
+  public CheckpointListener(SparkSession session, long pid) {
+    this.givenSession = session;
+    this.pid = pid;
+    clock.scheduleWithFixedDelay(this::tick, 1, 1, TimeUnit.SECONDS);
+  }
+
+  private static Thread daemon(Runnable work) {
+    Thread thread = new Thread(work, "headwater-attach");
+    thread.setDaemon(true);
+    return thread;
+  }
+
+  /** Spark calls this in start(), from the thread of the query, before the first batch. */
+  @Override
+  public void onQueryStarted(QueryStartedEvent event) {
+    begin(event.id());
+  }
+
+  @Override
+  public void onQueryProgress(QueryProgressEvent event) {
+    RecordedQuery query = queries.get(event.progress().id());
+    if (query == null) {
+      return;
+    }
+    String report = query.add(event.progress().json());
+    LinkedBlockingQueue<String> wanted = reports;
+    if (report != null && wanted != null) {
+      wanted.offer(report);
+    }
+  }
+
+  @Override
+  public void onQueryIdle(QueryIdleEvent event) {}
+
+  @Override
+  public void onQueryTerminated(QueryTerminatedEvent event) {
+    RecordedQuery query = queries.get(event.id());
+    if (query != null && query.isRun(event.runId())) {
+      end(event.id(), query);
+    }
+  }
+
+  /** Records a query that is running; does nothing if it is recorded already. */
+  public void begin(UUID id) {
+    try {
+      Object execution = execution(id);
+      if (execution == null) {
+        LOG.warn("Headwater does not record query {}: Spark does not list it", id);
+        return;
+      }
+      if (Reflection.<Boolean>field(execution, "deleteCheckpointOnStop")) {
+        return; // a temporary checkpoint, which Spark deletes
+      }
+      RecordedQuery query = queryOf(id, execution);
+      if (query.isRemote()) {
+        clock.execute(query::work);
+      } else {
+        query.work();
+      }
+    } catch (Exception | LinkageError error) {
+      LOG.warn("Headwater does not record query {}", id, error);
+    }
+  }
+
+  /** Returns a new record, or that of the previous run: the event of its end may still be in Spark's queue. */
+  private RecordedQuery queryOf(UUID id, Object execution) throws ReflectiveOperationException {
+    String checkpoint = RecordedQuery.checkpointOf(execution);
+    RecordedQuery known = queries.get(id);
+    if (known != null && known.isAt(checkpoint)) {
+      known.setRun(execution);
+      return known;
+    }
+    queries.forEach(
+        (other, query) -> {
+          if (other.equals(id) || query.isAt(checkpoint)) {
+            end(other, query);
+          }
+        });
+    RecordedQuery query = new RecordedQuery(execution, pid);
+    queries.put(id, query);
+    return query;
+  }
+
+  /** Keeps reports for takeReports from now on. */
+  public void keepReports() {
+    reports = reports == null ? new LinkedBlockingQueue<>(MOST_REPORTS) : reports;
+  }
+
+  /** Returns the reports since the last call, each as JSON: {"job", "checkpoint", "record"}. */
+  public List<String> takeReports() {
+    List<String> taken = new ArrayList<>();
+    if (reports != null) {
+      reports.drainTo(taken);
+    }
+    return taken;
+  }
+
+  /** Releases all leases. Remove the listener from the session first. */
+  public void close() {
+    clock.shutdown();
+    queries.forEach(this::end);
+  }
+
+  private void end(UUID id, RecordedQuery query) {
+    if (queries.remove(id, query)) {
+      query.close();
+    }
+  }
+
+  /** Does the work of remote checkpoints, and ends queries whose end Spark does not report: those of a stopped session. */
+  private void tick() {
+    queries.forEach(
+        (id, query) -> {
+          if (query.isOver()) {
+            end(id, query);
+          } else {
+            query.work();
+          }
+        });
+  }
+
+  /** Returns Spark's StreamExecution; all sessions of an application share the map. */
+  private Object execution(UUID id) throws ReflectiveOperationException {
+    SparkSession session = givenSession;
+    if (session == null) {
+      Option<SparkSession> active = SparkSession.getActiveSession();
+      session = active.isDefined() ? active.get() : SparkSession.getDefaultSession().get();
+    }
+    Map<?, ?> active = Reflection.call(Reflection.call(session, "sharedState"), "activeStreamingQueries");
+    return active.get(id);
+  }
+}

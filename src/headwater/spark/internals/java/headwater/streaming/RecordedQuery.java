@@ -1,0 +1,182 @@
+package headwater.streaming;
+
+import static headwater.streaming.CheckpointListener.LOG;
+
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.ObjectMapper;
+import com.fasterxml.jackson.databind.node.ObjectNode;
+import java.util.List;
+import java.util.UUID;
+import org.apache.hadoop.fs.Path;
+import org.apache.spark.SparkContext;
+
+/** One query and its checkpoint: holds the lease while the query runs, and records the job and each batch. */
+final class RecordedQuery {
+  private static final ObjectMapper JSON = new ObjectMapper();
+  private static final String JOB_FILE = "job.json";
+
+  private final String checkpoint;
+  private final String name;
+  private final String holder;
+  private final long pid;
+  private final LeasedFolder folder;
+
+  private volatile Object execution;
+  private volatile UUID runId;
+  private volatile Thread thread;
+  private volatile ObjectNode unrecordedJob;
+  private volatile boolean isRecordedByJob;
+  private volatile boolean hasWarned;
+  private boolean isClosed;
+  private boolean wasOver;
+  private long lastBatch = -1;
+
+  RecordedQuery(Object execution, long pid) throws ReflectiveOperationException {
+    this.checkpoint = checkpointOf(execution);
+    this.name = Reflection.call(execution, "name");
+    this.pid = pid;
+    SparkContext context = contextOf(execution);
+    this.holder = name != null ? name : "a query of " + context.appName();
+    this.folder = LeasedFolder.of(checkpoint, context.hadoopConfiguration());
+    setRun(execution);
+  }
+
+  static String checkpointOf(Object execution) throws ReflectiveOperationException {
+    return Reflection.call(execution, "resolvedCheckpointRoot");
+  }
+
+  private static SparkContext contextOf(Object execution) throws ReflectiveOperationException {
+    return Reflection.call(Reflection.call(execution, "sparkSession"), "sparkContext");
+  }
+
+  /** Keeps the lease and the record for another run of the query. */
+  void setRun(Object next) throws ReflectiveOperationException {
+    if (next == execution) {
+      return;
+    }
+    execution = next;
+    runId = Reflection.call(next, "runId");
+    thread = Reflection.call(next, "queryExecutionThread");
+    attempt("describe the job", () -> unrecordedJob = Facts.job(next, contextOf(next).hadoopConfiguration()));
+  }
+
+  boolean isRemote() {
+    return folder.isRemote();
+  }
+
+  boolean isAt(String location) {
+    return checkpoint.equals(location);
+  }
+
+  boolean isRun(UUID id) {
+    return runId.equals(id);
+  }
+
+  /** Returns whether the thread of the query has ended. A second call has to confirm it: reports may be on their way. */
+  boolean isOver() {
+    boolean isOver = !thread.isAlive();
+    boolean isConfirmed = isOver && wasOver;
+    wasOver = isOver;
+    return isConfirmed;
+  }
+
+  /** Acquires the lease if it is free, and writes what is to be written. Waits for the store of the checkpoint. */
+  synchronized void work() {
+    if (isClosed) {
+      return;
+    }
+    if (!isRecordedByJob && !folder.isHeld()) {
+      attempt("acquire the lease", this::acquire);
+    }
+    if (folder.isHeld() && unrecordedJob != null) {
+      attempt("record the job", this::recordJob);
+    }
+    if (folder.isHeld()) {
+      attempt("write the record", folder::flush);
+    }
+  }
+
+  private void acquire() throws Exception {
+    switch (folder.acquire(new Lease(holder, pid))) {
+      case HELD_BY_JOB -> isRecordedByJob = true;
+      case HELD_ELSEWHERE -> warn(
+          "{} is in use by another process ({}). Headwater does not record {} until it is free",
+          checkpoint, folder.holder(), holder);
+      default -> {}
+    }
+  }
+
+  /** Replaces the record of an earlier attached run. To the record of a Headwater job, it only adds. */
+  private void recordJob() throws Exception {
+    byte[] existing = folder.read(JOB_FILE);
+    JsonNode known = existing == null ? null : JSON.readTree(existing);
+    ObjectNode record = unrecordedJob.deepCopy();
+    if (known instanceof ObjectNode job && !job.path("attached").asBoolean()) {
+      ObjectNode added = record;
+      added.remove(List.of("job", "attached"));
+      record = job.deepCopy();
+      if (added.has("sink")) {
+        record.remove("table_folder");
+      }
+      added.remove("sources"); // a job names its sources
+      if (!record.path("sources").isEmpty()) {
+        added.remove("source");
+      }
+      record.setAll(added);
+    }
+    if (!record.equals(known)) {
+      folder.write(JOB_FILE, JSON.writerWithDefaultPrettyPrinter().writeValueAsBytes(record));
+    }
+    unrecordedJob = null;
+  }
+
+  /** Records a batch; returns it with the name of the job, null if it is not recorded. */
+  String add(String progress) {
+    if (isRecordedByJob || !(folder.isHeld() || folder.isRemote())) {
+      return null;
+    }
+    try {
+      JsonNode report = JSON.readTree(progress);
+      long batch = report.path("batchId").asLong();
+      // An idle query reports its last batch again, with no rows.
+      if (batch == lastBatch && report.path("numInputRows").asLong() == 0) {
+        return null;
+      }
+      lastBatch = batch;
+      ObjectNode record = Facts.progress(report, new Streams(execution));
+      attempt("record a batch", () -> folder.append(record + "\n"));
+      ObjectNode labeled = JSON.createObjectNode();
+      labeled.put("job", name != null ? name : new Path(checkpoint).getName());
+      labeled.put("checkpoint", checkpoint);
+      labeled.set("record", record);
+      return labeled.toString();
+    } catch (Exception error) {
+      warn("Headwater cannot record a batch of {} in {}", holder, checkpoint, error);
+      return null;
+    }
+  }
+
+  synchronized void close() {
+    isClosed = true;
+    attempt("release the lease", folder::close);
+  }
+
+  private interface Action {
+    void run() throws Exception;
+  }
+
+  private void attempt(String what, Action action) {
+    try {
+      action.run();
+    } catch (Exception | LinkageError error) {
+      warn("Headwater cannot " + what + " of {} in {}", holder, checkpoint, error);
+    }
+  }
+
+  private void warn(String text, Object... details) {
+    if (!hasWarned && !Thread.currentThread().isInterrupted()) {
+      hasWarned = true;
+      LOG.warn(text, details);
+    }
+  }
+}
