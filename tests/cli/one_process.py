@@ -21,7 +21,10 @@ def run_all(folder: Path, *commands: list[str], stdin: str = "", timeout: float 
         capture_output=True,
         text=True,
         cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])},
+        env={
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")]),
+        },
         timeout=timeout,
         check=False,
     )
