@@ -24,7 +24,14 @@ __all__ = ["folder"]
 
 pytestmark = pytest.mark.services
 
-ENTRY = "from headwater.cli.main import main\nmain()\n"
+STARTS = """
+import headwater
+from sized_orders import SIZED
+
+assert ".zip" in headwater.__file__, headwater.__file__
+with SIZED.start(checkpoint="job", trigger="available-now") as running:
+    running.wait()
+"""
 JOBS = '''
 from headwater import Files, Job
 from pyspark.sql import functions as F
@@ -98,18 +105,17 @@ def test_the_package_as_a_zip_file_on_a_cluster(spark_cluster: Cluster, folder: 
     shutil.rmtree(folder / "zipped")
     (folder / "shipped").mkdir()
     (folder / "shipped" / "sized_orders.py").write_text(JOBS)
-    (folder / "entry.py").write_text(ENTRY)
+    (folder / "starts.py").write_text(STARTS)
     (folder / "attached.py").write_text(ATTACHED)
     small = ["--master", spark_cluster.master, "--conf", "spark.executor.memory=512m"]
     small += ["--conf", "spark.sql.shuffle.partitions=2", "--conf", "spark.driver.host=127.0.0.1"]
     code = ["--py-files", f"{archive},{folder / 'shipped' / 'sized_orders.py'}"]
 
-    run = ["run", "sized_orders:SIZED", "--trigger", "available-now", "--checkpoint", folder / "job"]
-    submit(folder, *small, *code, folder / "entry.py", *run)
+    submit(folder, *small, *code, folder / "starts.py")
     assert output(folder).total() == 18
     assert {row[1] for row in output(folder)} == {"large", "small"}
     assert command("rewind", folder / "job", "--to", 1, "--yes").status == 0
-    submit(folder, *small, *code, folder / "entry.py", *run)
+    submit(folder, *small, *code, folder / "starts.py")
     assert output(folder).total() == 18
 
     submit(folder, *small, *code, folder / "attached.py")

@@ -64,6 +64,23 @@ def test_holder_in_this_process() -> None:
     assert refusal(files).remedy == "call stop() on the running job, then try again"
 
 
+@pytest.mark.parametrize(
+    ("pid", "remedy"),
+    [
+        (os.getpid(), "call stop() on the query, then try again"),
+        (
+            os.getppid(),
+            f"stop the query in its program, or: kill {os.getppid()}   (the current batch runs again at the next start)",
+        ),
+    ],
+)
+def test_holder_is_an_attached_program(pid: int, remedy: str) -> None:
+    """The remedy for a program with headwater.attach does not promise that it finishes its batch."""
+    files, now = MemoryTree(), int(time.time() * 1000)
+    files.write(RECORD, Lease("visits", pid, socket.gethostname(), now, now, attached=True).to_bytes())
+    assert refusal(files).remedy == remedy
+
+
 def test_holder_on_another_host_is_not_killed_here() -> None:
     """The remedy for a job on another host names the host and is no command for this one."""
     files = MemoryTree()

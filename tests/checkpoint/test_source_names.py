@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from corpus_support import as_memory_files
@@ -78,6 +80,15 @@ def test_record_without_names(corpus) -> None:
     files = with_job("kafka-join", '{"source": "kafka://h:1/corpus-kafka-join-clicked"}')
     uris = [one.uri for one in History(files).logs.identities.values()]
     assert uris == [None, "kafka://h:1/corpus-kafka-join-clicked"]
+
+
+def test_numbers_are_not_names() -> None:
+    """The record of an attached query numbers its sources: they have URIs, and no names."""
+    uris = {"0": "kafka://h:1/corpus-kafka-join-clicked", "1": "kafka://h:1/corpus-kafka-join-shown"}
+    files = with_job("kafka-join", json.dumps({"sources": uris}))
+    found = list(History(files).logs.identities.values())
+    assert [one.name for one in found] == [None, None]
+    assert sorted(one.uri or "" for one in found) == sorted(uris.values())
 
 
 def test_matching_by_elimination() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
@@ -208,6 +209,21 @@ def test_checkpoint_of_another_job(headwater_spark: SparkSession, run: Run) -> N
     refused = refused_before_and_under_the_lease(headwater_spark, run)
     assert (refused.code, refused.exit_status) == ("other-job", 10)
     assert "other" in refused.problem
+
+
+def test_checkpoint_of_an_attached_query(tmp_path: Path) -> None:
+    """A job may continue the query of another program, under another name, if it reads the same sources."""
+    files = LocalTree(tmp_path)
+    files.write("offsets/0", b"v1")
+    sources = {"a": Files("in/a", schema=SCHEMA), "b": Files("in/b", schema=SCHEMA)}
+    job = Job("mine", lambda a, b: a.union(b), reads=sources, writes=Console(), mode="append")
+    run = Run(job, "test", str(tmp_path))
+    recorded = {"job": "theirs", "attached": True, "sources": {"0": "files:/in/b", "1": "files:/in/a"}}
+    files.write(JOB_FILE, json.dumps(recorded).encode())
+    check_run(run)
+    files.write(JOB_FILE, json.dumps({**recorded, "sources": {}, "source": "files:/in/a"}).encode())
+    with pytest.raises(JobRefused, match="offsets of other sources"):
+        check_run(run)
 
 
 @pytest.mark.parametrize(

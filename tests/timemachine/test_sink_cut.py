@@ -110,6 +110,8 @@ def test_a_folder_without_a_log_is_not_a_file_sink() -> None:
     [
         ("kafka://127.0.0.1:9092/out", "duplicates"),
         ("delta:/lake/t", "Continue under a new query id instead: headwater fork"),
+        ("foreach-batch:", "given to foreachBatch receives batches"),
+        ("foreach:", "given to foreach receives batches"),
         ("hudi:/lake/t", "in a fork too"),
         ("hudi:/lake/t", "set another hoodie.datasource.write.streaming.checkpoint.identifier"),
         (None, "--sink files:DIR"),
