@@ -13,7 +13,6 @@ from headwater.core.errors import SetupProblem
 KAFKA_CONNECTORS = {"4.0": "4.0.2", "4.1": "4.1.2", "4.2": "4.2.0", "4.3": "4.2.0"}
 # The Hadoop that each Spark comes with: its S3 client has to be of the same version.
 HADOOPS = {"4.0": "3.4.1", "4.1": "3.4.2", "4.2": "3.5.0", "4.3": "3.5.0"}
-NEWEST_SPARK = "4.3"
 
 
 def pyspark_folder() -> Path:
@@ -36,7 +35,7 @@ def ivy_variables() -> dict[str, str]:
     if version not in KAFKA_CONNECTORS:
         raise SetupProblem(
             "pyspark-version",
-            f"Headwater runs jobs on PySpark 4.0 to {NEWEST_SPARK}",
+            "the jars for this PySpark are not known",
             evidence={"installed": importlib.metadata.version("pyspark")},
             remedy="pip install 'headwater[spark]'",
         )
