@@ -73,6 +73,7 @@ def test_holder_in_this_process() -> None:
             f"stop the query in its program, or: kill {os.getppid()}   (the current batch runs again at the next start)",
         ),
     ],
+    ids=["this process", "another process"],
 )
 def test_holder_is_an_attached_program(pid: int, remedy: str) -> None:
     """The remedy for a program with headwater.attach does not promise that it finishes its batch."""
