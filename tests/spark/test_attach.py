@@ -96,7 +96,7 @@ def test_a_query_is_recorded_as_a_job_is(attached: Attachment, start: Start, tmp
     assert record.source == f"files:{tmp_path}/rows?format=json"
     with pytest.raises(CheckpointBusy, match="counts is running") as refused:
         refuse_if_held(files, "cannot rewind")
-    assert "stop the query in its program" in str(refused.value.remedy)
+    assert "call stop() on the query" in str(refused.value.remedy)
     query.stop()
     wait_until(lambda: live_lease(files) is None)
 

@@ -111,16 +111,6 @@ def root_cause(error: Exception) -> str:
     return text if " " in text else f"{cause.getClass().getSimpleName()}: {text}".removesuffix(": ")
 
 
-def is_thrown_in(error: Exception, kind: str, place: str) -> bool:
-    """Return whether the innermost Java exception is of class ``kind`` and was thrown below a call in class ``place``."""
-    cause = _innermost(error)
-    return (
-        cause is not None
-        and cause.getClass().getName() == kind
-        and any(place in frame.getClassName() for frame in cause.getStackTrace())
-    )
-
-
 def _innermost(error: Exception) -> Any | None:
     cause = _throwable(error)
     while cause is not None and cause.getCause() is not None:

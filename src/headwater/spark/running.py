@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from socket import create_connection as connect
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -19,7 +20,7 @@ from headwater.checkpoint.record import ProgressRecord
 from headwater.core.errors import HeadwaterError, InternalError, JobFailed, ServiceUnreachable
 from headwater.jobs.endpoints import Socket
 from headwater.jobs.job import Job
-from headwater.spark.failures import failure, is_thrown_in
+from headwater.spark.failures import failure, root_cause
 from headwater.spark.internals.gateway import is_stopped
 from headwater.spark.internals.listener import QueryReports
 from headwater.spark.internals.query_end import stop_after_batch
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 POLL_SECONDS = 0.2
 LAST_REPORT_SECONDS = 30.0
 EXIT_SECONDS = 30.0
+CONNECT_SECONDS = 2.0
 
 
 class BatchCounts:
@@ -210,13 +212,24 @@ def _raise_if_failed(query: StreamingQuery, job: Job) -> None:
     if error is None:
         return
     socket = next((source for source in job.sources.values() if isinstance(source, Socket)), None)
-    if socket is not None and is_thrown_in(error, "java.net.ConnectException", "TextSocket"):
+    if socket is not None and "refused" in root_cause(error).lower() and _refuses(socket):
         raise ServiceUnreachable(
             "socket-unreachable",
             f"nothing is listening at {socket.host}:{socket.port}",
             remedy=f"nc -lk {socket.port}   (in another terminal; then type lines)",
         )
     raise failure(job.name, error) from error
+
+
+def _refuses(source: Socket) -> bool:
+    """Return whether a server refuses connections: the refused one may have been that of another service."""
+    try:
+        connect((source.host, source.port), timeout=CONNECT_SECONDS).close()
+    except ConnectionRefusedError:
+        return True
+    except OSError:
+        return False
+    return False
 
 
 _active: set[RunningJob] = set()
