@@ -30,6 +30,7 @@ def test_before_the_first_file(run: list[str], tmp_path: Path) -> None:
     assert f"s3a://{BUCKET}/nothing-yet" in ran.stderr
 
 
+@pytest.mark.slow
 def test_generated_sales_are_counted(run: list[str], s3: S3, tmp_path: Path) -> None:
     """Sales are generated to S3 and counted there; the next run reads only what has landed since."""
     landing = f"s3://{BUCKET}/sales"

@@ -33,8 +33,8 @@ from spark.draining import drain_source
 KCAT = shutil.which("kcat") or shutil.which("kafkacat")
 pytestmark = pytest.mark.timeout(600)
 NEEDS_KCAT = pytest.mark.skipif(KCAT is None, reason="kcat is not installed")
-KAFKA_JOBS = ["browser_stats_stateless", "browser_stats_stateful", "profit_tumbling"]
-MORE_KAFKA_JOBS = ["visits_windows_counter", "profit_per_id", "profit_sliding"]
+KAFKA_JOBS = ["browser_stats_stateful", "profit_tumbling"]
+MORE_KAFKA_JOBS = ["browser_stats_stateless", "visits_windows_counter", "profit_per_id", "profit_sliding"]
 
 
 class Running:

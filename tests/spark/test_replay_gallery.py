@@ -27,7 +27,6 @@ FORMS: dict[str, dict[str, Any]] = {
 # One job per kind of operator runs every time; the others are marked slow.
 IN_EVERY_RUN = {
     "ad-attribution",
-    "browser-stats-stateless",
     "deduplicated-events",
     "enriched-sales",
     "user-sessions",

@@ -54,6 +54,7 @@ def in_order(rows: list[dict[str, object]]) -> list[str]:
     return sorted(json.dumps(row, sort_keys=True) for row in rows)
 
 
+@pytest.mark.slow
 def test_batches_emit_the_recorded_rows(headwater_spark, broker: Broker, recorded) -> None:
     """Each replay emits what the batch wrote, despite newer records; topics and checkpoint are not modified."""
     found, written = recorded

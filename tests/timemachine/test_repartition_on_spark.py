@@ -83,7 +83,7 @@ def _check(files: LocalTree, sink: trees.Files | None = None) -> None:
 
 @pytest.mark.parametrize(
     ("operator", "store"),
-    [("join", "changelog"), ("timers", "format2")],
+    [("join", "changelog")],
 )
 def test_a_repartitioned_stream_continues(stream_pair, operator: str, store: str) -> None:
     """After a repartition the stream emits the same rows and has the same state as a control."""
