@@ -26,6 +26,7 @@ from headwater.spark.dropped.lateness import source_order
 from headwater.spark.failures import explained
 from headwater.spark.internals.hadoop_tree import HadoopTree
 from headwater.spark.job_session import isolated_session, settings_of_job
+from headwater.spark.missing import missing_internals_note
 from headwater.spark.ownership import Run, check_ownership, holding_lease, job_record
 from headwater.spark.prepared import prepare_job
 from headwater.spark.progress import listening
@@ -53,6 +54,8 @@ def start_job(
     ``on_batch`` is called after each batch, from another thread; ``warn`` with warnings that cannot wait for the end.
     """
     job = run.job
+    if missing := missing_internals_note(spark):
+        warn(missing)
     with _starting, settings_of_job(spark, job, warn) as changed, ExitStack() as resources:
         files = _files_at(spark, run.checkpoint)
         naming = naming_settings(spark, job, files)

@@ -30,11 +30,12 @@ from headwater.jars.resolve import is_cached, jar_paths
 from headwater.jobs.job import Job
 from headwater.spark.class_archive import archive_file, options_for
 from headwater.spark.failures import SPARK_ERRORS, root_cause
+from headwater.spark.internals import workers
+from headwater.spark.internals.file_manager import file_manager_class
 from headwater.spark.internals.gateway import conf_of_spark_submit, has_class, jvm_has_class, starting_jvm
 
 LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
 LOCAL_FILE_SYSTEM = "headwater.hadoop.ShellFreeLocalFileSystem"
-CHECKPOINTING = "org.apache.spark.sql.execution.streaming.checkpointing"
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 DEFAULT_MASTER = "local[*]"
 # A class of each jar configuration that a session may lack.
@@ -64,9 +65,6 @@ def default_conf(master: str, *, own_jvm: bool = True, own_python: bool = True) 
         "spark.sql.shuffle.partitions": str(_shuffle_partitions(master)),
         "spark.sql.streaming.stateStore.providerClass": ROCKSDB,
         "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
-        # Spark's default manager runs a shell command for each permission change on a local disk. Its stricter rename
-        # protects against a second writer; Headwater's lease does that here.
-        "spark.sql.streaming.checkpointFileManagerClass": f"{CHECKPOINTING}.FileSystemBasedCheckpointFileManager",
         "spark.sql.adaptive.enabled": "false",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
@@ -78,13 +76,15 @@ def default_conf(master: str, *, own_jvm: bool = True, own_python: bool = True) 
         "spark.sql.warehouse.dir": str(Path(".headwater/warehouse").absolute()),
         "spark.executorEnv.TZ": "UTC",
     }
+    if manager := file_manager_class():
+        conf |= {"spark.sql.streaming.checkpointFileManagerClass": manager}
     if _on_this_machine(master):
         conf |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
     if master.startswith("local"):
         conf |= {"spark.driver.memory": "2g"}
         if own_jvm:
             conf |= {"spark.hadoop.fs.file.impl": LOCAL_FILE_SYSTEM}
-            if own_python:
+            if own_python and workers.probe():
                 conf |= {"spark.python.daemon.module": "headwater.spark.internals.workers.daemon"}
     return conf
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from headwater.jobs.job import Job
     from headwater.testing.scenario import Scenario
 
+MISSING = pytest.StashKey[str | None]()
 HELP = "Spark settings for the session that Headwater's fixtures share, one key=value per line"
 
 
@@ -24,6 +25,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.fixture(scope="session")
 def headwater_spark(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """The session that all scenarios of a test run share, with Headwater's defaults."""
+    from headwater.spark.missing import missing_internals_note  # noqa: PLC0415
     from headwater.spark.session import start_session  # noqa: PLC0415  a test run without scenarios does not import Spark
 
     folder = tmp_path_factory.mktemp("headwater")
@@ -36,8 +38,16 @@ def headwater_spark(request: pytest.FixtureRequest, tmp_path_factory: pytest.Tem
         **chosen,
     }
     spark = start_session("headwater tests", master="local[2]", conf=conf, log=folder / "spark.log")
+    request.config.stash[MISSING] = missing_internals_note(spark)
     yield spark
     spark.stop()
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print what Headwater went without on this Spark."""
+    note = terminalreporter.config.stash.get(MISSING, None)
+    if note:
+        terminalreporter.write_line(note)
 
 
 @pytest.fixture

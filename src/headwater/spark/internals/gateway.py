@@ -12,7 +12,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -117,6 +117,11 @@ def is_stopped(spark: SparkSession) -> bool:
         return context is None or bool(context.sc().isStopped())
     except (Py4JError, ConnectionError):
         return True
+
+
+def first_class(spark: SparkSession, names: Sequence[str]) -> str | None:
+    """Return the first of several names under which the JVM knows a class; Spark 4.1 moved some to other packages."""
+    return next((name for name in names if has_class(spark, name)), None)
 
 
 def print_line(spark: SparkSession, text: str) -> None:

@@ -58,15 +58,15 @@ class Plan:
 
     @property
     def children(self) -> list[Plan]:
-        return [Plan(child) for child in _items(self.node.children())]
+        return [Plan(child) for child in items(self.node.children())]
 
     @property
     def output(self) -> list[Attribute]:
-        return [Attribute(item) for item in _items(self.node.output())]
+        return [Attribute(item) for item in items(self.node.output())]
 
     @property
     def expressions(self) -> list[Expression]:
-        return [Expression(item) for item in _items(self.node.expressions())]
+        return [Expression(item) for item in items(self.node.expressions())]
 
     @property
     def is_streaming(self) -> bool:
@@ -108,7 +108,7 @@ class Plan:
     def grouping_ids(self) -> set[int]:
         """Return the ids of grouping keys that are plain columns; a computed key carries no watermark."""
         ids = set()
-        for expression in _items(self.node.groupingExpressions()):
+        for expression in items(self.node.groupingExpressions()):
             plain = expression.child() if _class(expression) == "Alias" else expression
             if _class(plain) == "AttributeReference":
                 ids |= {plain.exprId().id(), *({expression.exprId().id()} if plain is not expression else ())}
@@ -124,7 +124,7 @@ class Plan:
         extra = attribute.node
         if self.name == "Project":
             return Plan(logical.Project(_appended(self.node.projectList(), extra), child.node))
-        rows = _sequence(spark, [_appended(row, extra) for row in _items(self.node.projections())])
+        rows = _sequence(spark, [_appended(row, extra) for row in items(self.node.projections())])
         return Plan(logical.Expand(rows, _appended(self.node.output(), extra), child.node))
 
     def selecting(self, spark: SparkSession, attributes: list[Attribute]) -> Plan:
@@ -195,7 +195,7 @@ class Expression:
     def parts(self) -> Iterator[Expression]:
         """Yield the expression and everything in it."""
         yield self
-        for child in _items(self.node.children()):
+        for child in items(self.node.children()):
             yield from Expression(child).parts()
 
 
@@ -203,7 +203,8 @@ def _class(node: Any) -> str:
     return str(node.getClass().getSimpleName())
 
 
-def _items(sequence: Any) -> list[Any]:
+def items(sequence: Any) -> list[Any]:
+    """Return the elements of a Scala sequence."""
     return [sequence.apply(place) for place in range(sequence.size())]
 
 

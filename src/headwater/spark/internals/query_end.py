@@ -8,24 +8,39 @@ Without it: a run is stopped with ``StreamingQuery.stop``; the interrupted batch
 
 from __future__ import annotations
 
-from py4j.protocol import Py4JError
+from contextlib import suppress
+from typing import Any
+
+from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
-from headwater.spark.internals.gateway import has_class
+from headwater.spark.internals.gateway import first_class
 
-TERMINATED = "org.apache.spark.sql.execution.streaming.runtime.TERMINATED$"
+STREAMING = "org.apache.spark.sql.execution.streaming"
+TERMINATED = (f"{STREAMING}.runtime.TERMINATED$", f"{STREAMING}.TERMINATED$")  # the second one on Spark 4.0
 POLL_MS = 200
 
 
 def probe(spark: SparkSession) -> bool:
-    return has_class(spark, TERMINATED)
+    return first_class(spark, TERMINATED) is not None
 
 
 def end_after_batch(query: StreamingQuery) -> None:
     """Make the query end once the current batch is committed, and return immediately."""
-    state = query._jsq.getClass().getClassLoader().loadClass(TERMINATED).getField("MODULE$").get(None)
-    query._jsq.streamingQuery().state().set(state)
+    terminated = _terminated(query)
+    if terminated is None:
+        query.stop()
+    else:
+        query._jsq.streamingQuery().state().set(terminated)
+
+
+def _terminated(query: StreamingQuery) -> Any:
+    loader = query._jsq.getClass().getClassLoader()
+    for name in TERMINATED:
+        with suppress(Py4JJavaError):
+            return loader.loadClass(name).getField("MODULE$").get(None)
+    return None
 
 
 def stop_after_batch(query: StreamingQuery) -> None:

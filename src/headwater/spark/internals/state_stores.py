@@ -1,6 +1,6 @@
 """State stores that a stopped query leaves loaded in the JVM.
 
-Calls ``StateStore.stopMaintenanceTaskWithoutLock`` and ``StateStore.stop``.
+Calls ``StateStore.stop``, and before it ``stopMaintenanceTaskWithoutLock`` where Spark has it (from 4.1 on).
 
 Seen on: PySpark 4.2.0.
 Without it: a checkpoint cannot be changed safely in the process that ran its query; ``scenario`` refuses to rewind.
@@ -18,7 +18,7 @@ STATE_STORE = "org.apache.spark.sql.execution.streaming.state.StateStore$"
 
 def probe(spark: SparkSession) -> bool:
     try:
-        return hasattr(_stores(spark), "stopMaintenanceTaskWithoutLock")
+        return "stop" in dir(_stores(spark))
     except Py4JError:
         return False
 
@@ -30,7 +30,8 @@ def unload_state_stores(spark: SparkSession) -> None:
     still active load their stores again with their next batch.
     """
     stores = _stores(spark)
-    stores.stopMaintenanceTaskWithoutLock()  # first: StateStore.stop waits for its threads while holding their lock
+    if "stopMaintenanceTaskWithoutLock" in dir(stores):
+        stores.stopMaintenanceTaskWithoutLock()  # first: StateStore.stop waits for its threads while holding their lock
     stores.stop()
 
 

@@ -1,8 +1,8 @@
 """The watermark of each ``withWatermark`` of a running query, with the source that it reads.
 
 Spark's progress reports contain the global watermark only. ``MicroBatchExecution.watermarkTracker`` has one per operator,
-``sourceIdMap`` the names of the sources in the offset log. Reading them takes two milliseconds per batch, and happens
-only for queries with several sources.
+``sourceIdMap`` (from Spark 4.2 on) the names of the sources in the offset log. Reading them takes two milliseconds per
+batch, and happens only for queries with several sources.
 
 Seen on: PySpark 4.2.0.
 Without it: which source holds the watermark back is concluded from the offsets.
@@ -18,18 +18,20 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from headwater.checkpoint.record import OperatorWatermark
+from headwater.spark.internals.gateway import first_class
 
-EXECUTION = "org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution"
+STREAMING = "org.apache.spark.sql.execution.streaming"
+EXECUTION = (f"{STREAMING}.runtime.MicroBatchExecution", f"{STREAMING}.MicroBatchExecution")  # the second on Spark 4.0
 
 
 def probe(spark: SparkSession) -> bool:
     jvm: Any = spark._jvm
-    try:
-        loaded = jvm.java.lang.Thread.currentThread().getContextClassLoader().loadClass(EXECUTION)
-    except Py4JError:
+    execution = first_class(spark, EXECUTION)
+    if execution is None:
         return False
+    loaded = jvm.java.lang.Thread.currentThread().getContextClassLoader().loadClass(execution)
     names = {method.getName() for method in loaded.getMethods()}
-    return {"watermarkTracker", "sourceIdMap", "logicalPlan", "sources"} <= names
+    return {"watermarkTracker", "logicalPlan", "sources"} <= names
 
 
 @dataclass(frozen=True)
@@ -83,13 +85,19 @@ class QueryWatermarks:
             streams = _items(self._execution.sources())
             if len(streams) < 2:
                 return
-            named = [(str(name), stream) for name, stream in _pairs(self._execution.sourceIdMap())]
+            named = self._named(streams)
             ids = [next((name for name, other in named if other.equals(stream)), None) for stream in streams]
             if None not in ids:
                 self._source_ids = tuple(str(name) for name in ids)
             self._operators = tuple(self._found_in(self._execution.logicalPlan(), named))
         except (Py4JError, TypeError):  # another version of Spark
             self._operators = ()
+
+    def _named(self, streams: list[Any]) -> list[tuple[str, Any]]:
+        """Return the sources with their names in the offset log: positions before Spark 4.2."""
+        if "sourceIdMap" not in dir(self._execution):
+            return [(str(position), stream) for position, stream in enumerate(streams)]
+        return [(str(name), stream) for name, stream in _pairs(self._execution.sourceIdMap())]
 
     def _found_in(self, plan: Any, named: list[tuple[str, Any]]) -> list[_Operator]:
         found = []

@@ -20,10 +20,13 @@ def worker_with_faster_state(sock: socket.socket, authenticated: bool) -> int:
     from pyspark.sql import types  # noqa: PLC0415
     from pyspark.sql.streaming import stateful_processor  # noqa: PLC0415
 
-    from headwater.spark.internals.workers import row_batches, state_calls  # noqa: PLC0415
+    from headwater.spark.internals.workers import probe_row_batches, state_calls  # noqa: PLC0415
 
     pyspark.worker.StatefulProcessorApiClient = state_calls.StateClient
-    pyspark.worker.TransformWithStateInPySparkRowSerializer = row_batches.RowBatches
+    if probe_row_batches():
+        from headwater.spark.internals.workers.row_batches import RowBatches  # noqa: PLC0415
+
+        pyspark.worker.TransformWithStateInPySparkRowSerializer = RowBatches
     stateful_processor.ValueStateClient = state_calls.ValueState
     stateful_processor.ListStateClient = state_calls.ListState
     stateful_processor.MapStateClient = state_calls.MapState

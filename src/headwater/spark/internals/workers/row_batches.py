@@ -27,8 +27,8 @@ from headwater.spark.internals.workers.state_calls import Key, upcoming_keys
 INPUT_ROWS = 1_000
 OUTPUT_ROWS = 250
 
-# A processor's output for one key, as the worker passes it on.
-Output = tuple[tuple[Iterator[Row], StructType]]
+# A processor's output for one key, as the worker passes it on. PySpark 4.1 passes the type as Arrow's.
+Output = tuple[tuple[Iterator[Row], StructType | pa.StructType]]
 
 
 class RowBatches(TransformWithStateInPySparkRowSerializer):
@@ -61,10 +61,16 @@ class RowBatches(TransformWithStateInPySparkRowSerializer):
         rows: list[dict[str, Any]] = []
         shape = pa.struct([])
         for ((key_rows, schema),) in outputs:
-            shape = shape if shape.num_fields else to_arrow_type(schema, timezone="UTC", prefers_large_types=False)
+            shape = shape if shape.num_fields else _arrow_type(schema)
             for row in key_rows:
                 rows.append(row.asDict(recursive=True))
                 if len(rows) >= OUTPUT_ROWS:
                     yield pa.RecordBatch.from_pylist(rows, schema=pa.schema(list(shape))), shape
                     rows = []
         yield pa.RecordBatch.from_pylist(rows, schema=pa.schema(list(shape))), shape
+
+
+def _arrow_type(schema: StructType | pa.StructType) -> pa.StructType:
+    if isinstance(schema, pa.StructType):
+        return schema
+    return to_arrow_type(schema, timezone="UTC", prefers_large_types=False)
