@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: install check test demo bench soak load corpus docs clean help
+.PHONY: install check test demo bench soak load corpus matrix docs clean help
 
 help:  ## list the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -55,6 +55,9 @@ docs: install  ## build the documentation in site/
 
 corpus: install  ## regenerate the corpus of checkpoints that Spark wrote
 	@$(BIN)/python -m tests.corpus_maker
+
+matrix: install  ## run golden scenarios and rewinds on PySpark 3.5 to 4.3, about an hour; VERSIONS="4.1 4.3" for some
+	@$(BIN)/python -m tests.matrix $(VERSIONS) $(MATRIX_ARGS)
 
 clean:  ## remove .venv, caches and the output of runs
 	rm -rf $(VENV) .headwater .mypy_cache .pytest_cache .ruff_cache

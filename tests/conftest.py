@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Generator
 
 import pytest
 from hypothesis import settings
 
 from corpus_support import corpus
+from versions_support import lacking
 
 # Tests start many short-lived JVMs, for which the optimizing compiler does not pay off: without it they use 40 % less CPU.
 os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1")
@@ -19,6 +21,19 @@ settings.register_profile("random", deadline=None)
 settings.load_profile("random" if "HEADWATER_RANDOM_EXAMPLES" in os.environ else "repeatable")
 
 __all__ = ["corpus"]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Report what an older PySpark lacks as skipped."""
+    report = yield
+    reason = lacking(call.excinfo.value) if call.excinfo and report.failed else None
+    if reason:
+        report.outcome, report.longrepr = "skipped", (str(item.path), item.location[1] or 0, f"Skipped: {reason}")
+    return report
+
 
 pytest_plugins = ["broker_support", "postgres_support", "registry_support", "s3_support", "spark_cluster_support"]
 

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from corpus_maker import queries
-from corpus_maker.__main__ import OLDER
+from corpus_maker.__main__ import OTHERS
 from corpus_maker.catalogue import cases, cases_of_other_versions
 from corpus_support import CorpusCheckpoint, as_memory_files, corpus_names, load
 from headwater.checkpoint.filetree import walk
 from headwater.checkpoint.local_tree import LocalTree
 
-CASES = [*cases(), *(case for version in OLDER for case in cases_of_other_versions(version))]
+CASES = [*cases(), *(case for version in OTHERS for case in cases_of_other_versions(version))]
 OF_ONE_STORE = {
     queries.aggregation,
     queries.complete_aggregation,

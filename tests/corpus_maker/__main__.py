@@ -7,9 +7,9 @@ Runs every case of `catalogue.py` on the PySpark that this Python has, in one JV
   --into FOLDER    where the archives go
   --answer         refresh Spark's answers in the existing archives without running a query
 
-Older Sparks write a smaller set, with names that begin with their version: run this with a Python that has that
-PySpark. 3.5 has no state reader and 4.0 none for checkpoint format 2: run this again with the current one and
-`--answer --only 'spark3.5-*' --only spark4.0-aggregation-format2`.
+Other versions of Spark write a smaller set, with names that begin with their version: run this with a Python that has
+that PySpark, such as those that `make matrix` creates. 3.4 and 3.5 have no state reader and 4.0 none for checkpoint
+format 2: run this again with the current one and `--answer --only 'spark3.*' --only spark4.0-aggregation-format2`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from .sources import KAFKA
 
 TESTS = Path(__file__).resolve().parent.parent
 CURRENT = (4, 2)
-OLDER = ((3, 5), (4, 0), (4, 1))
+OTHERS = ((3, 4), (3, 5), (4, 0), (4, 1), (4, 3))
 
 
 def main() -> int:
@@ -55,7 +55,7 @@ def _known(answering: bool) -> list[Any]:
 
     version = tuple(int(part) for part in pyspark.__version__.split(".")[:2])
     if answering:
-        return [*cases(), *(case for older in OLDER for case in cases_of_other_versions(older))]
+        return [*cases(), *(case for other in OTHERS for case in cases_of_other_versions(other))]
     return cases() if version == CURRENT else cases_of_other_versions(version)  # type: ignore[arg-type]
 
 

@@ -70,7 +70,7 @@ class Case:
     query_after_restart: Callable[[Inputs], Any] | None = None
     #: answers contain each row a second time, with microseconds, where milliseconds would hide an error
     precise: bool = False
-    since: tuple[int, int] = (3, 5)
+    since: tuple[int, int] = (3, 4)
 
     @property
     def place(self) -> Path:

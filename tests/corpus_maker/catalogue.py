@@ -19,19 +19,22 @@ def cases() -> list[Case]:
 
 
 def cases_of_other_versions(version: tuple[int, int]) -> list[Case]:
-    """The small set that an older Spark writes; names begin with its version."""
+    """The small set that an older or newer Spark writes; names begin with its version."""
     wanted = {
         f"{operator}-{store}"
         for operator in ("aggregation", "session", "dedup", "join")
         for store in ("hdfs", "changelog")
     }
     wanted |= {"aggregation-rocksdb", "aggregation-format2", "pandas-changelog", "custom-rocksdb", "custom-changelog"}
-    chosen = [
-        # the only form of custom state that 4.0 has
-        replace(case, query=queries.custom_in_pandas, since=(4, 0)) if case.query is queries.custom else case
-        for case in operators_by_store()
-        if case.name in wanted
-    ]
+    if version >= (4, 3):
+        chosen = [case for case in cases() if case.name in wanted | {"join4", "named", "offsets2-join"}]
+    else:
+        chosen = [
+            # the only form of custom state that 4.0 has
+            replace(case, query=queries.custom_in_pandas, since=(4, 0)) if case.query is queries.custom else case
+            for case in operators_by_store()
+            if case.name in wanted
+        ]
     return _with_names_of_their_own(
         [replace(case, name=f"spark{version[0]}.{version[1]}-{case.name}") for case in chosen if case.since <= version]
     )
@@ -46,7 +49,7 @@ def _with_names_of_their_own(found: list[Case]) -> list[Case]:
 def operators_by_store() -> list[Case]:
     made: list[Case] = []
     for store in STORES:
-        since = (4, 0) if store == "format2" else (3, 5)
+        since = {"format2": (4, 0), "changelog": (3, 5)}.get(store, (3, 4))
         made += [
             Case(
                 f"aggregation-{store}",

@@ -3,13 +3,36 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+import sys
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
 from timemachine.stream_pairs import StreamPair
+from versions_support import SPARK
+
+if SPARK < (4, 0):
+    # Headwater does not run jobs on this one. It rewinds what plain programs wrote.
+    @pytest.fixture(scope="session")
+    def headwater_spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+        os.environ["PYSPARK_PYTHON"] = sys.executable
+        os.environ["TZ"] = "UTC"
+        time.tzset()
+        settings = {
+            "spark.ui.enabled": "false",
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.sql.session.timeZone": "UTC",
+            "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
+            "spark.sql.streaming.stateStore.maintenanceInterval": "100ms",
+        }
+        spark = SparkSession.builder.master("local[2]").config(map=settings).getOrCreate()
+        spark.sparkContext.setLogLevel("ERROR")
+        yield spark
+        spark.stop()
 
 
 @pytest.fixture(autouse=True)

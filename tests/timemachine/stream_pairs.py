@@ -10,7 +10,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from headwater.jobs.gallery.weekly_totals import weekly_totals
+from corpus_maker import queries
 from timemachine.spark_runs import NO_EMPTY_BATCHES, STORES, Inbox, Query, Stream
 
 # The matrices of operators and stores, which `make soak` runs, have more feeds than the tests of every run.
@@ -46,7 +46,21 @@ def join(inputs: dict[str, DataFrame]) -> DataFrame:
     return left.join(right, F.expr("user = who AND then BETWEEN at AND at + INTERVAL 5 MINUTES"), "leftOuter")
 
 
+def dedup_within_watermark(inputs: dict[str, DataFrame]) -> DataFrame:
+    return inputs["events"].withWatermark("at", "10 minutes").dropDuplicatesWithinWatermark(["user"])
+
+
+def pandas_state(inputs: dict[str, DataFrame]) -> DataFrame:
+    return queries.pandas_state(inputs)
+
+
+def custom_in_pandas(inputs: dict[str, DataFrame]) -> DataFrame:
+    return queries.custom_in_pandas({"events": inputs["events"].withColumn("kind", F.col("user"))})
+
+
 def timers(inputs: dict[str, DataFrame]) -> DataFrame:
+    from headwater.jobs.gallery.weekly_totals import weekly_totals  # PySpark 3.5 does not have what it imports
+
     days = inputs["events"].select("user", F.col("amount").cast("int").alias("shopping"), F.to_date("at").alias("date"))
     return weekly_totals(days, period="2 days")
 
@@ -58,6 +72,9 @@ QUERIES: dict[str, tuple[Query, str]] = {
     "two operators": (two_operators, "append"),
     "join": (join, "append"),
     "timers": (timers, "update"),
+    "dedup within watermark": (dedup_within_watermark, "append"),
+    "pandas state": (pandas_state, "update"),
+    "custom in pandas": (custom_in_pandas, "update"),
 }
 
 

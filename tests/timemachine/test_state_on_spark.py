@@ -9,6 +9,9 @@ from headwater.timemachine.rewind import plan_rewind
 from headwater.timemachine.undo import plan_undo
 from timemachine.spark_runs import A_SNAPSHOT_EACH, NO_NEW_SNAPSHOTS, STORES
 from timemachine.stream_pairs import FEEDS, FEW, MORE, QUERIES, TO, StreamPair
+from versions_support import SPARK
+
+CUSTOM_STATE = {"timers", "custom in pandas"}
 
 
 def rewind_twice(pair: StreamPair) -> None:
@@ -52,8 +55,10 @@ def test_a_rewound_stream_ends_like_an_undisturbed_one(stream_pair, operator: st
 @pytest.mark.parametrize("operator", QUERIES)
 def test_all_operators_on_all_stores(stream_pair, operator: str, store: str) -> None:
     """The same for all operators on all stores, except for custom state on HDFS-backed ones, which Spark lacks."""
-    if (operator, store) == ("timers", "hdfs"):
+    if operator in CUSTOM_STATE and store == "hdfs":
         return
+    if store == "format2" and SPARK < (4, 0):
+        pytest.skip("PySpark 4.0 introduced checkpoint format 2")
     rewind_twice(stream_pair(operator, store))
 
 

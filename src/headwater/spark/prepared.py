@@ -8,11 +8,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import pyspark
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 from pyspark.sql.types import StructType
 
-from headwater.core.errors import HeadwaterError, JobRefused
+from headwater.core.errors import HeadwaterError, JobRefused, SetupProblem
 from headwater.jobs.endpoints import Files, Kafka, Postgres
 from headwater.jobs.job import Frames, Job
 from headwater.jobs.triggers import parse_trigger
@@ -79,6 +80,7 @@ class PreparedJob:
 
 def prepare_job(spark: SparkSession, job: Job, *, inputs: Frames | None = None) -> PreparedJob:
     """Build and check the plan of a job that has passed ``check_job``. ``inputs`` replace the job's own, for tests."""
+    _check_trigger(job)
     frames = read_inputs(spark, job) if inputs is None else inputs
     tables = StaticTables(spark, job, frames)
     if job.per_batch:
@@ -129,6 +131,8 @@ def apply_function(job: Job, frames: Frames) -> DataFrame:
     except HeadwaterError:
         raise
     except Exception as error:
+        if isinstance(error, AttributeError) and error.name == "transformWithState":
+            raise _needs_pyspark(f"transformWithState in {job.name}", "4.1") from error
         place = user_code_place(error, inspect.getsourcefile(job.transform) or "")
         raise JobRefused(
             "job-function",
@@ -143,6 +147,21 @@ def apply_function(job: Job, frames: Frames) -> DataFrame:
             remedy="return the DataFrame that the function builds",
         )
     return result
+
+
+def _check_trigger(job: Job) -> None:
+    arguments = parse_trigger(job.trigger).spark_arguments()
+    if not arguments.keys() <= inspect.signature(DataStreamWriter.trigger).parameters.keys():
+        raise _needs_pyspark("the real-time trigger", "4.2")
+
+
+def _needs_pyspark(what: str, since: str) -> SetupProblem:
+    return SetupProblem(
+        "pyspark-version",
+        f"{what} needs PySpark {since} or newer",
+        evidence={"installed": pyspark.__version__},
+        remedy=f"pip install 'pyspark>={since},<4.4'",
+    )
 
 
 def _check_sink_columns(job: Job, result: DataFrame) -> None:

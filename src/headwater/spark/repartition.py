@@ -14,9 +14,9 @@ from headwater.checkpoint.history import History
 from headwater.checkpoint.lease import hold_lease
 from headwater.checkpoint.locate import subtree
 from headwater.checkpoint.record import sink_of
-from headwater.core.errors import ChangeRefused
+from headwater.core.errors import ChangeRefused, SetupProblem
 from headwater.spark.failures import condition_of, root_cause
-from headwater.spark.internals.offline_repartition import repartition_state
+from headwater.spark.internals import offline_repartition
 from headwater.spark.session import matching_checkpoint_format, own_or_active_session
 from headwater.timemachine.change import SCRATCH
 from headwater.timemachine.cuts import has_sink_log
@@ -36,6 +36,13 @@ def repartition_with_spark(files: FileTree, partitions: int, *, conf: Mapping[st
 
 def repartition(spark: SparkSession, files: FileTree, partitions: int) -> Entry:
     """Repartition a scratch fork inside the checkpoint, then adopt the result in one change."""
+    if not offline_repartition.probe(spark):
+        raise SetupProblem(
+            "pyspark-version",
+            "this version of PySpark cannot repartition state; 4.2 can",
+            evidence={"installed": spark.version},
+            remedy="pip install 'pyspark>=4.2,<4.4'",
+        )
     plan = plan_repartition(files, partitions)
     last, sink = History(files).last_committed, sink_of(files)
     sink = sink if sink is not None and has_sink_log(sink) else None
@@ -56,7 +63,7 @@ def repartition(spark: SparkSession, files: FileTree, partitions: int) -> Entry:
 
 def _repartition_in_place(spark: SparkSession, checkpoint: FileTree, partitions: int) -> None:
     try:
-        repartition_state(spark, checkpoint.spark_uri(), partitions)
+        offline_repartition.repartition_state(spark, checkpoint.spark_uri(), partitions)
     except (PySparkException, Py4JError) as error:
         raise ChangeRefused(
             "spark-refuses",

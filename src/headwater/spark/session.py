@@ -18,7 +18,6 @@ from weakref import WeakSet
 
 from pyspark import SparkContext
 from pyspark.errors import PySparkRuntimeError
-from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from headwater.checkpoint.filetree import FileTree
@@ -277,6 +276,8 @@ def _workers_use_this_python(conf: Mapping[str, str]) -> bool:
 
 def _silence_python_loggers() -> None:
     """Silence PySpark, which logs every exception that it raises with its stack trace, and Py4J's connection errors."""
+    from pyspark.logger import PySparkLogger  # noqa: PLC0415  PySpark 3.5 does not have it
+
     for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
         PySparkLogger.getLogger(name).disabled = True
     for name in ("py4j", "py4j.clientserver", "py4j.java_gateway"):

@@ -1,0 +1,1 @@
+"""Golden scenarios and rewinds on every PySpark that Headwater supports."""
