@@ -12,13 +12,16 @@ import pandas as pd
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
+from pyspark.sql.pandas.group_ops import PandasGroupedOpsMixin
+from pyspark.sql.streaming import DataStreamWriter, StatefulProcessor, StatefulProcessorHandle
 
 from headwater import Console, Files, Job, Kafka, Memory, Postgres, Table
 from headwater.checkpoint.layout import JOB_FILE, PENDING_FILE
 from headwater.checkpoint.local_tree import LocalTree
-from headwater.core.errors import CheckpointBusy, CheckpointUnreadable, HeadwaterError, JobRefused
+from headwater.core.errors import CheckpointBusy, CheckpointUnreadable, HeadwaterError, JobRefused, SetupProblem
+from headwater.jobs.loading import load_job
 from headwater.jobs.rules import check_job
+from headwater.spark import repartition
 from headwater.spark.ownership import Run, check_run, holding_lease, job_record
 from headwater.spark.prepared import check_only, prepare_job
 from headwater.spark.runner import run_job
@@ -274,3 +277,20 @@ def test_a_checkpoint_in_use(headwater_spark: SparkSession, run: Run) -> None:
     assert "first is running" in refused.problem
     check_run(run)
     assert prepare_job(headwater_spark, run.job).job is run.job
+
+
+def test_what_an_older_pyspark_lacks(
+    headwater_spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Custom state on rows, the real-time trigger and repartitioning are refused with the version that has them."""
+    monkeypatch.delattr(PandasGroupedOpsMixin, "transformWithState", raising=False)
+    with pytest.raises(SetupProblem, match=r"transformWithState in running-totals needs PySpark 4\.1"):
+        check_only(headwater_spark, load_job("running-totals"))
+    monkeypatch.setattr(DataStreamWriter, "trigger", lambda self, *, processingTime=None: self)  # noqa: N803
+    with pytest.raises(SetupProblem, match=r"the real-time trigger needs PySpark 4\.2"):
+        check_only(
+            headwater_spark, Job("copy", keep_all, Files("in", SCHEMA), Console(), trigger="real-time 5 seconds")
+        )
+    monkeypatch.setattr(repartition.offline_repartition, "probe", lambda spark: False)
+    with pytest.raises(SetupProblem, match="cannot repartition state"):
+        repartition.repartition(headwater_spark, LocalTree(tmp_path), 4)

@@ -16,9 +16,11 @@ from pyspark.sql import Row, SparkSession
 from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 
 from headwater.spark.session import default_conf
+from versions_support import SPARK
 
 PROGRAM = Path(__file__).with_name("custom_state_program.py")
-HEADWATER_DAEMON = default_conf("local[2]")["spark.python.daemon.module"]
+HEADWATER_DAEMON = "headwater.spark.internals.workers.daemon"
+pytestmark = pytest.mark.skipif(SPARK < (4, 1), reason="PySpark 4.1 introduced transformWithState on rows")
 
 
 def output_of(folder: Path, module: str, keys: list[str]) -> dict[str, Any]:
@@ -66,6 +68,7 @@ def test_a_change_that_fails_fails_the_batch(headwater_spark: SparkSession, tmp_
 
 def test_workers_of_another_python_are_left_alone() -> None:
     """Workers of another Python, and those of a cluster, may lack this package and use PySpark's daemon."""
+    assert default_conf("local[2]")["spark.python.daemon.module"] == HEADWATER_DAEMON
     assert "spark.python.daemon.module" not in default_conf("local[2]", own_python=False)
     assert "spark.python.daemon.module" not in default_conf("local[2]", own_jvm=False)
     assert "spark.python.daemon.module" not in default_conf("spark://127.0.0.1:7077")
