@@ -35,7 +35,7 @@ def ivy_variables() -> dict[str, str]:
     if version not in KAFKA_CONNECTORS:
         raise SetupProblem(
             "pyspark-version",
-            "the jars for this PySpark are not known",
+            "Headwater runs jobs on PySpark 4.0 to 4.3",
             evidence={"installed": importlib.metadata.version("pyspark")},
             remedy="pip install 'headwater[spark]'",
         )
