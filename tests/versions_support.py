@@ -22,4 +22,6 @@ def lacking(error: BaseException) -> str | None:
         return None
     if isinstance(error, HeadwaterError) and error.code == "pyspark-version":
         return str(error)
+    if isinstance(error, ImportError) and "StatefulProcessor" in str(error):
+        return "PySpark 4.0 introduced StatefulProcessor"
     return MISSING_BEFORE.get(error.name or "") if isinstance(error, AttributeError) else None

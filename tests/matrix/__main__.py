@@ -26,7 +26,7 @@ PAGE = ROOT / "docs" / "limits.md"
 VERSIONS = ("3.5", "4.0", "4.1", "4.2", "4.3")
 
 REWINDS = {
-    "rewinds of state": ["tests/timemachine/test_state_on_spark.py"],
+    "rewinds of state": ["tests/timemachine/test_state_on_spark.py::test_all_operators_on_all_stores"],
     "rewinds of plain programs": ["tests/timemachine/test_plain_on_spark.py"],
 }
 JOBS = {

@@ -45,7 +45,8 @@ def _parses_a_record(spark: SparkSession) -> bool:
         )
         # Evaluated in the driver: a Spark job would take longer than all other probes together.
         (alias,) = items(frame._jdf.queryExecution().analyzed().expressions())
-        return bool(alias.child().eval(None).getInt(0) == 1)
+        row = alias.child().eval(None)
+        return row is not None and bool(row.getInt(0) == 1)
     except (Py4JError, PySparkException):
         return False
 
