@@ -22,10 +22,10 @@ def test_outcomes_become_cells(tmp_path: Path) -> None:
     found = read_report(tmp_path / "report.xml")
     assert found[1] == Outcome("test_golden_steps", "b", "failed")
     lines = table({"4.1.4": {"golden scenarios": found[:2], "rewinds of state": found[2:]}}).splitlines()
-    assert lines[0] == "| | 4.1.4 |"
+    assert lines[0] == "|  | 4.1.4 |"
     assert "| golden scenarios | 1 of 2 |" in lines
     assert "| rewind: dropDuplicates, then an aggregation | hdfs, **format2 fails** |" in lines
-    assert "| rewind: transformWithState on rows, with timers | - |" in lines
+    assert not any("timers" in line for line in lines), "a row that no version has run is left out"
     assert "| rewind: rate to files | yes |" in lines
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 BEGIN, END = "<!-- written by make matrix -->", "<!-- end of what make matrix writes -->"
+NOT_RUN = "-"
 STORE_TEST = "test_all_operators_on_all_stores"
 OPERATORS = {
     "aggregation": "windowed aggregation",
@@ -56,14 +57,14 @@ def table(reports: Mapping[str, Mapping[str, list[Outcome]]]) -> str:
     """Return a table with a column for each PySpark. ``reports`` holds the outcomes by its version and by set of tests."""
     versions = list(reports)
     every = {version: [one for found in sets.values() for one in found] for version, sets in reports.items()}
-    lines = ["| | " + " | ".join(versions) + " |", "|---|" + "---|" * len(versions)]
-    for name in dict.fromkeys(name for sets in reports.values() for name in sets if not name.startswith("rewinds")):
-        lines.append(_line(name, (_passed(reports[version].get(name, [])) for version in versions)))
+    names = dict.fromkeys(name for sets in reports.values() for name in sets if not name.startswith("rewinds"))
+    rows = {name: [_passed(reports[version].get(name, [])) for version in versions] for name in names}
     for operator, shown in OPERATORS.items():
-        lines.append(_line(f"rewind: {shown}", (_stores(every[version], operator) for version in versions)))
+        rows[f"rewind: {shown}"] = [_stores(every[version], operator) for version in versions]
     for test, shown in ENDS.items():
-        lines.append(_line(f"rewind: {shown}", (_of_test(every[version], test) for version in versions)))
-    return "\n".join(lines)
+        rows[f"rewind: {shown}"] = [_of_test(every[version], test) for version in versions]
+    lines = [_line(label, cells) for label, cells in rows.items() if set(cells) != {NOT_RUN}]
+    return "\n".join([_line("", versions), "|---|" + "---|" * len(versions), *lines])
 
 
 def _line(label: str, cells: Iterable[str]) -> str:
@@ -72,7 +73,7 @@ def _line(label: str, cells: Iterable[str]) -> str:
 
 def _passed(found: list[Outcome]) -> str:
     ran = [one for one in found if one.outcome != "skipped"]
-    return f"{sum(one.outcome == 'passed' for one in ran)} of {len(ran)}" if ran else "-"
+    return f"{sum(one.outcome == 'passed' for one in ran)} of {len(ran)}" if ran else NOT_RUN
 
 
 def _stores(found: list[Outcome], operator: str) -> str:
@@ -83,12 +84,12 @@ def _stores(found: list[Outcome], operator: str) -> str:
         if one.name == STORE_TEST and one.argument.rpartition("-")[0] == operator and one.outcome != "skipped"
     ]
     shown = [store if outcome == "passed" else f"**{store} fails**" for store, outcome in ran]
-    return ", ".join(shown) or "-"
+    return ", ".join(shown) or NOT_RUN
 
 
 def _of_test(found: list[Outcome], test: str) -> str:
     ran = {one.outcome for one in found if one.name == test} - {"skipped"}
-    return "-" if not ran else "yes" if ran == {"passed"} else "**fails**"
+    return NOT_RUN if not ran else "yes" if ran == {"passed"} else "**fails**"
 
 
 def with_table(page: str, written: str) -> str:

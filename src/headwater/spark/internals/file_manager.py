@@ -3,7 +3,7 @@
 Spark's default manager runs a shell command for each permission change on a local disk. Its stricter rename protects
 against a second writer; Headwater's lease does that here.
 
-Seen on: PySpark 4.0.5, 4.1.4, 4.2.0, 4.2.1, 4.3.0.
+Seen on: PySpark 4.0.5, 4.1.4, 4.2.0, 4.3.0.
 Without it: Spark's default manager writes the files, and a small batch takes about 100 ms longer.
 """
 

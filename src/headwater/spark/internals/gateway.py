@@ -2,7 +2,7 @@
 
 Uses ``pyspark.java_gateway.Popen``, ``SparkContext._gateway`` and ``SparkContext._ensure_initialized``.
 
-Seen on: PySpark 4.2.0.
+Seen on: PySpark 4.0.5, 4.1.4, 4.2.0, 4.3.0.
 Without it: no session can be started; ``start_session`` fails with PySpark's own error.
 """
 

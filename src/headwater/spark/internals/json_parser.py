@@ -2,7 +2,7 @@
 
 ``from_json`` creates an 8 kB reader for each record, which takes longer than parsing a short one.
 
-Seen on: PySpark 4.2.0.
+Seen on: PySpark 4.0.5, 4.1.4, 4.2.0, 4.3.0.
 Without it (a JVM that another program started does not have the jar): ``decoding`` expresses the same rule with Spark's
 own functions, at half the speed.
 """

@@ -1,6 +1,6 @@
 """Logical plans of Catalyst, wrapped so that the rest of Headwater reads and rebuilds them as Python values.
 
-Seen on: PySpark 4.2.0.
+Seen on: PySpark 4.0.5, 4.1.4, 4.2.0, 4.3.0.
 Without it (no Py4J: Spark Connect): ``check`` cannot check output modes, and ``late`` and the warnings of
 ``replay`` are refused.
 """

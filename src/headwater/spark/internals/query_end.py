@@ -2,7 +2,7 @@
 
 Sets the private state of ``StreamExecution`` to ``TERMINATED``, which its loop checks before each batch.
 
-Seen on: PySpark 4.2.0.
+Seen on: PySpark 4.2.0, 4.3.0.
 Without it: a run is stopped with ``StreamingQuery.stop``; the interrupted batch runs again at the next start.
 """
 

@@ -2,7 +2,7 @@
 
 Calls ``StateStore.stop``, and before it ``stopMaintenanceTaskWithoutLock`` where Spark has it (from 4.1 on).
 
-Seen on: PySpark 4.2.0.
+Seen on: PySpark 3.5.9, 4.2.0.
 Without it: a checkpoint cannot be changed safely in the process that ran its query; ``scenario`` refuses to rewind.
 """
 

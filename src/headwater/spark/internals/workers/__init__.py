@@ -3,7 +3,7 @@
 PySpark's workers wait for an answer to every read and change of a state variable. ``daemon`` replaces the classes that
 do so in each forked worker; a ``StatefulProcessor`` sees no difference.
 
-Seen on: PySpark 4.1.4, 4.2.0, 4.2.1; on 4.3.0 without ``row_batches``, because its workers convert rows themselves.
+Seen on: PySpark 4.1.4, 4.2.0; on 4.3.0 without ``row_batches``, because its workers convert rows themselves.
 Without it (``spark.python.daemon.module=pyspark.daemon``, PySpark 4.0, or a worker whose Python lacks Headwater):
 PySpark's own workers run the same processors, at a third of the speed.
 """
