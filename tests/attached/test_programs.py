@@ -17,11 +17,11 @@ import pytest
 
 from broker_support import Broker, headwater
 from cli.running import Command
-from headwater.checkpoint.file_logs import FileSinkLog
 from headwater.checkpoint.lease import live_lease
 from headwater.checkpoint.local_tree import LocalTree
 from headwater.checkpoint.record import read_job_record, read_progress
 from headwater.jars.resolve import jar_paths
+from sink_support import committed_files
 
 PROGRAMS = Path(__file__).parent / "programs"
 ADDED_LINE = "headwater.attach(spark)"
@@ -110,17 +110,12 @@ def folder(tmp_path: Path) -> Path:
 
 def output(folder: Path) -> Counter[Any]:
     """Return the rows that the sink has committed, or the files that foreachBatch has written."""
-    out = LocalTree(folder / "out")
-    if not out.exists("_spark_metadata"):
+    if not (folder / "out/_spark_metadata").exists():
         return Counter({(path.name, path.read_text()): 1 for path in (folder / "out").glob("*.json")})
-    log, files = FileSinkLog(out), set()
-    for number in log.names.by_id:
-        files |= {entry.path.removeprefix("file://") for entry in log.read(number).entries}
     rows: list[Any] = []
-    for file in sorted(files):
-        kind = file.rpartition(".")[2]
-        if Path(file).stat().st_size:
-            function = {"parquet": "read_parquet", "json": "read_json_auto", "csv": "read_csv_auto"}[kind]
+    for file in committed_files(folder / "out"):
+        if file.stat().st_size:
+            function = {".parquet": "read_parquet", ".json": "read_json_auto", ".csv": "read_csv_auto"}[file.suffix]
             rows += duckdb.sql(f"SELECT * FROM {function}('{file}')").fetchall()
     return Counter(rows)
 

@@ -129,6 +129,21 @@ def test_a_running_job(headwater_spark: SparkSession, source: Files, tmp_path: P
     )
 
 
+def test_a_batch_that_is_being_planned(headwater_spark: SparkSession, source: Files, tmp_path: Path) -> None:
+    """A stop while Spark plans a batch does not interrupt that batch: it is committed."""
+    for file in range(20):
+        put(source, file, file)
+    job, checkpoint = job_on(source, transform=per_parity, mode="complete"), tmp_path / "checkpoint"
+    for _ in range(2):
+        running = replace(job, writes=Memory("stopped")).start(headwater_spark, checkpoint)
+        while running.status != "processing new data":
+            assert running.is_active
+        query_end.stop_after_batch(running.query)
+        assert running.wait(60)
+        assert committed(checkpoint) == sorted(int(file.name) for file in (checkpoint / "offsets").glob("[0-9]*"))
+    assert committed(checkpoint)
+
+
 def test_stop_finishes_the_current_batch(headwater_spark: SparkSession, source: Files, tmp_path: Path) -> None:
     """A batch that is running when stop is called is committed."""
     gate, checkpoint = Gate(), tmp_path / "checkpoint"
@@ -283,7 +298,7 @@ def test_spark_without_headwaters_internals(
 ) -> None:
     """On a Spark whose private classes have other names, a job reports its progress and can be stopped."""
     monkeypatch.setattr(listener, "probe", lambda _: False)
-    monkeypatch.setattr(query_end, "TERMINATED", "org.apache.spark.no.such.Class")
+    monkeypatch.setattr(query_end, "PACKAGES", ("org.apache.spark.no.such",))
     put(source, 0, 1, 2)
     with job_on(source).start(headwater_spark, tmp_path / "checkpoint") as running:
         eventually(lambda: running.progress)

@@ -24,6 +24,7 @@ from headwater.spark.replay import replay, replayable
 from headwater.spark.session import temporary_settings
 from headwater.statefiles.reader import state_rows
 from headwater.timemachine.fork import plan_fork
+from sink_support import committed_lines
 from spark.draining import drain_source
 from spark.replay_support import put
 
@@ -78,10 +79,6 @@ def naming(headwater_spark: SparkSession) -> Iterator[None]:
         yield
 
 
-def rows_in(folder: Path) -> list[str]:
-    return sorted(line for file in folder.glob("part-*.json") for line in file.read_text().splitlines())
-
-
 def test_a_changed_order_is_refused(headwater_spark: SparkSession, job: Job, tmp_path: Path) -> None:
     """Without names, a plan with the sources in another order would read the offsets of the other source: it is refused."""
     drain_source(headwater_spark, job, tmp_path / "c")
@@ -98,7 +95,7 @@ def test_named_sources(headwater_spark: SparkSession, job: Job, tmp_path: Path) 
     """With names, the number of partitions is kept, and the time machine works as without."""
     checkpoint = tmp_path / "c"
     progress = drain_source(headwater_spark, job, checkpoint)
-    expected, files = rows_in(tmp_path / "out"), LocalTree(checkpoint)
+    expected, files = committed_lines(tmp_path / "out"), LocalTree(checkpoint)
     assert any("then" not in json.loads(row) for row in expected)
     assert sorted(file.name for file in (checkpoint / "sources").iterdir()) == ["left", "right"]
     assert [part.name for part in History(files).batch(2).sources] == ["left", "right"]
@@ -119,10 +116,10 @@ def test_named_sources(headwater_spark: SparkSession, job: Job, tmp_path: Path) 
     assert sorted(map(str, state_rows(LocalTree(tmp_path / "fork")))) == sorted(map(str, state_rows(files, 1)))
     rewound = headwater("rewind", checkpoint, "--to", 0, "--yes")
     assert rewound.returncode == 0, rewound.stderr
-    assert rows_in(tmp_path / "out") != expected
+    assert committed_lines(tmp_path / "out") != expected
     with temporary_settings(headwater_spark, {NAMING: "false", PARTITIONS: "5"}):
         drain_source(headwater_spark, job, checkpoint)
-    assert rows_in(tmp_path / "out") == expected
+    assert committed_lines(tmp_path / "out") == expected
     assert sorted(map(str, state_rows(files, 2))) == before
 
 
@@ -141,7 +138,7 @@ def test_named_sources_in_another_order(headwater_spark: SparkSession, job: Job,
     for name, columns in {"left": ("id", "at"), "right": ("other", "then")}.items():
         put(tmp_path / name, 3, lines(3, columns))
     drain_source(headwater_spark, replace(union, settings={"swap": True}), tmp_path / "c")
-    counts = [json.loads(row)["count"] for row in rows_in(tmp_path / "out")]
+    counts = [json.loads(row)["count"] for row in committed_lines(tmp_path / "out")]
     assert counts == [7, 7, 7]
     drain_source(headwater_spark, replace(job, writes=Console()), tmp_path / "join")
     with pytest.raises(JobRefused, match="another order"):

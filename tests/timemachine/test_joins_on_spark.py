@@ -35,6 +35,7 @@ from headwater.spark.writing import capturing_writer
 from headwater.timemachine.rewind import plan_rewind
 from headwater.views.comparison import compare_rows
 from jobs.golden import by_source
+from sink_support import committed_lines
 from spark import topic_support as topics
 from spark.draining import drain_source
 from spark.replay_support import in_folder
@@ -70,10 +71,6 @@ def on_topics(broker: Broker, batches: Sequence[Sequence[Any]]) -> dict[str, Sou
     return sources
 
 
-def rows_in(folder: Path) -> list[str]:
-    return sorted(line for file in folder.glob("part-*.json") for line in file.read_text().splitlines())
-
-
 def run_until(spark: SparkSession, job: Job, checkpoint: Path, batch_id: int) -> None:
     """Run a job until a batch is committed, then stop it."""
     stop = threading.Event()
@@ -99,7 +96,7 @@ def test_killed_and_rewound(
     letters = tmp_path / "letters"
     smooth = replace(job, writes=Files(str(tmp_path / "smooth"), format="json"), dead_letters=f"files:{letters}")
     progress = drain_source(headwater_spark, smooth, tmp_path / "smooth-checkpoint")
-    expected = rows_in(tmp_path / "smooth")
+    expected = committed_lines(tmp_path / "smooth")
     assert sum("clicked_at" in row for row in expected) > 20
     assert sum("clicked_at" not in row for row in expected) > 50
 
@@ -110,13 +107,13 @@ def test_killed_and_rewound(
     for name in (f"{last}", f".{last}.crc"):  # as after a kill between the output and the commit
         (checkpoint / "commits" / name).unlink(missing_ok=True)
     drain_source(headwater_spark, rough, checkpoint)
-    assert rows_in(tmp_path / "rough") == expected
+    assert committed_lines(tmp_path / "rough") == expected
     unload_state_stores(headwater_spark)
     rewound = headwater("rewind", checkpoint, "--to", 1, "--yes")
     assert rewound.returncode == 0, rewound.stderr
-    assert rows_in(tmp_path / "rough") != expected
+    assert committed_lines(tmp_path / "rough") != expected
     drain_source(headwater_spark, rough, checkpoint)
-    assert rows_in(tmp_path / "rough") == expected
+    assert committed_lines(tmp_path / "rough") == expected
 
     check_dropped(headwater_spark, smooth, tmp_path / "smooth-checkpoint", progress, late)
     saved = [json.loads(line) for file in letters.iterdir() for line in file.read_text().splitlines()]

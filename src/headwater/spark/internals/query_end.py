@@ -1,59 +1,89 @@
 """End a query between two batches. ``StreamingQuery.stop`` interrupts the current one.
 
-Sets the private state of ``StreamExecution`` to ``TERMINATED``, which its loop checks before each batch.
+Sets the private state of ``StreamExecution`` to ``TERMINATED``, which its loop checks before each batch. Spark also
+checks it once a batch is planned, and interrupts the batch then, so the state is set only while a batch writes its
+output or no batch runs. The stack of the query's thread shows which of these it does.
 
-Seen on: PySpark 4.2.0, 4.3.0.
+Seen on: PySpark 4.0.5, 4.2.0, 4.3.0.
 Without it: a run is stopped with ``StreamingQuery.stop``; the interrupted batch runs again at the next start.
 """
 
 from __future__ import annotations
 
+import re
+import time
 from contextlib import suppress
-from typing import Any
+from typing import Any, Literal
 
 from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from headwater.spark.internals.gateway import first_class
 
-STREAMING = "org.apache.spark.sql.execution.streaming"
-TERMINATED = (f"{STREAMING}.runtime.TERMINATED$", f"{STREAMING}.TERMINATED$")  # the second one on Spark 4.0
-POLL_MS = 200
+PACKAGES = (
+    "org.apache.spark.sql.execution.streaming.runtime",
+    "org.apache.spark.sql.execution.streaming",  # on Spark 4.0
+)
+POLL_SECONDS = 0.02
+JOIN_MS = 200
+WRITING = re.compile(r"SQLExecution\$\.withNewExecutionId\([^)]*\), [^,]*MicroBatchExecution\.\$anonfun\$runBatch")
+Phase = Literal["idle", "planning", "writing"]
 
 
 def probe(spark: SparkSession) -> bool:
-    return first_class(spark, TERMINATED) is not None
+    return first_class(spark, [f"{package}.TERMINATED$" for package in PACKAGES]) is not None
 
 
 def end_after_batch(query: StreamingQuery) -> None:
-    """Make the query end once the current batch is committed, and return immediately."""
-    terminated = _terminated(query)
+    """Make the query end once the current batch is committed, and return immediately: for a batch that writes output."""
+    terminated = _state_named(query, "TERMINATED$")
     if terminated is None:
         query.stop()
     else:
         query._jsq.streamingQuery().state().set(terminated)
 
 
-def _terminated(query: StreamingQuery) -> Any:
-    loader = query._jsq.getClass().getClassLoader()
-    for name in TERMINATED:
-        with suppress(Py4JJavaError):
-            return loader.loadClass(name).getField("MODULE$").get(None)
-    return None
-
-
 def stop_after_batch(query: StreamingQuery) -> None:
     """Finish the current batch, then end the query."""
     try:
-        end_after_batch(query)
-    except Py4JError:  # another Spark, whose class has another name, or a JVM that died
+        active, terminated = _state_named(query, "ACTIVE$"), _state_named(query, "TERMINATED$")
+    except Py4JError:  # a JVM that died
+        active = terminated = None
+    if active is None or terminated is None:
         query.stop()
         return
-    # The query reports that it has ended as soon as the state is set; only its thread shows when it really has.
-    thread = query._jsq.streamingQuery().queryExecutionThread()
+    execution = query._jsq.streamingQuery()
+    thread, state = execution.queryExecutionThread(), execution.state()
+    phase: Phase = "idle"
     while thread.isAlive():
-        thread.join(POLL_MS)
-        # Between triggers no batch runs, and the thread may sleep for the rest of a long interval.
-        if thread.isAlive() and not query.status["isTriggerActive"]:
-            query.stop()
+        phase = _phase(query)
+        if phase != "planning":
+            state.set(terminated)
+            if _phase(query) == phase:
+                break
+            state.set(active)  # too late: the next batch may be planned by now
+        time.sleep(POLL_SECONDS)
+    state.set(terminated)
+    if phase == "idle":
+        query.stop()  # no batch begins any more, but the thread may sleep for the rest of a long interval
+    while thread.isAlive():
+        thread.join(JOIN_MS)
+
+
+def _phase(query: StreamingQuery) -> Phase:
+    if not query.status["isTriggerActive"]:
+        return "idle"
+    assert SparkContext._jvm is not None
+    stack = query._jsq.streamingQuery().queryExecutionThread().getStackTrace()
+    frames = SparkContext._jvm.scala.runtime.ScalaRunTime.stringOf(stack)
+    return "writing" if WRITING.search(frames) else "planning"
+
+
+def _state_named(query: StreamingQuery, name: str) -> Any:
+    loader = query._jsq.getClass().getClassLoader()
+    for package in PACKAGES:
+        with suppress(Py4JJavaError):
+            return loader.loadClass(f"{package}.{name}").getField("MODULE$").get(None)
+    return None
