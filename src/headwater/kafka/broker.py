@@ -279,9 +279,19 @@ def _require_free(port: int) -> None:
 
 
 def _free_port() -> int:
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        probe.bind((HOST, 0))
-        return int(probe.getsockname()[1])
+    """Return a free port, which stays reserved until the broker listens on it.
+
+    A connection that is closed here leaves the port in TIME_WAIT. For a minute, the kernel then gives it to no process
+    that asks for any port, and still to a server that asks for this one.
+    """
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((HOST, 0))
+        listener.listen(1)
+        port = int(listener.getsockname()[1])
+        with socket.create_connection((HOST, port)):
+            listener.accept()[0].close()
+    return port
 
 
 def _cluster_id(data: Path) -> str | None:

@@ -124,7 +124,7 @@ class Page:
             await self._findings.check_once()
 
     async def _toggle_dark(self) -> None:
-        dark = await ui.run_javascript("document.body.classList.contains('body--dark')")
+        dark = await ui.run_javascript("document.body.classList.contains('body--dark')", timeout=30)
         self._dark.set_value(not dark)
 
     def _key(self, event: events.KeyEventArguments) -> None:

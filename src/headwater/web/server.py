@@ -93,7 +93,7 @@ class PageServer:
             access_log=False,
             lifespan="on",
             ws_max_size=4_000_000,
-            timeout_graceful_shutdown=2,
+            timeout_graceful_shutdown=5,
             server_header=False,
         )
         return uvicorn.Server(config)
