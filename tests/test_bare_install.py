@@ -7,10 +7,14 @@ import os
 import subprocess
 import sys
 import venv
+import zipfile
 from collections.abc import Callable
+from email.parser import HeaderParser
+from importlib.metadata import distribution
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 from corpus_support import CorpusCheckpoint, load
 from test_packaging import build_wheel
@@ -19,19 +23,53 @@ LEFT_OUT = ("pyspark", "py4j", "pandas", "nicegui", "confluent_kafka", "psycopg"
 MOST_MEGABYTES = 375
 OTHERS = ("aggregation-changelog", "aggregation-hdfs", "join-rocksdb")
 
-pytestmark = pytest.mark.services  # downloads packages, or copies hundreds of megabytes of them
+pytestmark = pytest.mark.services  # builds an environment
 
 
-@pytest.fixture(scope="module")
-def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The programs of an environment into which only the wheel and its dependencies were installed."""
+@pytest.fixture(scope="module", params=["linked", pytest.param("downloaded", marks=pytest.mark.slow)])
+def bare(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The programs of an environment into which only the wheel and its dependencies were installed.
+
+    The dependencies are those that the wheel declares, either as they are installed here or from a package index.
+    """
     place = tmp_path_factory.mktemp("bare")
     venv.create(place, with_pip=False)
     pip = [sys.executable, "-m", "pip", "--python", place / "bin" / "python", "--disable-pip-version-check"]
     wheel = build_wheel(tmp_path_factory.mktemp("wheel"))
-    done = subprocess.run([*pip, "install", "--quiet", wheel], capture_output=True, text=True, check=False)
+    options = []
+    if request.param == "linked":
+        (packages,) = place.glob("lib/python*/site-packages")
+        link_packages(declared_by(wheel), packages)
+        options = ["--no-deps", "--no-index"]
+    done = subprocess.run([*pip, "install", "--quiet", *options, wheel], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return place / "bin"
+
+
+def declared_by(wheel: Path) -> list[str]:
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = [name for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
+        return HeaderParser().parsestr(archive.read(name).decode()).get_all("Requires-Dist") or []
+
+
+def link_packages(requirements: list[str], into: Path) -> None:
+    """Link the files of the packages that meet the requirements, and of those that these need in turn."""
+    linked: set[str] = set()
+    needed = [(Requirement(text), "") for text in requirements]
+    while needed:
+        requirement, extra = needed.pop()
+        if requirement.marker and not requirement.marker.evaluate({"extra": extra}):
+            continue
+        found = distribution(requirement.name)
+        needed += [(Requirement(text), of) for of in requirement.extras for text in found.requires or ()]
+        if requirement.name in linked:
+            continue
+        linked.add(requirement.name)
+        needed += [(Requirement(text), "") for text in found.requires or ()]
+        for file in found.files or ():
+            if ".." not in file.parts:  # a program, outside of the folder of packages
+                (into / file).parent.mkdir(parents=True, exist_ok=True)
+                (into / file).symlink_to(Path(str(file.locate())))
 
 
 @pytest.fixture
