@@ -29,7 +29,7 @@ def headwater(
     *arguments: object,
     stdin: str | bytes = b"",
     cwd: Path | None = None,
-    timeout: float = 120,
+    timeout: float = 300,
     env: Mapping[str, str] | None = None,
 ) -> subprocess.CompletedProcess[str]:
     """Run the installed command as a user does; return its output and exit status. ``env`` is added to the environment."""
@@ -88,10 +88,19 @@ def run_here(
 
 
 def free_port() -> int:
-    """Return a port on which nothing listens."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """Return a port on which nothing listens.
+
+    A connection that is closed here leaves the port in TIME_WAIT. For a minute, the kernel then gives it to no process
+    that asks for any port, and still to a server that asks for this one.
+    """
+    with socket.socket() as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(1)
+        address: tuple[str, int] = listener.getsockname()
+        with socket.create_connection(address):
+            listener.accept()[0].close()
+    return address[1]
 
 
 @dataclass(frozen=True)
@@ -125,7 +134,7 @@ class Broker:
         done = run_here("produce", topic, *self.arguments, *where, stdin=text)
         assert done.returncode == 0, done.stderr
 
-    def consume(self, topic: str, count: int, timeout: float = 20) -> list[str]:
+    def consume(self, topic: str, count: int, timeout: float = 120) -> list[str]:
         """Return the values of a topic from its beginning."""
         limits = ["--from-beginning", "--count", count, "--timeout", timeout]
         done = run_here("consume", topic, *self.arguments, *limits)

@@ -6,7 +6,7 @@ import os
 from collections.abc import Generator
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from corpus_support import corpus
 from versions_support import lacking
@@ -15,9 +15,10 @@ from versions_support import lacking
 os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1")
 
 # A change is judged by the same examples each time. `make soak` draws new ones: HEADWATER_RANDOM_EXAMPLES=1.
-# No example has a deadline: on a busy machine any can take long.
-settings.register_profile("repeatable", derandomize=True, deadline=None)
-settings.register_profile("random", deadline=None)
+# Nothing has a deadline: on a busy machine any example, and the generation of any, can take long.
+patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("repeatable", patient, derandomize=True)
+settings.register_profile("random", patient)
 settings.load_profile("random" if "HEADWATER_RANDOM_EXAMPLES" in os.environ else "repeatable")
 
 __all__ = ["corpus"]

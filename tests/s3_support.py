@@ -10,7 +10,6 @@ import os
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
@@ -18,6 +17,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from broker_support import free_port
+from waiting_support import wait_until
 
 BUCKET = "headwater-tests"
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
@@ -69,9 +71,7 @@ def s3() -> Iterator[S3]:
     """A running server with an empty bucket, until the end of the test session."""
     import boto3
 
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     command = [sys.executable, "-W", "ignore", "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
     server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     endpoint = f"http://127.0.0.1:{port}"
@@ -79,27 +79,23 @@ def s3() -> Iterator[S3]:
     for name, value in {**CREDENTIALS, "AWS_ENDPOINT_URL": endpoint}.items():
         held.setenv(name, value)
     try:
-        _wait_for(port, server)
+        wait_until(lambda: _answers(port, server), "an answer of the S3 server")
         client = boto3.client("s3", endpoint_url=endpoint)
         client.create_bucket(Bucket=BUCKET)
         yield S3(endpoint, client)
     finally:
         held.undo()
         server.terminate()
-        server.wait(30)
+        server.wait(120)
 
 
-def _wait_for(port: int, server: subprocess.Popen[bytes]) -> None:
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        assert server.poll() is None, "the S3 server exited before it responded"
-        try:
-            socket.create_connection(("127.0.0.1", port), timeout=1).close()
-        except OSError:
-            time.sleep(0.05)
-        else:
-            return
-    raise AssertionError("the S3 server does not respond")
+def _answers(port: int, server: subprocess.Popen[bytes]) -> bool:
+    assert server.poll() is None, "the S3 server exited before it responded"
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=1).close()
+    except OSError:
+        return False
+    return True
 
 
 @dataclass(frozen=True)

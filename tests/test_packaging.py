@@ -125,7 +125,7 @@ def test_it_reads_a_checkpoint(elsewhere: Path, corpus: Callable[[str], CorpusCh
             text = answer.read().decode()
     finally:
         page.send_signal(signal.SIGTERM)
-        page.wait(30)
+        page.wait(240)
     assert answer.status == 200
     assert "aggregation-changelog" in text or "checkpoint" in text
     assert (SOURCE / "web/page.css").read_text().strip().splitlines()[0][:20] in text

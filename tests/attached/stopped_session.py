@@ -18,7 +18,7 @@ query = writer.option("checkpointLocation", f"{folder}/checkpoint").start()
 files = LocalTree(Path(folder, "checkpoint"))
 assert live_lease(files)
 spark.stop()
-deadline = time.monotonic() + 20
+deadline = time.monotonic() + 240
 while live_lease(files):
     assert time.monotonic() < deadline
     time.sleep(0.1)

@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,6 +21,7 @@ from headwater.checkpoint.local_tree import LocalTree
 from headwater.checkpoint.record import read_job_record, read_progress
 from headwater.jars.resolve import jar_paths
 from sink_support import committed_files
+from waiting_support import wait_until
 
 PROGRAMS = Path(__file__).parent / "programs"
 ADDED_LINE = "headwater.attach(spark)"
@@ -52,20 +52,13 @@ class Programs:
         self._process.stdin.flush()
         assert self._process.stdout.readline() == "\n", self.log.read_text()[-5000:]
         checkpoint = LocalTree(Path(str(arguments[0]), "checkpoint"))
-        wait_until(lambda: live_lease(checkpoint) is None)
+        wait_until(lambda: live_lease(checkpoint) is None, "the release of the lease")
 
     def stop(self) -> None:
         assert self._process.stdin is not None
         self._process.stdin.close()
-        self._process.wait(timeout=60)
+        self._process.wait(timeout=240)
         self._log.close()
-
-
-def wait_until(condition: Any, seconds: float = 20) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 @pytest.fixture(scope="module")
@@ -208,12 +201,11 @@ def test_a_program_between_topics(programs: Programs, folder: Path, command: Com
 
 
 def consumed(broker: Broker, topic: str, count: int) -> list[str]:
-    options = ["--from-beginning", "--count", count, "--timeout", 20]
+    options = ["--from-beginning", "--count", count, "--timeout", 120]
     return headwater("consume", f"{topic}-forwarded", *broker.arguments, *options).stdout.splitlines()
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
 @pytest.mark.parametrize("program", SINKS)
 def test_every_batch_can_be_rewound_to(programs: Programs, folder: Path, command: Command, program: str) -> None:
     """A program gives the same output after a rewind to any of its batches, and after one to its start."""

@@ -16,7 +16,7 @@ from headwater.checkpoint.record import read_job_record, read_progress
 from headwater.jars.resolve import jar_paths
 from s3_support import S3
 
-pytestmark = [pytest.mark.services, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.services, pytest.mark.slow]
 
 
 def test_a_checkpoint_on_s3(s3: S3, tmp_path: Path, command: Command) -> None:

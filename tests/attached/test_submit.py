@@ -95,7 +95,6 @@ def test_a_program_without_a_line(folder: Path, command: Command) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 def test_the_package_as_a_zip_file_on_a_cluster(spark_cluster: Cluster, folder: Path, command: Command) -> None:
     """A job and an attached program run with --py-files, on workers that get their code from there."""
     package = Path(headwater.__file__).parent

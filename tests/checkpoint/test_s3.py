@@ -16,7 +16,6 @@ from headwater.checkpoint.locate import open_files
 from headwater.checkpoint.object_tree import BLOCK_BYTES, ObjectTree
 from s3_support import BUCKET, S3, WrittenBySpark
 
-pytestmark = pytest.mark.timeout(600)  # the first one waits for a Spark that writes many small objects
 UPLOADED = ("custom-changelog", "aggregation-format2", "kafka-hdfs")
 
 

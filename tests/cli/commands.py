@@ -11,6 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from broker_support import HEADWATER
+from waiting_support import PATIENCE_SECONDS
 
 
 class Running:
@@ -39,7 +40,7 @@ class Running:
         """Read the rest of standard error, wait for the end, and return the exit status."""
         assert self._process.stderr is not None
         self.lines += self._process.stderr.read().splitlines()
-        return self._process.wait(timeout=120)
+        return self._process.wait(timeout=PATIENCE_SECONDS)
 
     @property
     def errors(self) -> str:

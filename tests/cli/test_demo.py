@@ -16,10 +16,7 @@ import pytest
 
 from broker_support import HEADWATER, free_port, headwater
 
-pytestmark = [
-    pytest.mark.timeout(900),
-    pytest.mark.services,
-]  # two brokers and two Spark sessions, on a machine that may be busy
+pytestmark = pytest.mark.services
 DEADLINE_SECONDS = 400.0
 
 

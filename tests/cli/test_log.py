@@ -15,6 +15,7 @@ from cli.running import Command
 from corpus_support import corpus_names, load, sampled
 from headwater import Checkpoint
 from two_sources import TwoSources
+from waiting_support import PATIENCE_SECONDS
 
 KEYS = {"batch_id", "status", "planned_at", "committed_at", "watermark", "sources", "can_rewind_to", "why_not"}
 
@@ -116,7 +117,7 @@ def test_follow(tmp_path: Path) -> None:
         stdout=subprocess.PIPE,
         text=True,
     )
-    overdue = threading.Timer(60, process.kill)
+    overdue = threading.Timer(PATIENCE_SECONDS, process.kill)
     overdue.start()
     try:
         assert process.stdout is not None

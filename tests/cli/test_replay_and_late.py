@@ -13,8 +13,6 @@ from cli.one_process import run_all
 from cli.running import Ran
 from spark import topic_support as topics
 
-pytestmark = pytest.mark.timeout(600)
-
 JOBS = '''
 import time
 from headwater import Console, Job, Kafka

@@ -12,7 +12,7 @@ from broker_support import free_port, headwater
 from cli.commands import assert_no_stack_trace
 from cli.one_process import run_all
 
-pytestmark = [pytest.mark.timeout(900), pytest.mark.services]  # several JVMs, on a machine that may be busy
+pytestmark = pytest.mark.services
 
 JOBS = '''
 from headwater import Console, Files, Job

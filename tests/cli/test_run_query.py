@@ -16,7 +16,7 @@ from broker_support import HEADWATER
 from cli.commands import assert_no_stack_trace
 from cli.running import Command
 
-pytestmark = [pytest.mark.timeout(900), pytest.mark.services]  # several JVMs, on a machine that may be busy
+pytestmark = pytest.mark.services
 
 JOBS = '''
 from headwater import Files, Job, Memory
@@ -82,7 +82,7 @@ def test_repeated_results(folder: Path, job: str, sql: str) -> None:
             put(folder, 1, 4, 5)
             shown += read_until(process, ("1", "5"))
             os.killpg(process.pid, signal.SIGINT)
-            rest, errors = process.communicate(timeout=120)
+            rest, errors = process.communicate(timeout=240)
         finally:
             process.kill()
     assert process.returncode == 0, errors

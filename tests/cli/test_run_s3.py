@@ -11,8 +11,6 @@ from broker_support import headwater
 from cli.one_process import run_all
 from s3_support import BUCKET, S3
 
-pytestmark = pytest.mark.timeout(900)
-
 
 @pytest.fixture
 def run(s3: S3) -> list[str]:

@@ -50,7 +50,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.mark.timeout(600)
 @pytest.mark.services
 def test_one_fails_and_the_others_continue(folder: Path) -> None:
     """Lines carry the job's name, each failure is printed once, each job has a summary, and the exit status is not 0."""

@@ -16,7 +16,7 @@ from broker_support import free_port, run_here
 from cli.commands import assert_no_stack_trace, running
 from cli.running import Command
 
-pytestmark = [pytest.mark.timeout(900), pytest.mark.services]  # several JVMs, on a machine that may be busy
+pytestmark = pytest.mark.services
 
 OWN_CHECKPOINT = "a socket cannot be read again, so each run gets its own checkpoint: "
 

@@ -14,7 +14,7 @@ import pytest
 from broker_support import HEADWATER, headwater
 from cli.commands import assert_no_stack_trace, running
 
-pytestmark = [pytest.mark.timeout(900), pytest.mark.services]  # several JVMs, on a machine that may be busy
+pytestmark = pytest.mark.services
 
 JOBS = '''
 from pathlib import Path
@@ -112,7 +112,7 @@ def test_a_terminal(folder: Path) -> None:
         os.write(terminal, b"\x03")
         while chunk := _read(terminal):
             shown += chunk
-        assert job.wait(timeout=60) == 0
+        assert job.wait(timeout=240) == 0
     finally:
         job.kill()
         job.wait()
@@ -143,13 +143,13 @@ def _read(terminal: int) -> str:
 
 def test_killed_repeatedly(folder: Path) -> None:
     """A job that is killed several times and restarted loses no record and counts none twice."""
-    files = 10
-    for number in range(files):
-        put(folder, number, *range(number * 7, number * 7 + 20))
-    kills = [(1, False), (4, True)]
-    for batch, whole_group in kills:
+    files, kills = 8, 2
+    for place, whole_group in enumerate((False, True)):
+        # However far the first run gets, there are files for the second one.
+        for number in range(place * 4, place * 4 + 4):
+            put(folder, number, *range(number * 7, number * 7 + 20))
         with running(folder, "run", "jobs.py:PER_DIGIT") as job:
-            job.wait_for(f"batch {batch} ")
+            job.wait_for("batch ")
             if whole_group:
                 job.signal_group(signal.SIGKILL)
             else:
@@ -170,5 +170,5 @@ def test_killed_repeatedly(folder: Path) -> None:
     # One file per batch. If Spark is killed between the source log and the plan, that file joins the next batch.
     jumps = [end - before for before, end in zip([-1, *ends], ends, strict=False)]
     assert sum(jumps) == files
-    assert sorted(jumps)[: -len(kills)] == [1] * (len(jumps) - len(kills))
+    assert sorted(jumps)[:-kills] == [1] * (len(jumps) - kills)
     assert max(jumps) <= 2

@@ -119,7 +119,7 @@ def test_interrupt_ends_with_a_summary(number: signal.Signals, broker: Broker) -
         assert process.stderr.readline() == f"created topic {topic}\n"
         assert len(broker.consume(topic, 10)) == 10
         process.send_signal(number)
-        output, errors = process.communicate(timeout=60)
+        output, errors = process.communicate(timeout=240)
     assert process.returncode == 0, errors
     assert json.loads(output)["records"] == find_topic(broker.connection, topic).records
     assert errors == ""

@@ -49,7 +49,6 @@ def test_a_picture_is_accessible(name: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 def test_the_recorded_batches_are_those_of_the_jobs(headwater_spark: SparkSession, tmp_path: Path) -> None:
     """The jobs, run on the golden inputs, read, drop, store and emit what is recorded."""
     runs = concept_batches.collect(headwater_spark, tmp_path)

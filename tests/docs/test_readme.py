@@ -43,7 +43,6 @@ def run(command: str, place: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.timeout(900)
 def test_every_command_works(place: Path) -> None:
     """The commands of the README, run in order in one folder, succeed and print what the README shows."""
     seen = []

@@ -60,7 +60,6 @@ class Background:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 def test_every_command_does_what_the_page_shows(tmp_path: Path) -> None:
     """The commands of the page, run in order in an empty folder, succeed and print the totals of the files."""
     running: Background | None = None

@@ -122,7 +122,6 @@ def test_the_records_are_the_golden_ones(page: str, name: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 def test_rewind(tmp_path: Path) -> None:
     """The commands of the how-to guide run the job, rewind it, and emit the same rows again."""
     page = section("how-to/rewind.md").partition("## Rewind in production")[0]
@@ -164,7 +163,6 @@ def test_rewind(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 def test_browser_statistics(tmp_path: Path) -> None:
     """The six steps of the gallery page print what the page shows, and the two late visits are reported."""
     job: RunningJob | None = None
@@ -191,7 +189,6 @@ def test_browser_statistics(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     ("page", "title"),
     [

@@ -152,7 +152,6 @@ def as_lines(split: Split[Record], line: Lines) -> Split[str]:
     return [[[line(one) for one in records] for records in run] for run in split]
 
 
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("case", AGGREGATING, ids=lambda case: case.label)
 def test_streaming_equals_batch(
     headwater_spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, scale: int, case: Case
@@ -185,7 +184,6 @@ def test_streaming_equals_batch(
     )
 
 
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize(("name", "line"), [("browser-stats-stateless", visit), ("order-status-per-batch", order)])
 def test_stateless_counts_each_batch_by_itself(
     headwater_spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, scale: int, name: str, line: Lines
@@ -207,7 +205,6 @@ def test_stateless_counts_each_batch_by_itself(
     check()
 
 
-@pytest.mark.timeout(600)
 def test_weekly_totals_follow_the_model(
     headwater_spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, scale: int
 ) -> None:
@@ -224,7 +221,6 @@ def test_weekly_totals_follow_the_model(
     check()
 
 
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("form", ["session_window", "transform_with_state", "pandas"])
 def test_sessions_follow_the_model(
     headwater_spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, scale: int, form: str
@@ -265,7 +261,6 @@ JOINED_WITH_LATE = [
 both = st.fixed_dictionaries({name: st.lists(few_minutes, max_size=6) for name in JOINED})
 
 
-@pytest.mark.timeout(600)
 def test_a_join_of_streams_equals_a_join_of_tables(
     headwater_spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, scale: int
 ) -> None:
@@ -311,7 +306,6 @@ PRODUCTS = [
 ]
 
 
-@pytest.mark.timeout(600)
 def test_a_stream_joined_with_a_table_equals_a_join_of_tables(
     headwater_spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, scale: int
 ) -> None:

@@ -31,7 +31,6 @@ from spark import topic_support as topics
 from spark.draining import drain_source
 
 KCAT = shutil.which("kcat") or shutil.which("kafkacat")
-pytestmark = pytest.mark.timeout(600)
 NEEDS_KCAT = pytest.mark.skipif(KCAT is None, reason="kcat is not installed")
 KAFKA_JOBS = ["browser_stats_stateful", "profit_tumbling"]
 MORE_KAFKA_JOBS = ["browser_stats_stateless", "visits_windows_counter", "profit_per_id", "profit_sliding"]
@@ -65,7 +64,7 @@ def running(job: str, source: str, sink: str, folder: Path) -> Iterator[Running]
             job_process = Running(process)
             yield job_process
             process.send_signal(signal.SIGTERM)
-            job_process.seen += process.communicate(timeout=120)[1].splitlines(keepends=True)
+            job_process.seen += process.communicate(timeout=240)[1].splitlines(keepends=True)
             assert process.returncode == 0, "".join(job_process.seen)
         finally:
             process.kill()
@@ -95,8 +94,8 @@ def create_topic(broker: Broker, name: str, partitions: int) -> str:
 
 
 def send(broker: Broker, topic: str, lines: list[str]) -> None:
-    """Send all lines to one partition in one request."""
-    options = ["-p", "0", "-X", "linger.ms=1000", "-X", "batch.num.messages=1000"]
+    """Send all lines to one partition in one request: kcat waits until it has read them all, and sends them at its end."""
+    options = ["-p", "0", "-X", "linger.ms=60000", "-X", "batch.num.messages=1000"]
     text = "".join(f"{line}\n" for line in lines)
     assert KCAT
     subprocess.run([KCAT, "-P", "-b", broker.bootstrap, "-t", topic, *options], input=text, text=True, check=True)

@@ -215,7 +215,6 @@ def random_split(records: list[Record], chance: random.Random) -> Split[Record]:
     return [batches[:restart], batches[restart:]]
 
 
-@pytest.mark.timeout(600)
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 2])
 def test_three_forms_emit_identical_sessions(

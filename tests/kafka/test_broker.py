@@ -264,7 +264,7 @@ def test_wipe_asks_on_a_terminal(tmp_path: Path) -> None:
         ) as command:  # fmt: skip
             os.close(command_side)
             os.write(terminal, f"{answer}\n".encode())
-            shown, _ = command.communicate(timeout=60)
+            shown, _ = command.communicate(timeout=240)
             os.close(terminal)
         assert command.returncode == 0, shown
         assert "This cannot be undone. Type yes to continue" in shown
@@ -282,7 +282,7 @@ def test_start_while_the_folder_is_wiped(tmp_path: Path) -> None:
         assert waiting.stdout is not None
         assert waiting.stdout.readline() == "waiting\n"
         data.rename(tmp_path / "removed")
-    shown, _ = waiting.communicate("", timeout=60)
+    shown, _ = waiting.communicate("", timeout=240)
     assert (waiting.returncode, shown) == (0, "locked\n")
     assert (data / "lock").exists()
 

@@ -32,7 +32,7 @@ def test_avro_lines(broker: Broker, registry: SchemaRegistry, tmp_path: Path) ->
     assert "error[bad-record]" in sent.stderr
     assert list(registry.subjects) == ["cli-orders-value"]
     broker.produce("cli-orders", "nonsense")
-    limits = ["--from-beginning", "--count", 2, "--timeout", 20, "--json"]
+    limits = ["--from-beginning", "--count", 2, "--timeout", 120, "--json"]
     shown = headwater("consume", "cli-orders", *options, *limits)
     first, second = map(json.loads, shown.stdout.splitlines())
     assert (json.loads(first["value"]), second["value"]) == (SHOWN, "bm9uc2Vuc2U=")
@@ -45,7 +45,7 @@ def test_protobuf_lines(broker: Broker, tmp_path: Path) -> None:
     schema.write_text('syntax = "proto3"; message Order { string id = 1; map<string, int32> n = 2; }')
     options = ["--format", "protobuf", "--schema", schema, *broker.arguments]
     assert headwater("produce", "cli-proto", *options, stdin='{"id": "a", "n": {"x": 1}}').returncode == 0
-    shown = headwater("consume", "cli-proto", *options, "--from-beginning", "--count", 1, "--timeout", 20)
+    shown = headwater("consume", "cli-proto", *options, "--from-beginning", "--count", 1, "--timeout", 120)
     assert json.loads(shown.stdout) == {"id": "a", "n": {"x": 1}}
 
 

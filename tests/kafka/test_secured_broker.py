@@ -26,6 +26,7 @@ from headwater.kafka.records import TopicWriter, read_records
 from headwater.kafka.topics import create_topic, delete_topic, list_topics
 from headwater.spark.preflight import check_services
 from headwater.web.kafka_lag import KafkaLag
+from waiting_support import wait_until
 
 pytestmark = pytest.mark.services
 
@@ -123,7 +124,7 @@ def test_records_come_back(secured_broker: Broker) -> None:
     """Records are written and read over TLS."""
     with TopicWriter(secured_broker.connection, "round-trip") as writer:
         writer.send(b"value", key=b"key")
-    (record,) = read_records(secured_broker.connection, "round-trip", from_beginning=True, count=1, quiet_seconds=20)
+    (record,) = read_records(secured_broker.connection, "round-trip", from_beginning=True, count=1, quiet_seconds=120)
     assert (record.key, record.value) == (b"key", b"value")
     delete_topic(secured_broker.connection, "round-trip")
 
@@ -178,7 +179,7 @@ def test_wrong_options_are_refused_before_the_run(
     began = time.monotonic()
     with pytest.raises(ServiceUnreachable) as refused:
         check_services(job_reading(secured_broker, events, **changed))
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 30, "Kafka's own timeout is a minute"
     assert (refused.value.code, refused.value.problem) == (code, problem.format(broker=secured_broker.bootstrap))
     assert remedy in str(refused.value.remedy)
     assert "wrong" not in str(refused.value)
@@ -271,35 +272,33 @@ def test_wrong_password_is_why_a_rewind_was_not_checked(secured_broker: Broker, 
 
 
 def lag_of(lag: KafkaLag, checkpoint: Path) -> int | None:
-    """Return the lag as soon as it is known, or None once there is a reason why it is not."""
+    """Return the lag if it is known by now."""
     files = LocalTree(checkpoint)
     history = History(files)
     batches = tuple(history.batch(number) for number in history.batch_ids)
-    deadline = time.monotonic() + 20
-    while (rows := lag.rows(read_job_record(files), batches)) is None and lag.problem is None:
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    return rows
+    return lag.rows(read_job_record(files), batches)
 
 
 def test_lag_of_the_page(secured_broker: Broker, checkpoint: Path) -> None:
     """The lag counts the unread records of both partitions; a caller that knows the password passes the connection."""
-    assert lag_of(KafkaLag(secured_broker.connection), checkpoint) == 60 - sum(READ.values())
+    lag = KafkaLag(secured_broker.connection)
+    assert wait_until(lambda: lag_of(lag, checkpoint), "the lag") == 60 - sum(READ.values())
 
 
 def test_lag_of_the_page_with_the_properties_file(checkpoint: Path, properties: Path) -> None:
     """The recorded source and the properties file are enough for the lag."""
-    assert lag_of(KafkaLag(), checkpoint) == 60 - sum(READ.values())
+    lag = KafkaLag()
+    assert wait_until(lambda: lag_of(lag, checkpoint), "the lag") == 60 - sum(READ.values())
 
 
 def test_unknown_lag_has_a_reason(checkpoint: Path) -> None:
     """Without the password the lag is unknown, and the reason is kept for the page."""
     lag = KafkaLag()
     assert lag_of(lag, checkpoint) is None
-    assert (lag.problem or "").startswith(
-        "the value of kafka.sasl.jaas.config was redacted when the source was recorded"
-    )
-    assert PROPERTIES_VARIABLE in (lag.problem or "")
+    problem = wait_until(lambda: lag.problem, "a reason")
+    assert problem.startswith("the value of kafka.sasl.jaas.config was redacted when the source was recorded")
+    assert PROPERTIES_VARIABLE in problem
+    assert lag_of(lag, checkpoint) is None
 
 
 def test_security_of_a_running_broker_cannot_be_changed(secured_broker: Broker) -> None:

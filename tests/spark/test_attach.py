@@ -25,6 +25,7 @@ from headwater.core.errors import CheckpointBusy, UsageProblem
 from headwater.spark.attach import Attachment
 from headwater.spark.progress import progress_record
 from spark.draining import drain_source
+from waiting_support import wait_until
 
 HOLDER = """
 import fcntl, pathlib, sys
@@ -37,13 +38,6 @@ input()
 """
 
 Start = Callable[..., StreamingQuery]
-
-
-def wait_until(condition: Callable[[], Any], seconds: float = 30) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 @pytest.fixture
@@ -76,7 +70,9 @@ def start(headwater_spark: SparkSession, tmp_path: Path) -> Iterator[Start]:
 
 
 def put(folder: Path, number: int) -> None:
-    (folder / "rows" / f"{number}.json").write_text(f'{{"at": "2026-01-01T10:0{number}:00Z"}}\n' * 2)
+    draft = folder / f"{number}.draft"  # a query that is running must not find half a file
+    draft.write_text(f'{{"at": "2026-01-01T10:0{number}:00Z"}}\n' * 2)
+    draft.rename(folder / "rows" / f"{number}.json")
 
 
 def test_a_query_is_recorded_as_a_job_is(attached: Attachment, start: Start, tmp_path: Path) -> None:

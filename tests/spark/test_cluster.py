@@ -13,7 +13,7 @@ import pytest
 import headwater
 from spark_cluster_support import SPARK_HOME, Cluster
 
-pytestmark = [pytest.mark.timeout(900), pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 JOBS = '''
 from headwater import Files, Job, Memory

@@ -203,7 +203,6 @@ def test_a_table_with_other_columns_and_a_source_without_positions(headwater_spa
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 def test_killed_before_dead_letters_are_saved(headwater_spark, broker: Broker, job: Job, tmp_path: Path) -> None:
     """If a process is killed after a batch and before its dead letters are saved, the next run saves them."""
     topics.make(broker, "dead-letters-killed", 2)

@@ -49,7 +49,7 @@ def read_back(broker: Broker, topic: str, count: int) -> list[tuple[str | None, 
     found: list[tuple[str | None, str]] = []
     try:
         while len(found) < count:
-            message = consumer.poll(30)
+            message = consumer.poll(120)
             assert message is not None, f"only {len(found)} of {count} records in {topic}"
             assert message.error() is None
             key = message.key()

@@ -207,9 +207,9 @@ def send(broker: Broker, topic: str, *values: bytes | None, key: str = "k") -> N
 def messages(broker: Broker, topic: str) -> list[Any]:
     consumer = Consumer({**broker.connection.client_settings(), "group.id": "read", "enable.auto.commit": False})
     try:
-        end = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=30)[1]
+        end = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=120)[1]
         consumer.assign([TopicPartition(topic, 0, 0)])
-        return [consumer.poll(30) for _ in range(end)]
+        return [consumer.poll(120) for _ in range(end)]
     finally:
         consumer.close()
 

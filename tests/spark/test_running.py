@@ -6,7 +6,6 @@ import json
 import logging
 import os
 import threading
-import time
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
@@ -25,8 +24,7 @@ from headwater.jobs.loading import load_job
 from headwater.spark import programs
 from headwater.spark.internals import listener, query_end
 from headwater.spark.programs import reference_of
-
-pytestmark = pytest.mark.timeout(300)
+from waiting_support import PATIENCE_SECONDS, wait_until
 
 
 def numbers(rows: DataFrame) -> DataFrame:
@@ -57,7 +55,7 @@ class Gate:
         self._calls += 1
         if self._calls > 1:  # the first call is a trial without rows
             self.begun.set()
-            assert self.open.wait(60)
+            assert self.open.wait(PATIENCE_SECONDS)
         return rows
 
 
@@ -81,13 +79,6 @@ def job_on(
     return Job(name, transform, reads=source, writes=out, **fields)  # type: ignore[arg-type]
 
 
-def eventually(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
 def committed(checkpoint: Path) -> list[int]:
     return sorted(int(file.name) for file in (checkpoint / "commits").glob("[0-9]*"))
 
@@ -100,9 +91,9 @@ def test_a_running_job(headwater_spark: SparkSession, source: Files, tmp_path: P
     running = job.start(headwater_spark, checkpoint)
     assert running.spark is headwater_spark
     assert running.query.id in {query.id for query in headwater_spark.streams.active}
-    eventually(lambda: running.progress)
+    wait_until(lambda: running.progress)
     put(source, 1, 4)
-    eventually(lambda: running.totals.batches == 2)
+    wait_until(lambda: running.totals.batches == 2)
     assert running.wait(0.01) is False
     assert running.status
     assert (running.is_active, running.failure, running.totals.rows) == (True, None, 4)
@@ -150,7 +141,7 @@ def test_stop_finishes_the_current_batch(headwater_spark: SparkSession, source: 
     put(source, 0, 1)
     put(source, 1, 2)
     with job_on(source, "gated", gate, per_batch=True).start(headwater_spark, checkpoint) as running:
-        assert gate.begun.wait(60)
+        assert gate.begun.wait(PATIENCE_SECONDS)
         running.stop(wait=False)
         assert running.is_stopping
         assert running.wait(0.5) is False, "the batch is still running"
@@ -167,14 +158,14 @@ def test_a_job_that_ends_by_itself(headwater_spark: SparkSession, source: Files,
     job = job_on(source)
     running = job.start(headwater_spark, checkpoint, "available-now")
     assert running.job.trigger == "available-now"
-    eventually(lambda: live_lease(LocalTree(checkpoint)) is None)
+    wait_until(lambda: live_lease(LocalTree(checkpoint)) is None)
     put(source, 1, 2, 3)
     with replace(job, trigger="available-now").start(headwater_spark, str(checkpoint)) as again:
         again.wait()
         again.stop()
     assert again.progress is not None
     assert (again.progress.batch_id, again.totals.rows) == (1, 2)
-    assert running.wait(60)
+    assert running.wait(PATIENCE_SECONDS)
 
 
 def test_a_failure(headwater_spark: SparkSession, source: Files, tmp_path: Path) -> None:
@@ -192,9 +183,9 @@ def test_a_failure(headwater_spark: SparkSession, source: Files, tmp_path: Path)
     assert live_lease(LocalTree(checkpoint)) is None
     running.stop()
     with pytest.raises(JobFailed, match="failing failed"), job.start(headwater_spark, checkpoint) as running:
-        eventually(lambda: not running.is_active)
+        wait_until(lambda: not running.is_active)
     with pytest.raises(KeyError), job.start(headwater_spark, checkpoint) as running:
-        eventually(lambda: not running.is_active)
+        wait_until(lambda: not running.is_active)
         raise KeyError("of the program itself")
 
 
@@ -214,11 +205,11 @@ def test_two_jobs_on_one_session(headwater_spark: SparkSession, source: Files, t
         second.start(headwater_spark, tmp_path / "second") as two,
     ):
         assert headwater_spark.conf.getAll == before
-        eventually(lambda: one.totals.batches == 4)
+        wait_until(lambda: one.totals.batches == 4)
         one.stop()
-        assert gate.begun.wait(60)
+        assert gate.begun.wait(PATIENCE_SECONDS)
         gate.open.set()
-        eventually(lambda: two.totals.batches == 4)
+        wait_until(lambda: two.totals.batches == 4)
     assert sorted(row["count"] for row in headwater_spark.table("parity").collect()) == [2, 5]
     for checkpoint in ("first", "second"):
         progress = read_progress(LocalTree(tmp_path / checkpoint))
@@ -301,7 +292,7 @@ def test_spark_without_headwaters_internals(
     monkeypatch.setattr(query_end, "PACKAGES", ("org.apache.spark.no.such",))
     put(source, 0, 1, 2)
     with job_on(source).start(headwater_spark, tmp_path / "checkpoint") as running:
-        eventually(lambda: running.progress)
+        wait_until(lambda: running.progress)
     assert (running.totals.batches, running.totals.rows) == (1, 2)
     assert running.failure is None
 

@@ -312,7 +312,7 @@ def test_postgresql(postgres: PostgresServer, tmp_path: Path) -> None:
             write_lines(tmp_path / "sales" / "2.json", {"product": 1})
             printed.append(wait_for_line(process, "batch 1 "))
             process.send_signal(signal.SIGTERM)
-            printed.append(process.communicate(timeout=120)[1])
+            printed.append(process.communicate(timeout=240)[1])
             assert process.returncode == 0, "".join(printed)
         finally:
             process.kill()

@@ -25,9 +25,9 @@ class Topics:
 def make(broker: Broker, name: str, partitions: int = 1) -> str:
     """Create a topic and return its URI, once all partitions have a leader."""
     admin = AdminClient(broker.connection.client_settings())
-    admin.create_topics([NewTopic(name, num_partitions=partitions, replication_factor=1)])[name].result(30)
+    admin.create_topics([NewTopic(name, num_partitions=partitions, replication_factor=1)])[name].result(120)
     for _ in range(600):  # the broker confirms a new topic before its partitions have leaders
-        known = admin.list_topics(name, timeout=30).topics[name].partitions
+        known = admin.list_topics(name, timeout=120).topics[name].partitions
         if len(known) == partitions and all(one.leader >= 0 for one in known.values()):
             return broker.uri(name)
         admin.poll(0.1)
@@ -39,16 +39,16 @@ def send(broker: Broker, topic: str, values: Sequence[str], *, partitions: int =
     producer = Producer(broker.connection.client_settings())
     for number, value in enumerate(values):
         producer.produce(topic, value, partition=number % partitions)
-    assert producer.flush(30) == 0
+    assert producer.flush(120) == 0
 
 
 def snapshot(broker: Broker) -> Topics:
     """Return everything that the broker holds."""
     consumer = _consumer(broker, "snapshot")
     try:
-        found = consumer.list_topics(timeout=30).topics
+        found = consumer.list_topics(timeout=120).topics
         places = [(name, number) for name, topic in sorted(found.items()) for number in topic.partitions]
-        ends = {place: consumer.get_watermark_offsets(TopicPartition(*place), timeout=30) for place in places}
+        ends = {place: consumer.get_watermark_offsets(TopicPartition(*place), timeout=120) for place in places}
         contents = {place: _messages(consumer, place, ends[place]) for place in places if not place[0].startswith("__")}
     finally:
         consumer.close()
@@ -59,7 +59,7 @@ def values(broker: Broker, topic: str) -> list[tuple[str | None, str | None]]:
     """Return keys and values of a topic with one partition, in order."""
     consumer = _consumer(broker, "values")
     try:
-        ends = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=30)
+        ends = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=120)
         return [(key, value) for _, key, value, _ in _messages(consumer, (topic, 0), ends)]
     finally:
         consumer.close()
@@ -75,7 +75,7 @@ def _messages(consumer: Consumer, place: tuple[str, int], ends: tuple[int, int])
         return found
     consumer.assign([TopicPartition(*place, ends[0])])
     while not found or found[-1][0] < ends[1] - 1:
-        message = consumer.poll(30)
+        message = consumer.poll(120)
         assert message is not None, f"{place} has fewer records than its offsets promise"
         assert message.error() is None
         key, value = message.key(), message.value()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from headwater.checkpoint.local_tree import LocalTree
 from headwater.spark.internals.state_stores import unload_state_stores
 from headwater.spark.session import temporary_settings as settings
 from headwater.statefiles.reader import state_rows
+from waiting_support import wait_until
 
 Rows = list[str]
 Query = Callable[[dict[str, DataFrame]], DataFrame]
@@ -84,11 +85,19 @@ class Stream:
     def files(self) -> LocalTree:
         return LocalTree(self.checkpoint)
 
-    def run(self, files_per_batch: int = 1, **conf: str) -> dict[int, Rows]:
-        """Run the query; return the rows that it emitted by batch."""
+    def run(
+        self, files_per_batch: int = 1, *, snapshot_before: Mapping[int, int] | None = None, **conf: str
+    ) -> dict[int, Rows]:
+        """Run the query; return the rows that it emitted by batch.
+
+        A background thread uploads snapshots. The batches in ``snapshot_before`` wait until there is one of the given
+        version or a later one.
+        """
         found: dict[int, Rows] = {}
 
         def note(batch: DataFrame, batch_id: int) -> None:
+            if snapshot_before and (version := snapshot_before.get(batch_id)) is not None:
+                wait_until(lambda: self.snapshots_after(version - 1), f"a snapshot of version {version}")
             lines = batch.select(F.to_json(F.struct("*"), {"ignoreNullFields": "false"})).collect()
             found[batch_id] = sorted(line[0] for line in lines)
 

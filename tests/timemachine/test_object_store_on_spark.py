@@ -13,7 +13,6 @@ from s3_support import S3
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 def test_rewind_on_s3(s3: S3) -> None:
     """Re-running batches, replanning, undo, a rewind to the start and a repartition each end like the control."""
     script = Path(__file__).with_name("s3_stream.py")

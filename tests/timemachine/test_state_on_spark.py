@@ -18,7 +18,7 @@ def rewind_twice(pair: StreamPair) -> None:
     """Rewind and run the same batches again; then rewind and run larger ones, with a restart."""
     stream = pair.changed
     pair.feed(pair.inboxes, pair.feeds)
-    first = stream.run()
+    first = stream.run(snapshot_before={pair.feeds: TO + 2})
     states = stream.states()
     assert stream.snapshots_after(TO + 1), "without snapshots of undone batches this test would prove nothing"
 
@@ -70,7 +70,7 @@ def test_state_that_is_not_set_aside_leads_to_wrong_results(
     pair = stream_pair("aggregation", store)
     stream = pair.changed
     pair.feed(pair.inboxes, pair.feeds)
-    stream.run(**A_SNAPSHOT_EACH)
+    stream.run(snapshot_before={batch: batch for batch in range(TO + 2, pair.feeds + 1)}, **A_SNAPSHOT_EACH)
     monkeypatch.setattr(cuts, "cut_state", lambda history, next_batch: [])
     plan_rewind(stream.files, to=TO, replan=True).apply()
     stream.run(files_per_batch=2, **NO_NEW_SNAPSHOTS)

@@ -49,7 +49,6 @@ def rows(table: str) -> list[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 def test_rewind_the_visits_counter(broker: Broker, tmp_path: Path) -> None:
     """After batches 0 to 6 and a rewind, batch 5 emits the same two rows again, and batch 6 is empty again."""
     assert run_here("topics", "create", "walk", "--partitions", 2, "--bootstrap", broker.bootstrap).returncode == 0

@@ -16,7 +16,7 @@ from playwright.sync_api import Browser, Locator, Page, expect
 
 from broker_support import HEADWATER
 
-TIMEOUT_MS = 120_000
+TIMEOUT_MS = 240_000
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
 
 
@@ -59,7 +59,7 @@ def served(*arguments: object, cwd: Path | None = None) -> Iterator[Served]:
         assert url.startswith("http://"), process.communicate()[1]
         yield Served(url, process.pid)
         process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=60)
+        _, errors = process.communicate(timeout=240)
         assert process.returncode == 0, errors
         assert errors == "", errors
     finally:

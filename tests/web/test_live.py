@@ -17,6 +17,7 @@ from playwright.sync_api import Browser, Page, expect
 from prometheus_client.parser import text_string_to_metric_families
 
 from cli.commands import running
+from waiting_support import wait_until
 from web.serving import Served, figure, go_to, opened, served, state_rows, summary
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "browser_stats_stateful.json"
@@ -61,6 +62,12 @@ def feed(folder: Path, number: int, lines: list[str]) -> None:
     draft.rename(folder / f"{number}.json")
 
 
+def scrape(url: str) -> str:
+    with urllib.request.urlopen(url, timeout=60) as answer:
+        text: str = answer.read().decode()
+    return text
+
+
 @pytest.fixture(scope="module")
 def story(tmp_path_factory: pytest.TempPathFactory, browser: Browser) -> Iterator[Story]:
     """Run the real job on the golden input, with the page open since before the first batch."""
@@ -86,8 +93,9 @@ def story(tmp_path_factory: pytest.TempPathFactory, browser: Browser) -> Iterato
             status = page.locator("[data-status]").inner_text()
             with opened(browser, url) as own:
                 expect(figure(own, "Last batch")).to_have_text(str(batch))
-            with urllib.request.urlopen(metrics_url, timeout=60) as answer:
-                metrics = answer.read().decode()
+            # The report of a batch follows its commit.
+            last = f'headwater_last_batch_id{{job="browser-stats-stateful"}} {batch}.0'
+            metrics = wait_until(lambda: scraped if last in (scraped := scrape(metrics_url)) else None, last)
             job.signal_group(signal.SIGTERM)
             assert job.end() == 0, job.errors
         expect(page.locator("[data-status]")).to_have_text("no query running")

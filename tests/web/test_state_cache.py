@@ -15,7 +15,7 @@ from headwater.web import state_cache
 from headwater.web.state_cache import StateCache
 from headwater.web.watch import WatchedCheckpoint
 
-TIMEOUT_SECONDS = 60
+TIMEOUT_SECONDS = 240
 
 
 @pytest.fixture
