@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Generator
 
 import pytest
@@ -13,6 +14,10 @@ from versions_support import lacking
 
 # Tests start many short-lived JVMs, for which the optimizing compiler does not pay off: without it they use 40 % less CPU.
 os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1")
+
+# Hundreds of processes import the same modules: they should find them compiled.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 # A change is judged by the same examples each time. `make soak` draws new ones: HEADWATER_RANDOM_EXAMPLES=1.
 # Nothing has a deadline: on a busy machine any example, and the generation of any, can take long.

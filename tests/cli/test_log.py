@@ -12,29 +12,10 @@ import pytest
 
 from cli.commands import imported_by
 from cli.running import Command
-from corpus_support import corpus_names, load, sampled
+from corpus_support import load
 from headwater import Checkpoint
 from two_sources import TwoSources
 from waiting_support import PATIENCE_SECONDS
-
-KEYS = {"batch_id", "status", "planned_at", "committed_at", "watermark", "sources", "can_rewind_to", "why_not"}
-
-
-@pytest.mark.parametrize("name", sampled(corpus_names()))
-def test_json_lines(name: str, command: Command, corpus) -> None:
-    """Each batch is printed as one JSON object with the documented fields, oldest first."""
-    ran = command("log", corpus(name).path, "--json")
-    assert (ran.status, ran.err) == (0, "")
-    batches = [json.loads(line) for line in ran.out.splitlines()]
-    assert batches
-    assert [batch["batch_id"] for batch in batches] == sorted(batch["batch_id"] for batch in batches)
-    for batch in batches:
-        assert batch.keys() >= KEYS
-        assert batch["status"] in ("committed", "planned")
-        assert batch["can_rewind_to"] == (batch["why_not"] is None)
-        assert batch["planned_at"].endswith("Z")
-        for source in batch["sources"]:
-            assert source.keys() >= {"kind", "start", "end", "rows"}
 
 
 def test_table(command: Command, corpus) -> None:

@@ -1,26 +1,45 @@
-"""``headwater show``."""
+"""``headwater show``, and the JSON of ``headwater log``."""
 
 from __future__ import annotations
 
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from cli.running import Command
 from corpus_support import corpus_names, load, sampled
 
+KEYS = {"batch_id", "status", "planned_at", "committed_at", "watermark", "sources", "can_rewind_to", "why_not"}
+
+
+def logged_batches(command: Command, path: Path) -> list[dict[str, Any]]:
+    """Return what `log` prints: each batch as one JSON object with the documented fields, oldest first."""
+    ran = command("log", path, "--json")
+    assert (ran.status, ran.err) == (0, "")
+    batches = [json.loads(line) for line in ran.out.splitlines()]
+    assert batches
+    assert [batch["batch_id"] for batch in batches] == sorted(batch["batch_id"] for batch in batches)
+    for batch in batches:
+        assert batch.keys() >= KEYS
+        assert batch["status"] in ("committed", "planned")
+        assert batch["can_rewind_to"] == (batch["why_not"] is None)
+        assert batch["planned_at"].endswith("Z")
+        for source in batch["sources"]:
+            assert source.keys() >= {"kind", "start", "end", "rows"}
+    return batches
+
 
 @pytest.mark.parametrize("name", sampled(corpus_names()))
-def test_json_object(name: str, command: Command, corpus) -> None:
+def test_json_of_log_and_show(name: str, command: Command, corpus) -> None:
     """A batch has the fields of the log, its configuration, the state of every store, and files that exist.
 
     Operators and their names are those of Spark's `state-metadata` reader, which supports Spark 4 only.
     """
     checkpoint = corpus(name)
-    logged = [json.loads(line) for line in command("log", checkpoint.path, "--json").out.splitlines()]
-    last = [batch for batch in logged if batch["status"] == "committed"][-1]
+    last = [batch for batch in logged_batches(command, checkpoint.path) if batch["status"] == "committed"][-1]
     ran = command("show", checkpoint.path, last["batch_id"], "--json")
     shown = json.loads(ran.out)
     assert ran.status == 0

@@ -47,7 +47,7 @@ def test_secured_topics_end_to_end(
     check_services(job)
     checkpoint = tmp_path / "checkpoint"
     drain_source(headwater_spark, job, checkpoint)
-    written = read_records(secured_broker.connection, "counts", from_beginning=True, count=2, quiet_seconds=20)
+    written = read_records(secured_broker.connection, "counts", from_beginning=True, count=2, quiet_seconds=120)
     counts = [json.loads(record.value or b"") for record in written]
     assert {row["user"]: row["count"] for row in counts} == {"ann": 2, "bob": 1}
 

@@ -277,7 +277,7 @@ def test_everything_about_a_record(headwater_spark, broker: Broker, source: Kafk
     # Partitions that were added after the batch do not matter.
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     (grown,) = admin.create_partitions([NewPartitions(TOPIC, 3)]).values()
-    grown.result(30)
+    grown.result(120)
     sixth = [record.as_dict() for record in finder.in_batch(6)]
     assert [(record["partition"], record["offset"]) for record in sixth] == [(0, 13), (1, 13)]
     malformed, late = sixth

@@ -201,7 +201,7 @@ def send(broker: Broker, topic: str, *values: bytes | None, key: str = "k") -> N
     producer = Producer(broker.connection.client_settings())
     for value in values:
         producer.produce(topic, value, key, headers=[("trace", b"t1"), ("empty", None)])
-    assert producer.flush(30) == 0
+    assert producer.flush(120) == 0
 
 
 def messages(broker: Broker, topic: str) -> list[Any]:

@@ -124,7 +124,7 @@ def test_deleted_records(headwater_spark, broker: Broker, tmp_path: Path) -> Non
         drain_source(headwater_spark, job, tmp_path / "checkpoint")
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     (deleted,) = admin.delete_records([TopicPartition("replay-gone", 0, 1)]).values()
-    deleted.result(30)
+    deleted.result(120)
     recorded = Recorded(job, tmp_path, tmp_path / "checkpoint")
     with pytest.raises(ChangeRefused, match="no longer has") as refused:
         replay(headwater_spark, replayable(job), recorded.files, 0, 0)
