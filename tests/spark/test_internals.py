@@ -5,12 +5,15 @@ from __future__ import annotations
 import importlib
 import inspect
 import pkgutil
+import struct
+import zipfile
 from types import ModuleType
 
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from headwater.jars.own_jar import own_jar
 from headwater.spark import internals
 from headwater.spark.internals import json_parser, query_end
 from headwater.spark.missing import missing_internals, missing_internals_note
@@ -59,8 +62,69 @@ def test_nothing_is_missing(headwater_spark: SparkSession) -> None:
     assert missing_internals(headwater_spark) == []
 
 
+def test_the_parser_works_where_it_is_linked(headwater_spark: SparkSession) -> None:
+    """A Spark that has the methods that the parser calls parses a record: the probe may leave that out."""
+    assert json_parser.is_linked(headwater_spark)
+    assert json_parser.parses_a_record(headwater_spark)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        ("org/apache/spark/sql/NoSuchClass", "column", "()V"),
+        (json_parser.STRUCT, "noSuchMethod", f"()L{json_parser.STRUCT};"),
+        (json_parser.BYTES, "isValid", "()I"),
+    ],
+)
+def test_a_parser_that_spark_cannot_link_is_not_used(
+    headwater_spark: SparkSession, monkeypatch: pytest.MonkeyPatch, call: tuple[str, str, str]
+) -> None:
+    """A class or method that is missing, or has other types, is found without running anything."""
+    assert not json_parser.is_linked(headwater_spark, [*json_parser.CALLS, call])
+
+
 def test_a_parser_that_cannot_parse_is_not_used(headwater_spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The probe tries a record: a class that is present but does not work on this Spark counts as missing."""
-    monkeypatch.setattr(json_parser, "_parses", {})
+    """On a Spark that was never tried the probe parses a record: a class that does not work there counts as missing."""
+    monkeypatch.setattr(json_parser, "_works", {})
+    monkeypatch.setattr(json_parser, "TRIED", ())
     monkeypatch.setattr(json_parser, "_parsed", lambda *_, **__: F.lit(None))
     assert not json_parser.probe(headwater_spark)
+
+
+def test_every_call_of_the_parser_is_checked() -> None:
+    """The probe knows exactly the methods of Spark that the class file refers to."""
+    with zipfile.ZipFile(own_jar()) as jar:
+        called = methods_called_by(jar.read("headwater/sql/JsonObjects.class"))
+    assert {call for call in called if call[0].startswith("org/apache/spark/")} == set(json_parser.CALLS)
+
+
+def methods_called_by(class_file: bytes) -> set[tuple[str, str, str]]:
+    """Return owner, name and descriptor of the methods in a class file's constant pool."""
+    (count,) = struct.unpack_from(">H", class_file, 8)
+    pool: dict[int, tuple[int, object]] = {}
+    at, index = 10, 1
+    while index < count:
+        tag = class_file[at]
+        if tag == 1:  # a text of a length of its own
+            (length,) = struct.unpack_from(">H", class_file, at + 1)
+            pool[index] = tag, class_file[at + 3 : at + 3 + length].decode()
+            at += 3 + length
+        else:
+            layout = {3: ">i", 4: ">f", 5: ">q", 6: ">d", 15: ">BH"}.get(
+                tag, ">H" if tag in (7, 8, 16, 19, 20) else ">HH"
+            )
+            pool[index] = tag, struct.unpack_from(layout, class_file, at + 1)
+            at += 1 + struct.calcsize(layout)
+        index += 2 if tag in (5, 6) else 1  # long and double take two entries
+
+    def text(number: int) -> str:
+        tag, held = pool[number]
+        return str(held) if tag == 1 else text(held[0])  # type: ignore[index]
+
+    found = set()
+    for tag, held in pool.values():
+        if tag in (10, 11):  # a method of a class, of an interface
+            owner, name_and_type = held  # type: ignore[misc]
+            name, descriptor = pool[name_and_type][1]  # type: ignore[misc]
+            found.add((text(owner), text(name), text(descriptor)))
+    return found

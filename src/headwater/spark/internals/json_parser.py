@@ -9,7 +9,7 @@ own functions, at half the speed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -22,21 +22,73 @@ from pyspark.sql.types import StructType
 
 from headwater.spark.internals.plans import items
 
+SQL = "org/apache/spark/sql"
+EXPRESSION, LITERAL = f"{SQL}/catalyst/expressions/Expression", f"{SQL}/catalyst/expressions/Literal"
+OPTIONS, COLUMN = f"{SQL}/catalyst/json/JSONOptions", f"{SQL}/Column"
+TYPE, STRUCT, BYTES = f"{SQL}/types/DataType", f"{SQL}/types/StructType", "org/apache/spark/unsafe/types/UTF8String"
+TEXT, SEQ, MAP = "java/lang/String", "scala/collection/immutable/Seq", "scala/collection/immutable/Map"
+# What the class calls of Spark, as the JVM links it. A test compares this list with the class file.
+CALLS = (
+    (LITERAL, "fromObject", f"(Ljava/lang/Object;L{TYPE};)L{LITERAL};"),
+    (f"{SQL}/catalyst/expressions/objects/Invoke", "<init>", f"(L{EXPRESSION};L{TEXT};L{TYPE};L{SEQ};L{SEQ};ZZZ)V"),
+    (OPTIONS, "<init>", f"(L{MAP};L{TEXT};L{TEXT};)V"),
+    (f"{SQL}/catalyst/json/JacksonParser", "<init>", f"(L{TYPE};L{OPTIONS};ZL{SEQ};)V"),
+    (
+        f"{SQL}/catalyst/json/JacksonParser",
+        "parse",
+        "(Ljava/lang/Object;Lscala/Function2;Lscala/Function1;)Lscala/collection/Iterable;",
+    ),
+    (f"{SQL}/classic/ExpressionUtils", "column", f"(L{EXPRESSION};)L{COLUMN};"),
+    (f"{SQL}/classic/ExpressionUtils", "expression", f"(L{COLUMN};)L{EXPRESSION};"),
+    (f"{SQL}/types/ObjectType", "<init>", "(Ljava/lang/Class;)V"),
+    (STRUCT, "asNullable", f"()L{STRUCT};"),
+    (BYTES, "fromBytes", f"([B)L{BYTES};"),
+    (BYTES, "isValid", "()Z"),
+)
+INSTANCE_METHODS = {"parse", "asNullable", "isValid"}
+TRIED = ("4.0", "4.1", "4.2", "4.3")
+
 
 def probe(spark: SparkSession) -> bool:
-    """Return whether the JVM has the class, and the class parses a record on this Spark. Tried once for each JVM."""
+    """Return whether the JVM has the class, and the class works on this Spark. Tried once for each JVM.
+
+    On the versions that were tried, Spark only has to have the methods that the class calls. On others a record is
+    parsed, which takes a second in a JVM that has just started.
+    """
     jvm: Any = getattr(spark, "_jvm", None)
     if jvm is None:
         return False
-    if jvm not in _parses:
-        _parses[jvm] = isinstance(jvm.headwater.sql.JsonObjects, JavaClass) and _parses_a_record(spark)
-    return _parses[jvm]
+    if jvm not in _works:
+        present = isinstance(jvm.headwater.sql.JsonObjects, JavaClass) and is_linked(spark)
+        _works[jvm] = present and (spark.version.startswith(TRIED) or parses_a_record(spark))
+    return _works[jvm]
 
 
-_parses: WeakKeyDictionary[Any, bool] = WeakKeyDictionary()
+_works: WeakKeyDictionary[Any, bool] = WeakKeyDictionary()
 
 
-def _parses_a_record(spark: SparkSession) -> bool:
+def is_linked(spark: SparkSession, calls: Iterable[tuple[str, str, str]] = CALLS) -> bool:
+    """Return whether this Spark has every method that the class calls, with the same types."""
+    jvm: Any = spark._jvm
+    loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
+    lookup = jvm.java.lang.invoke.MethodHandles.publicLookup()
+    try:
+        for owner, method, descriptor in calls:
+            types = jvm.java.lang.invoke.MethodType.fromMethodDescriptorString(descriptor, loader)
+            of = loader.loadClass(owner.replace("/", "."))
+            if method == "<init>":
+                lookup.findConstructor(of, types)
+            elif method in INSTANCE_METHODS:
+                lookup.findVirtual(of, method, types)
+            else:
+                lookup.findStatic(of, method, types)
+    except Py4JError:
+        return False
+    return True
+
+
+def parses_a_record(spark: SparkSession) -> bool:
+    """Return whether the class parses a record."""
     try:
         schema = StructType().add("n", "integer")
         record = F.lit(bytearray(b'{"n": 1}'))
