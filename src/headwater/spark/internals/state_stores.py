@@ -1,8 +1,9 @@
 """State stores that a stopped query leaves loaded in the JVM.
 
-Calls ``StateStore.stop``, and before it ``stopMaintenanceTaskWithoutLock`` where Spark has it (from 4.1 on).
+Calls ``StateStore.stop``, and before it ``stopMaintenanceTaskWithoutLock`` where Spark has it (from 4.1 on). On 4.0 the
+private threads of the maintenance are ended instead.
 
-Seen on: PySpark 3.5.9, 4.2.0.
+Seen on: PySpark 3.5.9, 4.0.5, 4.1.4, 4.2.0, 4.2.1, 4.3.0.
 Without it: a checkpoint cannot be changed safely in the process that ran its query; ``scenario`` refuses to rewind.
 """
 
@@ -13,6 +14,7 @@ from typing import Any
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
+MAINTENANCE_SECONDS = 60
 STATE_STORE = "org.apache.spark.sql.execution.streaming.state.StateStore$"
 
 
@@ -30,9 +32,37 @@ def unload_state_stores(spark: SparkSession) -> None:
     still active load their stores again with their next batch.
     """
     stores = _stores(spark)
+    # First: StateStore.stop waits for its threads, for minutes, while it holds a lock that they need.
     if "stopMaintenanceTaskWithoutLock" in dir(stores):
-        stores.stopMaintenanceTaskWithoutLock()  # first: StateStore.stop waits for its threads while holding their lock
+        stores.stopMaintenanceTaskWithoutLock()
+    else:
+        _end_maintenance(spark, stores)
     stores.stop()
+
+
+def _end_maintenance(spark: SparkSession, stores: Any) -> None:
+    """End the threads that Spark 4.0 has for the maintenance of state stores. Spark 3.5 has one, and does not wait for it."""
+    pool = _private(stores, "maintenanceThreadPool")
+    if pool is None:
+        return
+    assert spark._jvm is not None
+    seconds = spark._jvm.java.util.concurrent.TimeUnit.SECONDS
+    task, workers = _private(stores, "maintenanceTask"), _private(pool, "threadPool")
+    if task is not None:  # first: it gives work to the others
+        task.stop()
+        _private(task, "executor").awaitTermination(MAINTENANCE_SECONDS, seconds)
+    workers.shutdown()
+    workers.awaitTermination(MAINTENANCE_SECONDS, seconds)
+
+
+def _private(owner: Any, name: str) -> Any:
+    """Return the value of a private field; None if the class has no such field."""
+    try:
+        field = owner.getClass().getDeclaredField(name)
+    except Py4JError:
+        return None
+    field.setAccessible(True)
+    return field.get(owner)
 
 
 def _stores(spark: SparkSession) -> Any:
