@@ -29,6 +29,11 @@ def spark_version() -> str:
     return ".".join(importlib.metadata.version("pyspark").split(".")[:2])
 
 
+def kafka_package() -> str:
+    """Return the coordinates of the Kafka connector for the installed PySpark, as ``spark-submit --packages`` takes them."""
+    return f"org.apache.spark:spark-sql-kafka-0-10_2.13:{ivy_variables()['kafka.connector']}"
+
+
 def ivy_variables() -> dict[str, str]:
     """Return the values of the variables in ``ivy.xml``."""
     version = spark_version()

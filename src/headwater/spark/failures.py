@@ -9,11 +9,11 @@ from contextlib import contextmanager
 from typing import Any
 from urllib.parse import unquote
 
-import pyspark
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import AnalysisException, PySparkException, StreamingQueryException
 
 from headwater.core.errors import HeadwaterError, JobFailed, JobRefused
+from headwater.jars.versions import kafka_package
 
 SPARK_ERRORS = (PySparkException, Py4JError)
 CONDITION = re.compile(r"^\[(?P<name>[A-Z0-9_.]+)\]\s*")
@@ -21,7 +21,6 @@ CONDITION = re.compile(r"^\[(?P<name>[A-Z0-9_.]+)\]\s*")
 REPORTED_BY_WORKER = re.compile(
     r"\nheadwater\.[\w.]+: error\[[\w-]+\]: (?P<problem>.+)(?P<evidence>(?:\n  .+)*)\nhelp: (?P<help>.+)"
 )
-KAFKA_CONNECTOR = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{pyspark.__version__}"
 TRAILING_STATE = re.compile(r"\s*SQLSTATE: \w+.*", re.DOTALL)
 
 
@@ -60,8 +59,8 @@ def refusal(problem: str, error: Exception) -> JobRefused:
         return JobRefused(
             "no-kafka-connector",
             "this Spark session has no Kafka connector",
-            evidence={"needs": KAFKA_CONNECTOR},
-            remedy=f"start the session with --packages {KAFKA_CONNECTOR}, or call start() in a process without a session",
+            evidence={"needs": kafka_package()},
+            remedy=f"start the session with --packages {kafka_package()}, or call start() in a process without a session",
         )
     named = condition and not condition.startswith("_LEGACY")
     return JobRefused("spark-refuses", problem, evidence={condition if named else "reason": sentence})
