@@ -41,7 +41,8 @@ def main() -> int:
         with_kafka = not asked.answer and any(case.source == "kafka" for case in chosen)
         if with_kafka:
             os.environ[KAFKA] = held.enter_context(local_broker())
-        spark = _session(with_kafka)
+        # A real-time query runs the tasks of all its stages at the same time.
+        spark = _session(with_kafka, cores=8 if any(case.real_time for case in chosen) else 2)
         failed = [case.name for case in chosen if not _made(spark, case, asked)]
         spark.stop()
     print(f"{len(chosen) - len(failed)} made, {len(failed)} failed: {', '.join(failed)}")
@@ -86,7 +87,7 @@ def _arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _session(with_kafka: bool) -> Any:
+def _session(with_kafka: bool, cores: int) -> Any:
     from pyspark.sql import SparkSession
 
     found_by_workers = [str(TESTS.parent), str(TESTS), os.environ.get("PYTHONPATH", "")]
@@ -94,7 +95,7 @@ def _session(with_kafka: bool) -> Any:
     os.environ["TZ"] = "UTC"
     os.environ["PYSPARK_PYTHON"] = sys.executable
     builder = (
-        SparkSession.builder.master("local[2]")
+        SparkSession.builder.master(f"local[{cores}]")
         .appName("corpus")
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")

@@ -68,6 +68,8 @@ class Case:
     restart_after: int | None = None
     conf_after_restart: Mapping[str, str] = field(default_factory=dict)
     query_after_restart: Callable[[Inputs], Any] | None = None
+    #: the duration of a batch of the real-time trigger
+    real_time: str | None = None
     #: answers contain each row a second time, with microseconds, where milliseconds would hide an error
     precise: bool = False
     since: tuple[int, int] = (3, 4)
@@ -85,12 +87,19 @@ class Case:
         return max(len(stream.feeds) for stream in self.streams.values())
 
     @property
-    def trigger(self) -> dict[str, bool]:
-        """None for one run over all feeds; otherwise each feed is a separate run.
+    def trigger(self) -> dict[str, bool | str]:
+        """Spark's trigger; empty for micro-batches as soon as there is data.
 
         The rate sources never run dry and get one batch a run. Rows for two streams cannot be put in place at the
         same instant, so that a running query could see the first of them alone.
         """
+        if self.real_time:
+            return {"realTime": self.real_time}
         if self.source.startswith("rate"):
             return {"once": True}
         return {"availableNow": True} if len(self.streams) > 1 else {}
+
+    @property
+    def runs_each_feed(self) -> bool:
+        """Whether the query ends by itself, so that each feed is a separate run; otherwise one run takes all feeds."""
+        return bool(self.trigger) and not self.real_time

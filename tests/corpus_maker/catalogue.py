@@ -28,6 +28,7 @@ def cases_of_other_versions(version: tuple[int, int]) -> list[Case]:
     wanted |= {"aggregation-rocksdb", "aggregation-format2", "pandas-changelog", "custom-rocksdb", "custom-changelog"}
     if version >= (4, 3):
         chosen = [case for case in cases() if case.name in wanted | {"join4", "named", "offsets2-join"}]
+        chosen += cases_of_newer_versions()
     else:
         chosen = [
             # the only form of custom state that 4.0 has
@@ -38,6 +39,49 @@ def cases_of_other_versions(version: tuple[int, int]) -> list[Case]:
     return _with_names_of_their_own(
         [replace(case, name=f"spark{version[0]}.{version[1]}-{case.name}") for case in chosen if case.since <= version]
     )
+
+
+def cases_of_newer_versions() -> list[Case]:
+    """What Spark can do since 4.3: stateful queries with the real-time trigger, and sink names on checkpoint format 2."""
+    evolution, streaming = "spark.sql.streaming.queryEvolution", "spark.sql.streaming"
+    names = {
+        f"{evolution}.enableSourceEvolution": "true",
+        f"{evolution}.enableSinkEvolution": "true",
+        f"{streaming}.offsetLog.formatVersion": "2",
+    }
+    real_time = Case(
+        "real-time",
+        "real-time trigger, windowed counts, Kafka to Kafka",
+        queries.aggregation_as_json,
+        _EVENTS,
+        "update",
+        "format2",
+        source="kafka",
+        sink="kafka",
+        real_time="2 seconds",
+        conf={f"{streaming}.realTimeMode.minBatchDuration": "1000"},
+        since=(4, 3),
+    )
+    return [
+        real_time,
+        replace(
+            real_time,
+            name="real-time-stateless",
+            description="real-time trigger without state: asynchronous logs by default",
+            query=queries.stateless_as_json,
+        ),
+        Case(
+            "named-join4-format2",
+            "named sources and sink on checkpoint format 2: commit log 3 with state ids; join state format 4",
+            queries.inner_join,
+            _ADS,
+            "append",
+            "format2",
+            named=True,
+            conf={**names, f"{streaming}.join.stateFormatVersion": "4"},
+            since=(4, 3),
+        ),
+    ]
 
 
 def _with_names_of_their_own(found: list[Case]) -> list[Case]:

@@ -95,6 +95,10 @@ def stateless_as_json(inputs: Inputs) -> DataFrame:
     return stateless(inputs).select(F.to_json(F.struct("*")).alias("value"))
 
 
+def aggregation_as_json(inputs: Inputs) -> DataFrame:
+    return aggregation(inputs).select(F.to_json(F.struct("*")).alias("value"))
+
+
 def custom(inputs: Inputs) -> DataFrame:
     return (
         inputs["events"]

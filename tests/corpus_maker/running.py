@@ -123,23 +123,33 @@ class _Run:
             self._crash_now = last and self._case.crash is not None
             self._feeder.feed(feed)
             query = query or self._start(feed)
-            self._wait(query)
-            if self._case.trigger or feed + 1 == self._case.restart_after:
+            self._wait(query, feed)
+            if self._case.runs_each_feed or feed + 1 == self._case.restart_after:
                 self._end(query)
                 query = None
         if query:
             self._end(query)
 
-    def _wait(self, query: Any) -> None:
+    def _wait(self, query: Any, feed: int) -> None:
         try:
-            if self._case.trigger:
+            if self._case.runs_each_feed:
                 query.awaitTermination()
+            elif self._case.real_time:
+                self._wait_for_rows(query, feed)
             else:
                 query.processAllAvailable()
         except Exception:
             if not self._crash_now:
                 raise
         time.sleep(SETTLE_SECONDS)
+
+    def _wait_for_rows(self, query: Any, feed: int) -> None:
+        """Wait until a batch has ended that read the feed: a real-time query never reports that it has nothing to do."""
+        fed = sum(len(rows) for stream in self._case.streams.values() for rows in stream.feeds[: feed + 1])
+        while sum(progress["numInputRows"] for progress in query.recentProgress) < fed:
+            if not query.isActive:
+                raise RuntimeError(f"{self._case.name} has ended: {query.exception()}")
+            time.sleep(SETTLE_SECONDS)
 
     def _start(self, feed: int) -> Any:
         case, restarted = self._case, self._case.restart_after == feed
