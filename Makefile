@@ -56,8 +56,9 @@ docs: install  ## build the documentation in site/
 corpus: install  ## regenerate the corpus of checkpoints that Spark wrote
 	@$(BIN)/python -m tests.corpus_maker
 
-matrix: install  ## run golden scenarios and rewinds on PySpark 3.5 to 4.3, about an hour; VERSIONS="4.1 4.3" for some
-	@$(BIN)/python -m tests.matrix $(VERSIONS) $(MATRIX_ARGS)
+matrix: install  ## run golden scenarios, rewinds and commands on PySpark 3.5 to 4.3, about an hour; VERSION=4.3 for one
+	@scripts/test_packages.sh
+	@$(BIN)/python -m tests.matrix $(VERSION) $(MATRIX_ARGS)
 
 clean:  ## remove .venv, caches and the output of runs
 	rm -rf $(VENV) .headwater .mypy_cache .pytest_cache .ruff_cache

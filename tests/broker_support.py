@@ -21,6 +21,8 @@ from headwater.cli.main import main
 from headwater.kafka.options import Connection
 
 HEADWATER = Path(sys.executable).with_name("headwater")
+# Set by `make matrix` for a PySpark on which Headwater starts nothing.
+BROKER_COMMAND = Path(os.environ.get("MATRIX_BROKER_COMMAND") or HEADWATER)
 USER, PASSWORD = "ann", 'correct "horse" \\battery'
 PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
 
@@ -31,10 +33,11 @@ def headwater(
     cwd: Path | None = None,
     timeout: float = 300,
     env: Mapping[str, str] | None = None,
+    command: Path = HEADWATER,
 ) -> subprocess.CompletedProcess[str]:
     """Run the installed command as a user does; return its output and exit status. ``env`` is added to the environment."""
     done = subprocess.run(
-        [HEADWATER, *map(str, arguments)],
+        [command, *map(str, arguments)],
         input=stdin.encode() if isinstance(stdin, str) else stdin,
         capture_output=True,
         cwd=cwd,
@@ -151,13 +154,14 @@ def login(password: str, user: str = USER) -> str:
 @contextmanager
 def _started(data: Path, *arguments: object) -> Iterator[str]:
     port = free_port()
-    started = headwater("broker", "start", "--port", port, "--data", data, *arguments, timeout=300)
+    start = ("broker", "start", "--port", port, "--data", data, *arguments)
+    started = headwater(*start, timeout=300, command=BROKER_COMMAND)
     assert started.returncode == 0, started.stderr
     pid = int((data / "broker.json").read_text().split('"pid": ')[1].split(",")[0])
     try:
         yield f"127.0.0.1:{port}"
     finally:
-        stopped = headwater("broker", "stop", "--data", data)
+        stopped = headwater("broker", "stop", "--data", data, command=BROKER_COMMAND)
         if stopped.returncode:
             os.kill(pid, signal.SIGKILL)
 

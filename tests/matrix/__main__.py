@@ -1,112 +1,169 @@
-"""Run golden scenarios and rewinds on several versions of PySpark: `make matrix`, about an hour for all of them.
+"""Run golden scenarios, rewinds and commands on several versions of PySpark: `make matrix`, about an hour for all.
 
   make matrix                          3.5, 4.0, 4.1, 4.2 and 4.3
-  make matrix VERSIONS="4.1 4.3"       some of them
-  make matrix MATRIX_ARGS=--again      sets that have a result are run again
+  make matrix VERSION=4.3              one of them, or several: VERSION="4.1 4.3"
+  make matrix MATRIX_ARGS=--again      from scratch, after an interrupted run
 
-Each version gets an environment of its own below `.matrix`. A set of tests that has a result there is not run again, so
-that an interrupted run continues. The results are written as a table into docs/limits.md.
+Each version gets an environment of its own, with its newest patch, in the user's cache folder. Ctrl-C ends the current
+tests; what has passed until then is not run again by the next `make matrix`. The results are written as a table into
+docs/limits.md after each set of tests.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
-from .environments import environment, pyspark_version
-from .results import Outcome, read_report, table, with_table
+from headwater.jars.resolve import cache_folder, jar_paths
+
+from .environments import NoEnvironment, environment, pyspark_version
+from .progress import Display, outcomes_in
+from .results import Outcome, RunLog, read_report, table, with_table
+from .sets import VERSIONS, TestSet, sets_of
 
 ROOT = Path(__file__).parents[2]
-FOLDER = ROOT / ".matrix"
 PAGE = ROOT / "docs" / "limits.md"
-VERSIONS = ("3.5", "4.0", "4.1", "4.2", "4.3")
-
-REWINDS = {
-    "rewinds of state": ["tests/timemachine/test_state_on_spark.py::test_all_operators_on_all_stores"],
-    "rewinds of plain programs": ["tests/timemachine/test_plain_on_spark.py"],
-}
-JOBS = {
-    "golden scenarios": ["tests/jobs/test_gallery_golden.py"],
-    "streaming equals batch": ["tests/jobs/test_batch_oracle.py"],
-    "replay": ["tests/spark/test_replay.py"],
-    "late and malformed records": ["tests/spark/test_dropped.py"],
-    "jobs in Python": ["tests/spark/test_running.py"],
-    "`run` on the command line": ["tests/cli/test_run.py"],
-    "rewinds of sources and sinks": ["tests/timemachine/test_sources_and_sinks_on_spark.py"],
-}
-
-
-def sets_of(version: str) -> dict[str, list[str]]:
-    """Return the files of tests for a version. Headwater runs no jobs on 3.5: plain programs write and continue there."""
-    return REWINDS if version.startswith("3.") else {**JOBS, **REWINDS}
+SECONDS_TO_STOP = 60
 
 
 def main() -> int:
+    asked = _arguments()
+    for number in (signal.SIGINT, signal.SIGTERM):  # also where a shell has made its background jobs ignore Ctrl-C
+        signal.signal(number, signal.default_int_handler)
+    log = RunLog(asked.results)
+    if asked.again:
+        log.forget()
+    try:
+        failed = [one for version in asked.version or VERSIONS for one in _run_version(version, asked, log)]
+    except KeyboardInterrupt:
+        print("\ninterrupted; the next make matrix continues from here", file=sys.stderr)
+        return 130
+    if failed:
+        print(f"failed: {'; '.join(failed)}")
+        return 1
+    log.forget()
+    print("all passed")
+    return 0
+
+
+def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="matrix", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("versions", nargs="*", metavar="VERSION", help="3.5, 4.0, …; all by default")
-    parser.add_argument("--again", action="store_true", help="also run sets that have a result")
+    parser.add_argument("version", nargs="*", metavar="VERSION", help="3.5, 4.0, …; all by default")
+    parser.add_argument("--again", action="store_true", help="also run what has passed in an interrupted run")
     parser.add_argument("--only", metavar="SET", action="append", help="one set of tests; may be repeated")
+    folder = os.environ.get("MATRIX_FOLDER") or cache_folder() / "matrix"
+    parser.add_argument("--folder", type=Path, default=folder, help="where the environments are (%(default)s)")
+    parser.add_argument(
+        "--results", type=Path, default=ROOT / ".matrix", help="where reports and logs go (%(default)s)"
+    )
     asked = parser.parse_args()
-    failed = 0
-    for version in asked.versions or VERSIONS:
-        python = environment(FOLDER, version)
-        for name, files in sets_of(version).items():
-            report = report_file(version, name)
-            if (asked.only and name not in asked.only) or (report.exists() and not asked.again):
-                continue
-            failed += not run_set(python, version, name, files)
-        write_page()
-    return 1 if failed else 0
+    unknown = set(asked.version) - set(VERSIONS)
+    if unknown:
+        parser.error(f"unknown version {', '.join(sorted(unknown))}: there are {', '.join(VERSIONS)}")
+    return asked
 
 
-def report_file(version: str, name: str) -> Path:
-    return FOLDER / "results" / version / f"{name.replace('`', '').replace(' ', '-')}.xml"
+def _run_version(version: str, asked: argparse.Namespace, log: RunLog) -> list[str]:
+    """Run the sets of a version that have not passed yet; return those that failed, and update the page."""
+    chosen = [one for one in sets_of(version) if not asked.only or one.name in asked.only]
+    remaining = [one for one in chosen if not log.has_passed(version, one.name)]
+    if len(remaining) < len(chosen):
+        print(f"{version}: {len(chosen) - len(remaining)} of {len(chosen)} sets passed in the interrupted run")
+    if not remaining:
+        return []
+    try:
+        python = environment(asked.folder.absolute(), version, print)
+    except NoEnvironment as problem:
+        print(f"{version}: cannot install PySpark {version}\n{problem}")
+        return [f"PySpark {version} cannot be installed"]
+    patch = pyspark_version(python)
+    failed = []
+    for one in remaining:
+        if _run_set(python, patch, one, log.report(version, one.name)):
+            log.add_passed(version, one.name)
+        else:
+            failed.append(f"{patch} {one.name}")
+        log.note_patch(version, patch)
+        _write_page(log)
+    return failed
 
 
-def run_set(python: Path, version: str, name: str, files: list[str]) -> bool:
+def _run_set(python: Path, patch: str, one: TestSet, report: Path) -> bool:
     """Run one set of tests; return whether none failed. The output is kept beside the report."""
-    report = report_file(version, name)
+    draft, output, started = report.with_suffix(".draft"), report.with_suffix(".log"), time.monotonic()
     report.parent.mkdir(parents=True, exist_ok=True)
-    draft, started = report.with_suffix(".draft"), time.monotonic()
-    print(f"{version}  {name} …", flush=True)
-    # The complete combinations of operators and stores are slow; samples are enough for the rest.
-    chosen = "slow or not slow" if name in REWINDS else "not slow"
-    command = [str(python), "-m", "pytest", *files, "-m", chosen, "-q", "--tb=short", f"--junitxml={draft}"]
-    paths = os.pathsep.join([str(ROOT / "src"), str(ROOT / "tests")])
-    with report.with_suffix(".log").open("w") as log:
-        subprocess.run(
-            command,
-            cwd=ROOT,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            env={**os.environ, "PYTHONPATH": paths},
-            check=False,
-        )
+    display = Display(f"{patch}  {one.name}")
+    command = [str(python), "-m", "pytest", *one.tests, "-m", one.marks, "-v", "--tb=short", f"--junitxml={draft}"]
+    try:
+        with output.open("w") as log:
+            run_command(command, log.fileno(), _variables(patch), lambda: display.show(outcomes_in(output)))
+    except KeyboardInterrupt:
+        draft.unlink(missing_ok=True)
+        raise
     if not draft.exists():
-        print(f"{version}  {name}: no result; see {report.with_suffix('.log')}")
+        display.end(f"no result; see {output}")
         return False
     draft.rename(report)
     found = read_report(report)
-    counts = {outcome: sum(one.outcome == outcome for one in found) for outcome in ("passed", "failed", "skipped")}
+    counts = {outcome: sum(each.outcome == outcome for each in found) for outcome in ("passed", "failed", "skipped")}
     shown = ", ".join(f"{number} {outcome}" for outcome, number in counts.items() if number)
-    print(f"{version}  {name}: {shown} in {time.monotonic() - started:.0f} s", flush=True)
-    return counts["failed"] == 0
+    display.end(f"{shown or 'no tests'} in {time.monotonic() - started:.0f} s")
+    for each in found:
+        if each.outcome == "failed":
+            print(f"    failed: {each.name}[{each.argument}]: {each.reason}")
+    return bool(found) and counts["failed"] == 0
 
 
-def write_page() -> None:
+def _variables(patch: str) -> dict[str, str]:
+    """Return the environment variables of the tests. Headwater has no Kafka connector and no broker for 3.5."""
+    found = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT / "tests")])}
+    if patch.startswith("3."):
+        jars = jar_paths("spark", ivy_file=Path(__file__).with_name("ivy-3.5.xml"), on_fetch=print)
+        found["MATRIX_KAFKA_JARS"] = ",".join(map(str, jars))
+        found["MATRIX_BROKER_COMMAND"] = str(Path(sys.executable).with_name("headwater"))
+    return found
+
+
+def run_command(command: list[str], output: int, variables: dict[str, str], every_second: Callable[[], None]) -> None:
+    """Run a command in a session of its own. On Ctrl-C it gets the signal, and time to stop its brokers and databases."""
+    process = subprocess.Popen(
+        command, cwd=ROOT, stdout=output, stderr=subprocess.STDOUT, env=variables, start_new_session=True
+    )
+    try:
+        while True:
+            try:
+                process.wait(timeout=1)
+                break
+            except subprocess.TimeoutExpired:
+                every_second()
+    except KeyboardInterrupt:
+        process.send_signal(signal.SIGINT)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(timeout=SECONDS_TO_STOP)
+        raise
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)  # what the tests started and left behind, such as a JVM
+        process.wait()
+
+
+def _write_page(log: RunLog) -> None:
     """Write the results of all versions that have some into the page."""
-    reports: dict[str, dict[str, list[Outcome]]] = {}
+    reports: dict[str, list[Outcome]] = {}
     for version in VERSIONS:
-        done = {name: report_file(version, name) for name in sets_of(version)}
-        found = {name: read_report(report) for name, report in done.items() if report.exists()}
+        done = [log.report(version, one.name) for one in sets_of(version)]
+        found = [outcome for report in done if report.exists() for outcome in read_report(report)]
         if found:
-            reports[pyspark_version(environment(FOLDER, version))] = found
+            reports[log.patch(version)] = found
     PAGE.write_text(with_table(PAGE.read_text("utf-8"), table(reports)), "utf-8")
 
 

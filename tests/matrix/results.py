@@ -1,16 +1,20 @@
-"""Test reports of several PySpark versions as one table of docs/limits.md."""
+"""Test reports of several PySpark versions: where they are kept, and as one table of docs/limits.md."""
 
 from __future__ import annotations
 
+import json
 import re
 import xml.etree.ElementTree as ET
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+from .sets import FILES
 
 BEGIN, END = "<!-- written by make matrix -->", "<!-- end of what make matrix writes -->"
 NOT_RUN = "-"
-STORE_TEST = "test_all_operators_on_all_stores"
+STORE_TESTS = ("test_all_operators_on_all_stores",)
 OPERATORS = {
     "aggregation": "windowed aggregation",
     "dedup": "dropDuplicates",
@@ -22,9 +26,16 @@ OPERATORS = {
     "custom in pandas": "transformWithStateInPandas",
     "timers": "transformWithState on rows, with timers",
 }
+PAIR_TESTS = ("test_all_sources_and_sinks", "test_sources_of_the_clock")
+SOURCES = {
+    "files": "files",
+    "table": "a table",
+    "kafka": "Kafka",
+    "rate per micro-batch": "rate-micro-batch",
+    "rate": "rate",
+}
 ENDS = {
-    "test_plain_files_to_files": "files to files, of a plain PySpark program",
-    "test_files_to_files": "files to files, of a job",
+    "test_files_to_files": "files to files",
     "test_table_to_table": "table to table",
     "test_rate": "rate to files",
     "test_memory_in_complete_mode": "files to memory, complete mode",
@@ -35,11 +46,13 @@ ENDS = {
 
 @dataclass(frozen=True)
 class Outcome:
-    """The outcome of one test: passed, failed or skipped."""
+    """The outcome of one test: passed, failed or skipped; with the first line of the reason if it did not pass."""
 
     name: str
     argument: str
     outcome: str
+    reason: str = ""
+    file: str = ""
 
 
 def read_report(path: Path) -> list[Outcome]:
@@ -47,22 +60,70 @@ def read_report(path: Path) -> list[Outcome]:
     found = []
     for case in ET.parse(path).iter("testcase"):
         name, _, argument = case.get("name", "").removesuffix("]").partition("[")
-        tags = {child.tag for child in case}
-        outcome = "failed" if tags & {"failure", "error"} else "skipped" if "skipped" in tags else "passed"
-        found.append(Outcome(name, argument, outcome))
+        notes = {child.tag: child.get("message", "") for child in case}
+        outcome = "failed" if notes.keys() & {"failure", "error"} else "skipped" if "skipped" in notes else "passed"
+        reason = next(
+            (text.partition("\n")[0] for tag, text in notes.items() if tag in ("failure", "error", "skipped")), ""
+        )
+        found.append(Outcome(name, argument, outcome, reason, case.get("classname", "").rpartition(".")[2]))
     return found
 
 
-def table(reports: Mapping[str, Mapping[str, list[Outcome]]]) -> str:
-    """Return a table with a column for each PySpark. ``reports`` holds the outcomes by its version and by set of tests."""
-    versions = list(reports)
-    every = {version: [one for found in sets.values() for one in found] for version, sets in reports.items()}
-    names = dict.fromkeys(name for sets in reports.values() for name in sets if not name.startswith("rewinds"))
-    rows = {name: [_passed(reports[version].get(name, [])) for version in versions] for name in names}
+class RunLog:
+    """A folder with the last report of each set of tests, and with what has passed in a run that is not complete yet."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def report(self, version: str, name: str) -> Path:
+        return self.folder / "results" / version / f"{name.replace('`', '').replace(' ', '-')}.xml"
+
+    def has_passed(self, version: str, name: str) -> bool:
+        return [version, name] in self._read("passed.json", [])
+
+    def add_passed(self, version: str, name: str) -> None:
+        self._write("passed.json", [*self._read("passed.json", []), [version, name]])
+
+    def forget(self) -> None:
+        """Let the next run begin from scratch; the reports stay until it replaces them."""
+        (self.folder / "passed.json").unlink(missing_ok=True)
+
+    def patch(self, version: str) -> str:
+        """Return the complete version of PySpark with which a version was run."""
+        return str(self._read("patches.json", {}).get(version, version))
+
+    def note_patch(self, version: str, patch: str) -> None:
+        self._write("patches.json", {**self._read("patches.json", {}), version: patch})
+
+    def _read(self, name: str, default: Any) -> Any:
+        file = self.folder / name
+        return json.loads(file.read_text("utf-8")) if file.exists() else default
+
+    def _write(self, name: str, value: Any) -> None:
+        draft = self.folder / f"{name}.draft"
+        self.folder.mkdir(parents=True, exist_ok=True)
+        draft.write_text(json.dumps(value), "utf-8")
+        draft.replace(self.folder / name)
+
+
+def table(reports: Mapping[str, list[Outcome]]) -> str:
+    """Return a table with a column for each PySpark. ``reports`` holds the outcomes by its version."""
+    every, versions = reports, list(reports)
+    rows = {
+        shown: [_passed([one for one in every[version] if one.file == file]) for version in versions]
+        for file, shown in FILES.items()
+    }
     for operator, shown in OPERATORS.items():
-        rows[f"rewind: {shown}"] = [_stores(every[version], operator) for version in versions]
+        rows[f"rewind: {shown}"] = [_variants(every[version], STORE_TESTS, operator) for version in versions]
+    for source, shown in SOURCES.items():
+        rows[f"rewind of a plain program: {shown} to"] = [
+            _variants(every[version], PAIR_TESTS, source) for version in versions
+        ]
+    rows["rewind of a plain program: real-time trigger with state"] = [
+        _of_test(every[version], "test_real_time_with_state") for version in versions
+    ]
     for test, shown in ENDS.items():
-        rows[f"rewind: {shown}"] = [_of_test(every[version], test) for version in versions]
+        rows[f"rewind of a job: {shown}"] = [_of_test(every[version], test) for version in versions]
     lines = [_line(label, cells) for label, cells in rows.items() if set(cells) != {NOT_RUN}]
     return "\n".join([_line("", versions), "|---|" + "---|" * len(versions), *lines])
 
@@ -76,14 +137,14 @@ def _passed(found: list[Outcome]) -> str:
     return f"{sum(one.outcome == 'passed' for one in ran)} of {len(ran)}" if ran else NOT_RUN
 
 
-def _stores(found: list[Outcome], operator: str) -> str:
-    """Return the state stores on which the rewound stream of an operator ended like an undisturbed one."""
+def _variants(found: list[Outcome], tests: tuple[str, ...], kind: str) -> str:
+    """Return the state stores, or sinks, with which the rewound stream of a kind ended like an undisturbed one."""
     ran = [
-        (one.argument.removeprefix(f"{operator}-"), one.outcome)
+        (one.argument.rpartition("-")[2], one.outcome)
         for one in found
-        if one.name == STORE_TEST and one.argument.rpartition("-")[0] == operator and one.outcome != "skipped"
+        if one.name in tests and one.argument.rpartition("-")[0] == kind and one.outcome != "skipped"
     ]
-    shown = [store if outcome == "passed" else f"**{store} fails**" for store, outcome in ran]
+    shown = [variant if outcome == "passed" else f"**{variant} fails**" for variant, outcome in ran]
     return ", ".join(shown) or NOT_RUN
 
 

@@ -28,6 +28,7 @@ if SPARK < (4, 0):
             "spark.sql.session.timeZone": "UTC",
             "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
             "spark.sql.streaming.stateStore.maintenanceInterval": "100ms",
+            "spark.jars": os.environ.get("MATRIX_KAFKA_JARS", ""),
         }
         spark = SparkSession.builder.master("local[2]").config(map=settings).getOrCreate()
         spark.sparkContext.setLogLevel("ERROR")

@@ -1,55 +1,159 @@
-"""Rewinds of plain PySpark programs with a file sink, without Headwater's session: they run on every PySpark."""
+"""Rewinds of plain PySpark programs, without Headwater's session: every source and sink, on every PySpark."""
 
 from __future__ import annotations
 
 import json
+import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
-from pyspark.sql import DataFrame, SparkSession
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
+from broker_support import Broker
+from headwater.checkpoint.history import History
+from headwater.checkpoint.local_tree import LocalTree
 from headwater.checkpoint.locate import open_files
+from headwater.spark.internals.state_stores import unload_state_stores
+from headwater.spark.session import temporary_settings as settings
+from headwater.statefiles.reader import state_rows
 from headwater.timemachine.rewind import plan_rewind
-from timemachine.spark_runs import Inbox, Stream
+from timemachine.plain_programs import SINKS, SOURCES, KafkaSink, KafkaSource, Program, rows_of_feeds
+from timemachine.spark_runs import EAGER, STORES
+from versions_support import SPARK
 
-SCHEMA = "id INT, word STRING"
 FEEDS, MORE, TO = 8, 2, 3
+REAL_TIME = {
+    **EAGER,
+    **STORES["format2"],
+    "spark.sql.streaming.realTimeMode.minBatchDuration": "500",
+    "spark.sql.shuffle.partitions": "1",  # the tasks of all stages run at the same time
+}
+
+NewProgram = Callable[[str, str, str], Program]
 
 
-def words(inputs: dict[str, DataFrame]) -> DataFrame:
-    return inputs["words"]
+@pytest.fixture
+def new_program(
+    headwater_spark: SparkSession, tmp_path: Path, request: pytest.FixtureRequest
+) -> Callable[[str, str, str], Program]:
+    """Return a function that creates a program with a name from a source to a sink. A broker starts if one needs it."""
+
+    def create(name: str, source: str, sink: str) -> Program:
+        folder, broker = tmp_path / name, partial(request.getfixturevalue, "broker")
+        made = SOURCES[source](headwater_spark, folder, broker), SINKS[sink](headwater_spark, folder, broker)
+        return Program(headwater_spark, folder / "checkpoint", *made)
+
+    return create
 
 
-def rows_of(spark: SparkSession, out: Path) -> list[str]:
-    """Return the rows in the folder of a file sink, all of which its log has."""
-    present = [line for file in out.glob("part-*.json") for line in file.read_text().splitlines()]
-    assert len(present) == spark.read.schema(SCHEMA).json(str(out)).count()
-    return sorted(json.dumps(json.loads(line), sort_keys=True) for line in present)
+def rewind_and_compare(new_program: NewProgram, source: str, sink: str) -> None:
+    """Rewind to the recorded batches, then to larger ones; in the end the sink has what an undisturbed run gives it.
+
+    Sinks without a log of batches have the rows of each batch that ran again once more.
+    """
+    rewound, control = new_program("rewound", source, sink), new_program("control", source, sink)
+    rewound.run(FEEDS)
+    first = rewound.sink.rows()
+    ran_again = rows_of_feeds(TO + 1, FEEDS) if rewound.sink.repeats else rows_of_feeds(0, 0)
+
+    rewound.rewind(TO, replan=False)
+    rewound.run(FEEDS)
+    assert rewound.sink.rows() == first + ran_again
+
+    rewound.rewind(TO, replan=True)
+    rewound.run(FEEDS + MORE, feeds_per_batch=3)
+    control.run(FEEDS + MORE)
+    assert rewound.sink.rows() == control.sink.rows() + ran_again + ran_again
+    if sink != "memory":
+        assert control.sink.rows() == rows_of_feeds(0, FEEDS + MORE)
 
 
-def test_plain_files_to_files(headwater_spark: SparkSession, tmp_path: Path) -> None:
-    """The rewound program writes what an undisturbed one writes, with the recorded batches and with larger ones."""
+def test_a_rewound_program_ends_like_an_undisturbed_one(new_program: NewProgram) -> None:
+    """A program with a file sink writes the same rows, with the recorded batches and with larger ones."""
+    rewind_and_compare(new_program, "files", "files")
 
-    def stream(name: str) -> tuple[Stream, Inbox, Path]:
-        inbox, out = Inbox(tmp_path / name / "in", SCHEMA), tmp_path / name / "out"
-        checkpoint = tmp_path / name / "checkpoint"
-        return Stream(headwater_spark, checkpoint, words, {"words": inbox}, mode="append"), inbox, out
 
-    def run(one: tuple[Stream, Inbox, Path], upto: int, files_per_batch: int = 1) -> None:
-        query, inbox, out = one
-        for number in range(inbox.count, upto):
-            inbox.put([{"id": number, "word": "first"}, {"id": number, "word": "second"}])
-        query.run_into(lambda writer: writer.format("json").start(str(out)), files_per_batch)
+@pytest.mark.slow
+@pytest.mark.parametrize("sink", SINKS)
+@pytest.mark.parametrize("source", SOURCES)
+def test_all_sources_and_sinks(new_program: NewProgram, source: str, sink: str) -> None:
+    """The same for every source and sink."""
+    rewind_and_compare(new_program, source, sink)
 
-    rewound, control = stream("rewound"), stream("control")
-    run(rewound, FEEDS)
-    first = rows_of(headwater_spark, rewound[2])
-    assert len(first) == 2 * FEEDS
-    plan_rewind(rewound[0].files, to=TO, sink=open_files(str(rewound[2]))).apply()
-    assert len(rows_of(headwater_spark, rewound[2])) == 2 * (TO + 1)
-    run(rewound, FEEDS)
-    assert rows_of(headwater_spark, rewound[2]) == first
 
-    plan_rewind(rewound[0].files, to=TO, replan=True, sink=open_files(str(rewound[2]))).apply()
-    run(rewound, FEEDS + MORE, files_per_batch=3)
-    run(control, FEEDS + MORE)
-    assert rows_of(headwater_spark, rewound[2]) == rows_of(headwater_spark, control[2])
+@pytest.mark.slow
+@pytest.mark.parametrize(("source", "sink"), [("rate", "files")])
+def test_sources_of_the_clock(headwater_spark: SparkSession, tmp_path: Path, source: str, sink: str) -> None:
+    """The source ``rate`` emits the rows of the recorded batch again, and continues without a gap."""
+    checkpoint, out = tmp_path / "checkpoint", tmp_path / "out"
+    files = LocalTree(checkpoint)
+
+    def run_until(batch: int) -> None:
+        rows = headwater_spark.readStream.format(source).option("rowsPerSecond", 5).load()
+        writer = rows.writeStream.option("checkpointLocation", str(checkpoint)).trigger(processingTime="1 second")
+        query = writer.format("json").start(str(out))
+        while not (checkpoint / "commits" / str(batch)).exists():
+            assert query.isActive, query.exception()
+            time.sleep(0.1)
+        query.stop()
+
+    def rows_of(batch: int) -> list[str]:
+        lines = (out / "_spark_metadata" / str(batch)).read_text().splitlines()[1:]
+        paths = [json.loads(line)["path"].removeprefix("file://") for line in lines]
+        return sorted(line for path in paths for line in Path(path).read_text().splitlines())
+
+    run_until(3)
+    first = rows_of(2)
+    assert first
+    plan_rewind(files, to=1, sink=open_files(str(out))).apply()
+    assert History(files).last_committed == 1
+    run_until(4)
+    assert rows_of(2) == first
+    values = [row.value for row in headwater_spark.read.json(str(out)).collect()]
+    assert sorted(values) == list(range(len(values)))
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(SPARK < (4, 3), reason="PySpark 4.3 introduced state with the real-time trigger")
+def test_real_time_with_state(headwater_spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
+    """A rewound real-time query counts each record exactly once, whether its batch was recorded or is planned again."""
+    source, sink = KafkaSource(headwater_spark, broker), KafkaSink(broker)
+
+    def run_until(checkpoint: Path, feeds: int) -> dict[str, int]:
+        """Run until all records of the feeds are counted; return the counts in the state."""
+        source.grow(feeds)
+        counts = source.frame(1).groupBy("word").count()
+        values = counts.select(F.to_json(F.struct("*")).alias("value"))
+        options = {"kafka.bootstrap.servers": broker.bootstrap, "topic": sink.topic}
+        writer = values.writeStream.outputMode("update").option("checkpointLocation", str(checkpoint))
+        with settings(headwater_spark, REAL_TIME):
+            query = writer.trigger(realTime="1 second").format("kafka").options(**options).start()
+        give_up = time.monotonic() + 90
+        while sum((found := counted(checkpoint)).values()) < 2 * feeds:
+            assert query.isActive, query.exception()
+            assert time.monotonic() < give_up, found
+            time.sleep(0.2)
+        query.stop()
+        unload_state_stores(headwater_spark)
+        return counted(checkpoint)
+
+    def counted(checkpoint: Path) -> dict[str, int]:
+        files = LocalTree(checkpoint)
+        last = History(files).last_committed if (checkpoint / "commits").exists() else None
+        if last is None:
+            return {}
+        return {row["key"]["word"]: row["value"]["count"] for row in state_rows(files, last)}
+
+    checkpoint = tmp_path / "checkpoint"
+    for feeds in (1, 3, 4, 6):
+        run_until(checkpoint, feeds)
+    files = LocalTree(checkpoint)
+    middle = History(files).last_committed // 2
+    for replan in (False, True):
+        plan_rewind(files, to=middle, replan=replan).apply()
+        assert sum(counted(checkpoint).values()) < 12
+        assert run_until(checkpoint, 6) == {"word 0": 6, "word 1": 6}
+    assert run_until(checkpoint, 8) == run_until(tmp_path / "control", 8) == {"word 0": 8, "word 1": 8}

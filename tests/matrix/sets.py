@@ -1,0 +1,59 @@
+"""The sets of tests that `make matrix` runs on a version of PySpark."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+VERSIONS = ("3.5", "4.0", "4.1", "4.2", "4.3")
+
+
+@dataclass(frozen=True)
+class TestSet:
+    """Files or tests of pytest, with the marks that choose among them."""
+
+    __test__ = False
+
+    name: str
+    tests: tuple[str, ...]
+    marks: str = "not slow"
+
+
+ALL = "slow or not slow"
+# Plain PySpark programs write and continue these, so that they run on versions on which Headwater runs no jobs.
+PLAIN = (
+    TestSet(
+        "rewinds of state", ("tests/timemachine/test_state_on_spark.py::test_all_operators_on_all_stores",), marks=ALL
+    ),
+    TestSet("rewinds of plain programs", ("tests/timemachine/test_plain_on_spark.py",), marks=ALL),
+)
+JOBS = (
+    TestSet("golden scenarios", ("tests/jobs/test_gallery_golden.py",)),
+    TestSet("commands", ("tests/cli/test_run.py", "tests/spark/test_connect.py"), marks=ALL),
+    TestSet(
+        "jobs",
+        (
+            "tests/spark/test_internals.py",
+            "tests/spark/test_running.py",
+            "tests/spark/test_replay.py",
+            "tests/spark/test_dropped.py",
+            "tests/timemachine/test_repartition_on_spark.py",
+            "tests/timemachine/test_sources_and_sinks_on_spark.py",
+        ),
+    ),
+)
+# The rows of the table that count the tests of a file.
+FILES = {
+    "test_gallery_golden": "golden scenarios",
+    "test_run": "`run` on the command line",
+    "test_running": "jobs in Python",
+    "test_replay": "`replay`",
+    "test_dropped": "`late`",
+    "test_repartition_on_spark": "`repartition`",
+    "test_connect": "refusal of Spark Connect",
+    "test_internals": "parts of Spark that are not public",
+}
+
+
+def sets_of(version: str) -> tuple[TestSet, ...]:
+    """Return the sets of a version. Headwater runs no jobs on 3.5."""
+    return PLAIN if version.startswith("3.") else JOBS + PLAIN
