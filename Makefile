@@ -53,8 +53,8 @@ docs: install  ## build the documentation in site/
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 	@echo "open site/index.html"
 
-corpus: install  ## regenerate the corpus of checkpoints that Spark wrote
-	@$(BIN)/python -m tests.corpus_maker
+corpus: install  ## regenerate the checkpoints that tests use, with Spark 3.4 to 4.3; VERSION=4.3 for one of them
+	@$(BIN)/python -m tests.corpus_maker.versions $(VERSION) $(CORPUS_ARGS)
 
 matrix: install  ## run golden scenarios, rewinds and commands on PySpark 3.5 to 4.3, about an hour; VERSION=4.3 for one
 	@scripts/test_packages.sh

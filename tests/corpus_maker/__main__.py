@@ -1,15 +1,15 @@
-"""Rebuild the corpus: `make corpus`, or `.venv/bin/python -m tests.corpus_maker`, which takes about half an hour.
+"""Rebuild the corpus of one Spark: `.venv/bin/python -m tests.corpus_maker`, which takes about half an hour.
 
 Runs every case of `catalogue.py` on the PySpark that this Python has, in one JVM, and writes
-`tests/corpus/<name>.tar.xz`. Names, uuids and times of day differ from run to run; rows do not.
+`tests/corpus/<name>.tar.xz`. Names, uuids and times of day differ from run to run; rows do not. `make corpus` does this
+for all versions.
 
   --only NAME      one checkpoint (may be repeated; NAME may be a pattern such as 'kafka-*')
   --into FOLDER    where the archives go
   --answer         refresh Spark's answers in the existing archives without running a query
 
-Other versions of Spark write a smaller set, with names that begin with their version: run this with a Python that has
-that PySpark, such as those that `make matrix` creates. 3.4 and 3.5 have no state reader and 4.0 none for checkpoint
-format 2: run this again with the current one and `--answer --only 'spark3.*' --only spark4.0-aggregation-format2`.
+Other versions of Spark write a smaller set, with names that begin with their version. 3.4 and 3.5 have no state reader
+and 4.0 none for checkpoint format 2: the current one answers for them, with `--answer`.
 """
 
 from __future__ import annotations

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 READY = "ready"
-# PySpark 3.5 is older than the current pandas and NumPy: with them, applyInPandasWithState fails in its workers.
-OF_THEIR_TIME = {"3.5": ("numpy<2", "pandas<2.3", "pyarrow<20")}
+# PySpark 3 is older than the current pandas and NumPy: with them, applyInPandasWithState fails in its workers.
+OF_THEIR_TIME = dict.fromkeys(("3.4", "3.5"), ("numpy<2", "pandas<2.3", "pyarrow<20"))
 COMMAND = """#!{python}
 import sys
 from headwater.cli.main import main

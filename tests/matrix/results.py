@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import xml.etree.ElementTree as ET
 from collections.abc import Iterable, Mapping
@@ -100,7 +101,7 @@ class RunLog:
         return json.loads(file.read_text("utf-8")) if file.exists() else default
 
     def _write(self, name: str, value: Any) -> None:
-        draft = self.folder / f"{name}.draft"
+        draft = self.folder / f"{name}.{os.getpid()}"
         self.folder.mkdir(parents=True, exist_ok=True)
         draft.write_text(json.dumps(value), "utf-8")
         draft.replace(self.folder / name)
