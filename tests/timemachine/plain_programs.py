@@ -169,7 +169,7 @@ class KafkaSink:
         return writer_of(values, checkpoint).format("kafka").options(**options).start()
 
     def rows(self) -> Rows:
-        done = run_here("consume", self.topic, *self.broker.arguments, "--from-beginning", "--timeout", 2)
+        done = run_here("consume", self.topic, *self.broker.arguments, "--from-beginning", "--timeout", 1)
         return Counter((row["id"], row["word"]) for row in map(json.loads, done.stdout.splitlines()))
 
     def folder(self) -> Path | None:
