@@ -204,11 +204,12 @@ class Checkpoint:
         return self._state(operator, store, var, schema).bisect(where)
 
     def fsck(self, *, sink: str | Path | None = None) -> FindingList:
-        """Check the consistency of the checkpoint and its file sink. Return the findings: an empty list if there are none.
+        """Check the consistency of the checkpoint and its sink. Return the findings: an empty list if there are none.
 
-        ``sink`` is the folder of the query's file sink, if ``headwater run`` has not recorded it.
+        ``sink`` is the folder of the query's file sink, or ``delta:PATH`` for a Delta table, if ``headwater run`` has not
+        recorded it.
         """
-        from headwater.checkpoint.checks import fsck  # noqa: PLC0415
+        from headwater.timemachine.tables import fsck  # noqa: PLC0415
 
         return FindingList(fsck(self.files, _sink_uri(sink)))
 
@@ -243,11 +244,13 @@ class Checkpoint:
         replan: bool = False,
         sink: str | Path | None = None,
         source: str | Mapping[str, str] | None = None,
+        keep_foreign: bool = False,
     ) -> ShownRewindPlan:
         """Plan a rewind after which batch ``to`` is the last one; None undoes all batches. ``plan.apply()`` does it.
 
-        ``sink`` is the folder of the query's file sink, and ``source`` the URI of the Kafka source in which to look for
-        the records, or several by name, if ``headwater run`` has not recorded them.
+        ``sink`` is the folder of the query's file sink, or ``delta:PATH`` for a Delta table, which is rewound too; with
+        ``keep_foreign``, without undoing what other programs did to it. ``source`` is the URI of the Kafka source in which
+        to look for the records, or several by name. Both are needed only if ``headwater run`` has not recorded them.
         """
         from headwater.kafka.offsets import earliest_offsets  # noqa: PLC0415
         from headwater.timemachine.rewind import plan_query_rewind  # noqa: PLC0415
@@ -259,17 +262,20 @@ class Checkpoint:
             sink=_sink_uri(sink),
             sources=_named_uris(source),
             ask_kafka=earliest_offsets,
+            keep_foreign=keep_foreign,
         )
         return shown_as(ShownRewindPlan, plan)
 
-    def undo(self, *, drop_newer: bool = False) -> ShownUndoPlan:
+    def undo(self, *, drop_newer: bool = False, keep_foreign: bool = False) -> ShownUndoPlan:
         """Plan to undo the last rewind, repair or repartition. ``plan.apply()`` does it.
 
-        Raise ``ChangeRefused`` if batches were committed since, unless ``drop_newer``, which discards them.
+        Raise ``ChangeRefused`` if batches were committed since, unless ``drop_newer``, which discards them, or if other
+        programs have changed the Delta table since, unless ``keep_foreign``.
         """
-        from headwater.timemachine.undo import plan_undo  # noqa: PLC0415
+        from headwater.timemachine.undo import plan_query_undo  # noqa: PLC0415
 
-        return shown_as(ShownUndoPlan, plan_undo(self.files, drop_newer=drop_newer))
+        plan = plan_query_undo(self.files, drop_newer=drop_newer, keep_foreign=keep_foreign)
+        return shown_as(ShownUndoPlan, plan)
 
     def fork(self, into: str | Path, *, at: int | str = "HEAD", sink: str | Path | None = None) -> ShownForkPlan:
         """Plan a second checkpoint that continues from batch ``at``. ``plan.apply()`` writes it.
@@ -289,8 +295,8 @@ class Checkpoint:
 
 
 def _sink_uri(folder: str | Path | None) -> str | None:
-    """Return the URI of a file sink that is given as a folder, or as ``files:DIR``."""
-    if folder is None or str(folder).startswith(FILES):
+    """Return the URI of a sink that is given as a folder, as ``files:DIR`` or as ``delta:PATH``."""
+    if folder is None or str(folder).startswith((FILES, "delta:")):
         return None if folder is None else str(folder)
     return f"{FILES}{quote(str(folder))}"
 

@@ -15,12 +15,12 @@ from pyarrow import parquet
 from cli.running import Command
 from corpus_support import CorpusCheckpoint, load
 from headwater import Checkpoint
-from headwater.checkpoint.checks import fsck
 from headwater.checkpoint.layout import PENDING_FILE
 from headwater.checkpoint.lease import hold_lease
 from headwater.checkpoint.local_tree import LocalTree
 from headwater.errors import ChangeRefused, CheckpointBusy, HeadwaterError, UsageProblem
 from headwater.timemachine.journal import Pending
+from headwater.timemachine.tables import fsck
 from headwater.views.state_lines import table_lines
 
 Corpus = Callable[[str], CorpusCheckpoint]

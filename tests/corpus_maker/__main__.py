@@ -42,7 +42,8 @@ def main() -> int:
         if with_kafka:
             os.environ[KAFKA] = held.enter_context(local_broker())
         # A real-time query runs the tasks of all its stages at the same time.
-        spark = _session(with_kafka, cores=8 if any(case.real_time for case in chosen) else 2)
+        cores = 8 if any(case.real_time for case in chosen) else 2
+        spark = session(_kafka_connector() if with_kafka else {}, cores=cores)
         failed = [case.name for case in chosen if not _made(spark, case, asked)]
         spark.stop()
     print(f"{len(chosen) - len(failed)} made, {len(failed)} failed: {', '.join(failed)}")
@@ -87,7 +88,8 @@ def _arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _session(with_kafka: bool, cores: int) -> Any:
+def session(settings: dict[str, str], cores: int = 2) -> Any:
+    """Return a Spark session for many queries of a few rows each."""
     from pyspark.sql import SparkSession
 
     found_by_workers = [str(TESTS.parent), str(TESTS), os.environ.get("PYTHONPATH", "")]
@@ -105,15 +107,20 @@ def _session(with_kafka: bool, cores: int) -> Any:
         .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
         .config("spark.sql.codegen.wholeStage", "false")
         .config("spark.sql.adaptive.enabled", "false")
+        .config("spark.sql.shuffle.partitions", "2")
         .config("spark.sql.warehouse.dir", "/tmp/headwater-corpus/.warehouse")
     )
-    if with_kafka:
-        from headwater.jars.resolve import jar_paths
-
-        builder = builder.config("spark.jars", ",".join(str(jar) for jar in jar_paths("spark")))
+    for name, value in settings.items():
+        builder = builder.config(name, value)
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     return spark
+
+
+def _kafka_connector() -> dict[str, str]:
+    from headwater.jars.resolve import jar_paths
+
+    return {"spark.jars": ",".join(str(jar) for jar in jar_paths("spark"))}
 
 
 if __name__ == "__main__":

@@ -109,7 +109,7 @@ def test_a_folder_without_a_log_is_not_a_file_sink() -> None:
     ("uri", "expected"),
     [
         ("kafka://127.0.0.1:9092/out", "duplicates"),
-        ("delta:/lake/t", "Continue under a new query id instead: headwater fork"),
+        ("delta:/lake/t", "Name the folder: --sink delta:PATH"),
         ("foreach-batch:", "given to foreachBatch receives batches"),
         ("foreach:", "given to foreach receives batches"),
         ("hudi:/lake/t", "in a fork too"),

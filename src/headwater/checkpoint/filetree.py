@@ -65,6 +65,16 @@ class FileTree(Protocol):
     def write(self, path: str, data: bytes) -> None:
         """Write a file atomically: readers see the old contents or the new ones."""
 
+    @property
+    def can_create(self) -> bool:
+        """Whether ``create`` is possible."""
+        return False
+
+    def create(self, path: str, data: bytes) -> None:
+        """Write a file atomically if there is none; otherwise raise ``FileExistsError`` and leave it as it is."""
+        del data
+        raise ValueError(f"this store cannot create {path} exclusively")
+
     def append(self, path: str, data: bytes) -> None:
         """Add data to the end of a file, which need not exist. An object store has to rewrite the entire object."""
         self.write(path, (self.read(path) if self.exists(path) else b"") + data)

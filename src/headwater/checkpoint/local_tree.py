@@ -18,6 +18,7 @@ class LocalTree(FileTree):
     """A folder on this machine. Plain ``os`` calls keep a folder of 100,000 files fast to list."""
 
     is_local = True
+    can_create = True
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -84,6 +85,21 @@ class LocalTree(FileTree):
             out.flush()
             os.fsync(out.fileno())
         draft.replace(target)
+        _sync_folder(target.parent)
+
+    def create(self, path: str, data: bytes) -> None:
+        target = self.local_path(path)
+        make_folder(target.parent)
+        draft = target.with_name(f".{target.name}.headwater.tmp")
+        draft.unlink(missing_ok=True)  # an earlier one may be a link to the target, which must not be overwritten
+        with draft.open("xb") as out:
+            out.write(data)
+            out.flush()
+            os.fsync(out.fileno())
+        try:
+            target.hardlink_to(draft)
+        finally:
+            draft.unlink()
         _sync_folder(target.parent)
 
     def append(self, path: str, data: bytes) -> None:

@@ -9,6 +9,7 @@ class MemoryTree(FileTree):
     """The in-memory implementation of ``FileTree``. It behaves like an object store."""
 
     location = "memory:"
+    can_create = True
 
     def __init__(self, contents: dict[str, bytes] | None = None) -> None:
         self.contents = dict(contents or {})
@@ -37,6 +38,11 @@ class MemoryTree(FileTree):
         return names_by_folder(path for path in self.contents if not folder or path.startswith(f"{folder}/"))
 
     def write(self, path: str, data: bytes) -> None:
+        self.contents[path] = data
+
+    def create(self, path: str, data: bytes) -> None:
+        if path in self.contents:
+            raise FileExistsError(path)
         self.contents[path] = data
 
     def move(self, source: str, target: str) -> None:

@@ -68,6 +68,20 @@ class ObjectTree(FileTree):
     def write(self, path: str, data: bytes) -> None:
         self._system.pipe_file(self._full(path), data)
 
+    @property
+    def can_create(self) -> bool:
+        return self._is_s3
+
+    def create(self, path: str, data: bytes) -> None:
+        if self.exists(path):  # some stores ignore the condition of the request
+            raise FileExistsError(path)
+        try:
+            self._system.pipe_file(self._full(path), data, mode="create")
+        except OSError as error:
+            if isinstance(error, FileExistsError) or "PreconditionFailed" in str(error) or "412" in str(error):
+                raise FileExistsError(path) from None
+            raise
+
     def move(self, source: str, target: str) -> None:
         self._system.mv(self._full(source), self._full(target))
 

@@ -17,14 +17,23 @@ def fork(
     into: Annotated[str, typer.Argument(metavar="INTO", help="New folder or URL, missing or empty.")],
     at: Annotated[str, typer.Option(metavar="B", help="Last batch of the fork.")] = "HEAD",
     sink: Annotated[
-        str | None, typer.Option(metavar="files:DIR", help="New file sink for the fork; its log is created.")
+        str | None,
+        typer.Option(
+            metavar="URI",
+            help="New sink for the fork: files:DIR, whose log is created, or delta:PATH, a copy of the original's table.",
+        ),
+    ] = None,
+    copy_of: Annotated[
+        str | None,
+        typer.Option(metavar="delta:PATH", help="Table of the original, if headwater run has not recorded it."),
     ] = None,
     dry_run: DryRun = False,
     as_json: PlanJson = False,
 ) -> None:
     """Create a second checkpoint from an existing one, as of a batch.
 
-    Use it to run a changed job next to the original one. The original checkpoint is not modified.
+    Use it to run a changed job next to the original one. The original checkpoint is not modified, and neither is its
+    sink. A copied Delta table shares its data files with the original.
 
     Example:
       headwater fork browser-stats-stateful .headwater/checkpoints/try-it --at 41
@@ -32,7 +41,7 @@ def fork(
     from headwater.timemachine.fork import plan_query_fork
     from headwater.views.plans import fork_text
 
-    plan = plan_query_fork(open_to_change(checkpoint), into, at=at, sink=sink)
+    plan = plan_query_fork(open_to_change(checkpoint), into, at=at, sink=sink, copy_of=copy_of)
     print_plan(plan.as_dict(), fork_text(plan).lines(), as_json=as_json)
     if dry_run:
         return

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 def fsck(
     checkpoint: CheckpointName,
     sink: Annotated[
-        str | None, typer.Option(metavar="files:DIR", help="File sink of the query; it is checked as well.")
+        str | None,
+        typer.Option(metavar="URI", help="Sink of the query, files:DIR or delta:PATH; it is checked as well."),
     ] = None,
     strict: Annotated[bool, typer.Option("--strict", help="Exit with status 1 on warnings too.")] = False,
     repair: Annotated[
@@ -33,19 +34,20 @@ def fsck(
     Prints one finding per line and exits with status 1 if there is an error. Nothing is changed without --repair, which
     finishes a Headwater change that was interrupted and sets leftover checksums and temporary files aside.
 
-    The file sink is checked as well if `headwater run` has recorded it. For other checkpoints, name it with --sink.
+    A file sink or a Delta table is checked as well if `headwater run` has recorded it. For other checkpoints, name it
+    with --sink.
 
     Example:
       headwater fsck /data/checkpoints/visits --sink files:/data/out/visits
     """
-    from headwater.checkpoint import checks
     from headwater.checkpoint.locate import open_checkpoint
+    from headwater.timemachine.tables import fsck as check
 
     files = open_checkpoint(checkpoint)
-    found = checks.fsck(files, sink)
+    found = check(files, sink)
     _print_findings(found, as_json=as_json)
     if repair and _repair(files, sink, found, yes=yes, as_json=as_json):
-        found = checks.fsck(files, sink)
+        found = check(files, sink)
         if not as_json:
             note(f"repaired; remaining: {_summary(found)}")
     worst = {finding.severity for finding in found}
@@ -68,18 +70,19 @@ def _repair(files: FileTree, sink: str | None, found: list[Finding], *, yes: boo
 
     An interrupted change is finished first, because the files that it was moving may appear as damage.
     """
-    from headwater.checkpoint import checks
+    from headwater.timemachine.tables import fsck as check
 
     changed = False
     if any(finding.code == "interrupted-operation" for finding in found):
         if not _finish_interrupted(files, yes=yes):
             return False
         changed = True
-        found = checks.fsck(files, sink)
+        found = check(files, sink)
     return _set_aside(files, found, yes=yes, as_json=as_json) or changed
 
 
 def _finish_interrupted(files: FileTree, *, yes: bool) -> bool:
+    from headwater.cli.table_options import open_recorded_table
     from headwater.timemachine.executor import finish_interrupted
     from headwater.timemachine.journal import read_pending
 
@@ -89,7 +92,7 @@ def _finish_interrupted(files: FileTree, *, yes: bool) -> bool:
     note(f"repair: finish the interrupted {pending.change.verb} ({pending.change.about})")
     if not confirm("Finish it?", yes=yes):
         return False
-    finish_interrupted(files, progress=StepProgress())
+    finish_interrupted(files, open_table=open_recorded_table, progress=StepProgress())
     return True
 
 

@@ -10,6 +10,7 @@ import typer
 from headwater.cli.app import CHANGE, app
 from headwater.cli.checkpoint_options import CheckpointName, DryRun, PlanJson, StepProgress, Yes
 from headwater.cli.output import json_line, note
+from headwater.cli.table_options import Engine, KeepForeign, open_recorded_table, table_engine
 from headwater.core.errors import UsageProblem
 
 if TYPE_CHECKING:
@@ -30,8 +31,14 @@ def rewind(
         typer.Option("--replan", help="Let Spark plan the next batch again instead of using its recorded offsets."),
     ] = False,
     sink: Annotated[
-        str | None, typer.Option(metavar="URI", help="Sink of the query, if headwater run has not recorded it.")
+        str | None,
+        typer.Option(
+            metavar="URI",
+            help="Sink of the query, if headwater run has not recorded it: files:DIR or delta:PATH are rewound too.",
+        ),
     ] = None,
+    keep_foreign: KeepForeign = False,
+    engine: Engine = "auto",
     source: Annotated[
         list[str] | None,
         typer.Option(
@@ -54,6 +61,8 @@ def rewind(
     Prints a plan and asks for confirmation before it moves any file. Nothing is deleted: files are set aside, and
     headwater undo moves them back. Name the last batch to keep (--to, --to-time) or the first to run again (--redo).
 
+    A Delta table that the query writes to returns to the same batch, by a commit that only names data files.
+
     Examples:
       headwater rewind visits-windows-counter --redo 5 --dry-run
       headwater rewind visits-windows-counter --redo 5
@@ -69,7 +78,9 @@ def rewind(
         return
     files = open_to_change(checkpoint)
     last_kept = _last_kept(files, to, redo, to_time)
-    plan = _plan(files, last_kept, replan=replan, sink=sink, sources=source or ())
+    plan = _plan(
+        files, last_kept, replan=replan, sink=sink, sources=source or (), keep_foreign=keep_foreign, engine=engine
+    )
     print_plan(plan.as_dict(), rewind_text(plan).lines(), as_json=as_json)
     if dry_run:
         return
@@ -103,19 +114,37 @@ def _last_kept(files: FileTree, to: str | None, redo: int | None, to_time: str |
     return int(to) if to.isdigit() else revisions.resolve(to, history.batch_ids, history.committed_at_ms)
 
 
-def _plan(files: FileTree, to: int | None, *, replan: bool, sink: str | None, sources: Sequence[str]) -> RewindPlan:
+def _plan(
+    files: FileTree,
+    to: int | None,
+    *,
+    replan: bool,
+    sink: str | None,
+    sources: Sequence[str],
+    keep_foreign: bool,
+    engine: str,
+) -> RewindPlan:
     from headwater.kafka.offsets import earliest_offsets
     from headwater.timemachine.rewind import plan_query_rewind
 
-    return plan_query_rewind(files, to=to, replan=replan, sink=sink, sources=sources, ask_kafka=earliest_offsets)
+    return plan_query_rewind(
+        files,
+        to=to,
+        replan=replan,
+        sink=sink,
+        sources=sources,
+        ask_kafka=earliest_offsets,
+        keep_foreign=keep_foreign,
+        with_engine=table_engine(engine),
+    )
 
 
 def _end_interrupted(files: FileTree, *, abort: bool) -> None:
     from headwater.timemachine import executor
 
     if abort:
-        change = executor.abort(files)
+        change = executor.abort(files, open_table=open_recorded_table)
         note(f"rolled back: the checkpoint is as it was before the {change.verb}")
     else:
-        entry = executor.resume(files, progress=StepProgress())
+        entry = executor.resume(files, open_table=open_recorded_table, progress=StepProgress())
         note(f"done: {entry.change.about}")

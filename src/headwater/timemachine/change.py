@@ -27,8 +27,9 @@ from headwater.checkpoint.layout import (
     join,
     parent_and_name,
 )
+from headwater.lakehouse.tables import RewindableTable
 
-Root: TypeAlias = Literal["checkpoint", "sink"]
+Root: TypeAlias = Literal["checkpoint", "sink", "table"]
 SCRATCH = f"{HEADWATER_FOLDER}/scratch"
 
 
@@ -69,12 +70,33 @@ class Put:
         return {"do": "put", "root": self.root, "path": self.path, "data": text}
 
 
-Step: TypeAlias = Move | Put
+@dataclass(frozen=True)
+class CommitToTable:
+    """Give a table other contents, by a commit of its own. ``action`` is what the table has planned."""
+
+    action: Mapping[str, Any]
+    root: Root = "table"
+
+    @property
+    def touches(self) -> tuple[tuple[Root, str], ...]:
+        """Nothing in a tree of files."""
+        return ()
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the step as it is stored in the journal."""
+        return {"do": "table", "action": dict(self.action)}
+
+
+Step: TypeAlias = Move | Put | CommitToTable
 
 
 @dataclass(frozen=True)
 class Change:
-    """The steps of one command. ``undoes`` is the id of the change that this one undoes; ``sink`` is a location."""
+    """The steps of one command.
+
+    ``undoes`` is the id of the change that this one undoes, ``sink`` the location of a file sink, and ``table`` the URI
+    of a table that changes too.
+    """
 
     change_id: str
     verb: str
@@ -85,10 +107,11 @@ class Change:
     to: int | None = None
     undoes: str | None = None
     details: Mapping[str, Any] = field(default_factory=dict)
+    table: str | None = None
 
     @cached_property
     def stages(self) -> list[tuple[Step, ...]]:
-        """The steps in order, split so that no path is touched twice within a stage.
+        """The steps in order, split so that no path is touched twice within a stage. A table has a stage of its own.
 
         Within a stage every step can be done, repeated or rolled back independently, so it does not matter which of them
         were done before an interruption. Progress has to be recorded only between stages.
@@ -97,7 +120,8 @@ class Change:
         stage: list[Step] = []
         touched: set[tuple[Root, str]] = set()
         for step in self.steps:
-            if not touched.isdisjoint(step.touches):
+            alone = isinstance(step, CommitToTable) or (stage and isinstance(stage[-1], CommitToTable))
+            if stage and (alone or not touched.isdisjoint(step.touches)):
                 found.append(tuple(stage))
                 stage, touched = [], set()
             stage.append(step)
@@ -116,7 +140,13 @@ class Change:
             "to": self.to,
             "undoes": self.undoes,
             "details": dict(self.details),
+            "table": self.table,
         }
+
+    @property
+    def table_action(self) -> Mapping[str, Any] | None:
+        """What the change does to a table; None if it changes none."""
+        return next((step.action for step in self.steps if isinstance(step, CommitToTable)), None)
 
     @classmethod
     def from_dict(cls, value: Mapping[str, Any]) -> Change:
@@ -144,8 +174,11 @@ def shown_path(root: Root, path: str) -> str:
     return path if root == "checkpoint" else f"sink:{path}"
 
 
-def fingerprint(checkpoint: FileTree, sink: FileTree | None) -> str:
-    """Return a hash that differs after every batch, log entry and state file. It lists files and reads none."""
+def fingerprint(checkpoint: FileTree, sink: FileTree | None, table: RewindableTable | None = None) -> str:
+    """Return a hash that differs after every batch, log entry, state file and commit to the table.
+
+    It lists files and reads none.
+    """
     logs = {
         folder: [(entry.name, entry.size, entry.modified_ms) for entry in checkpoint.entries(folder)]
         for folder in (OFFSETS, COMMITS)
@@ -155,7 +188,7 @@ def fingerprint(checkpoint: FileTree, sink: FileTree | None) -> str:
         for folder in (STATE, SOURCES)
     }
     seen = [(entry.name, entry.size) for entry in sink.entries(SINK_LOG)] if sink else []
-    text = json.dumps([logs, trees, seen], sort_keys=True)
+    text = json.dumps([logs, trees, seen, *([table.fingerprint()] if table else [])], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
@@ -165,6 +198,8 @@ def _step(value: Mapping[str, Any]) -> Step:
             return Move(value["root"], value["source"], value["target"])
         case "put":
             return Put(value["root"], value["path"], base64.b64decode(value["data"]))
+        case "table":
+            return CommitToTable(value["action"])
         case other:
             raise ValueError(f"unknown step {other!r}")
 
@@ -178,7 +213,7 @@ class Preview(FileTree):
         self._now: dict[str, str | bytes | None] = {}
         """By path: the path that has the contents now, the contents themselves, or None if the file is gone."""
         for step in steps:
-            if step.root != root:
+            if step.root != root or isinstance(step, CommitToTable):
                 continue
             if isinstance(step, Move):
                 self._now[step.target] = self._now.get(step.source, step.source)

@@ -12,6 +12,7 @@ from headwater.checkpoint.history import History
 from headwater.checkpoint.source_offsets import SourceRange, kafka_partitions
 from headwater.core.errors import CheckpointUnreadable, HeadwaterError, UsageProblem
 from headwater.core.ids import BatchId
+from headwater.lakehouse.tables import TablePlan
 
 EarliestOffsets = Callable[[str, list[str]], dict[str, dict[int, int]]]
 """Returns the first offset that Kafka retains, by topic and partition, given the URI of a source and its topics."""
@@ -195,14 +196,15 @@ def sink_effects(sink: str | None, *, has_log: bool, undone: Sequence[int]) -> t
             )
         case "delta":
             return _warning(
-                f"the table has recorded {span} of this query and silently skips them when they run again, even if it "
-                "is restored. Continue under a new query id instead: headwater fork"
+                f"{sink} was not found; a Delta table that has recorded {span} of this query silently skips them when "
+                "they run again, even if it is restored. Name the folder: --sink delta:PATH"
             )
         case "foreach-batch" | "foreach":
             function = "foreachBatch" if kind == "foreach-batch" else "foreach"
             return _warning(
                 f"the function that was given to {function} receives {span} again: what it writes is written a second "
-                "time, unless it recognizes batches by their ids"
+                "time, unless it recognizes batches by their ids. A Delta table that skips known batches has to be rewound "
+                "too: --sink delta:PATH"
             )
         case "noop":
             return "the noop sink discards all rows", []
@@ -214,9 +216,19 @@ def sink_effects(sink: str | None, *, has_log: bool, undone: Sequence[int]) -> t
         case _:
             warning = (
                 f"the sink is unknown: a file sink or a Delta table that has recorded {span} silently skips them when "
-                "they run again. If it is a file sink, name it: --sink files:DIR"
+                "they run again. Name it: --sink files:DIR or --sink delta:PATH"
             )
             return "unknown", [warning]
+
+
+def table_effects(plan: TablePlan, to: int | None) -> str:
+    """Return a sentence on a table that returns to a batch."""
+    if plan.action is None:
+        return f"{plan.uri} has no batch after {to}, and stays as it is"
+    if plan.others:
+        return f"only the rows of this query leave {plan.uri}: the re-run writes each of them exactly once"
+    target = "before the first batch" if to is None else f"batch {to}"
+    return f"{plan.uri} returns to {target}, so the re-run writes every row exactly once"
 
 
 def table_warnings(tables: Iterable[str], undone: Sequence[int]) -> list[str]:

@@ -6,7 +6,9 @@ identity of a query.
 
 1. ``_headwater/pending.json`` records all steps.
 2. The notice replaces ``metadata``: the guard is up.
-3. The steps are done, stage by stage; ``pending.json`` records the current stage.
+3. The steps are done, stage by stage; ``pending.json`` records the current stage. A commit to a table is a stage of its
+   own: the last one of a rewind, the first one of an undo. A checkpoint that is ahead of its table loses rows, one that
+   is behind it does not.
 4. The guard is removed, the journal gets an entry, and ``pending.json`` is deleted.
 """
 
@@ -29,11 +31,13 @@ from headwater.checkpoint.layout import (
 from headwater.checkpoint.lease import hold_lease
 from headwater.checkpoint.locate import open_files
 from headwater.core.errors import ChangeRefused, CheckpointUnreadable
-from headwater.timemachine.change import Change, Move, Put, Root, Step, fingerprint
+from headwater.lakehouse.tables import RewindableTable, open_table
+from headwater.timemachine.change import Change, CommitToTable, Move, Put, Root, Step, fingerprint
 from headwater.timemachine.journal import Entry, Pending, entry_of, read_pending, write_entry
 
 METADATA_CRC = hadoop_crc_of(METADATA)
 Progress = Callable[[int, int], None]
+OpenTable = Callable[[str], RewindableTable | None]
 
 
 def no_progress(done: int, of: int) -> None:
@@ -41,33 +45,40 @@ def no_progress(done: int, of: int) -> None:
 
 
 def apply_change(
-    change: Change, files: FileTree, sink: FileTree | None = None, *, progress: Progress = no_progress
+    change: Change,
+    files: FileTree,
+    sink: FileTree | None = None,
+    *,
+    table: RewindableTable | None = None,
+    progress: Progress = no_progress,
 ) -> Entry:
     """Apply a change under the lease. If this raises ``CheckpointBusy`` or ``ChangeRefused``, nothing has moved."""
     with hold_lease(files, f"headwater {change.verb}", f"cannot {change.verb}"):
-        return executor_for(files, sink, progress=progress).apply(change)
+        return executor_for(files, sink, table, progress=progress).apply(change)
 
 
-def resume(files: FileTree, *, progress: Progress = no_progress) -> Entry:
+def resume(files: FileTree, *, open_table: OpenTable = open_table, progress: Progress = no_progress) -> Entry:
     """Finish the interrupted change."""
     with hold_lease(files, "headwater rewind --resume", "cannot finish the interrupted change"):
-        return executor_for(files, _sink_of_pending(files), progress=progress).resume()
+        return _executor_of_pending(files, open_table, progress).resume()
 
 
-def abort(files: FileTree) -> Change:
+def abort(files: FileTree, *, open_table: OpenTable = open_table) -> Change:
     """Roll back the interrupted change. Raise ``already-done`` if all steps were done and only ``undo`` can help."""
     with hold_lease(files, "headwater rewind --abort", "cannot roll back the interrupted change"):
-        return executor_for(files, _sink_of_pending(files)).abort()
+        return _executor_of_pending(files, open_table).abort()
 
 
-def finish_interrupted(files: FileTree, *, progress: Progress = no_progress) -> Change:
+def finish_interrupted(
+    files: FileTree, *, open_table: OpenTable = open_table, progress: Progress = no_progress
+) -> Change:
     """Finish the interrupted change, or discard it if no step was done and the query has continued since."""
     try:
-        return resume(files, progress=progress).change
+        return resume(files, open_table=open_table, progress=progress).change
     except ChangeRefused as refusal:
         if refusal.code != "plan-stale":
             raise
-        return abort(files)
+        return abort(files, open_table=open_table)
 
 
 def refuse_if_pending(files: FileTree) -> None:
@@ -83,7 +94,13 @@ def refuse_if_pending(files: FileTree) -> None:
     )
 
 
-def executor_for(files: FileTree, sink: FileTree | None, *, progress: Progress = no_progress) -> Executor:
+def executor_for(
+    files: FileTree,
+    sink: FileTree | None,
+    table: RewindableTable | None = None,
+    *,
+    progress: Progress = no_progress,
+) -> Executor:
     """Return an executor for a checkpoint and its sink.
 
     A location that comes from the checkpoint alone cannot be trusted, so the sink has to be a folder that Spark's file
@@ -99,15 +116,16 @@ def executor_for(files: FileTree, sink: FileTree | None, *, progress: Progress =
                 remedy="if you moved the sink, move it back; otherwise do not trust this checkpoint",
             )
         roots["sink"] = sink
-    return Executor(roots, progress)
+    return Executor(roots, progress, table)
 
 
 @dataclass(frozen=True)
 class Executor:
-    """Applies changes to the trees that they name. The caller holds the lease."""
+    """Applies changes to the trees and the table that they name. The caller holds the lease."""
 
     roots: Mapping[Root, FileTree]
     progress: Progress = no_progress
+    table: RewindableTable | None = None
 
     @property
     def checkpoint(self) -> FileTree:
@@ -186,10 +204,13 @@ class Executor:
         return pending
 
     def _refuse_if_stale(self, change: Change, remedy: str) -> None:
-        if change.fingerprint and change.fingerprint != fingerprint(self.checkpoint, self.roots.get("sink")):
+        if change.fingerprint and change.fingerprint != fingerprint(
+            self.checkpoint, self.roots.get("sink"), self.table
+        ):
+            what = "the checkpoint or its table" if self.table else "the checkpoint"
             raise ChangeRefused(
                 "plan-stale",
-                f"the checkpoint has changed since this {change.verb} was planned",
+                f"{what} has changed since this {change.verb} was planned",
                 evidence={"checkpoint": self.checkpoint.location},
                 remedy=remedy,
             )
@@ -212,23 +233,32 @@ class Executor:
             self.checkpoint.remove(METADATA)
 
     def _do(self, step: Step) -> None:
-        files = self.roots[step.root]
         match step:
             case Move():
-                _move(files, step.source, step.target)
+                _move(self.roots[step.root], step.source, step.target)
             case Put():
-                files.write(step.path, step.data)
+                self.roots[step.root].write(step.path, step.data)
+            case CommitToTable():
+                self._table().apply(step.action)
 
     def _roll_back(self, step: Step) -> None:
-        files = self.roots[step.root]
         match step:
             case Move():
+                files = self.roots[step.root]
                 if files.exists(step.target):
                     _move(files, step.target, step.source)
             case Put():
+                files = self.roots[step.root]
                 # Writing first replaces the temporary file that an interrupted write may have left.
                 files.write(step.path, step.data)
                 files.remove(step.path)
+            case CommitToTable():
+                self._table().take_back(step.action)
+
+    def _table(self) -> RewindableTable:
+        if self.table is None:
+            raise ValueError("the change has a step for a table, but none was given")
+        return self.table
 
     def _sync(self, steps: Iterable[Step]) -> None:
         """Make the moves durable before they are recorded as done."""
@@ -252,9 +282,12 @@ def guard_notice(change: Change) -> bytes:
     ).encode()
 
 
-def _sink_of_pending(files: FileTree) -> FileTree | None:
+def _executor_of_pending(files: FileTree, open_table: OpenTable, progress: Progress = no_progress) -> Executor:
     pending = read_pending(files)
-    return open_files(pending.change.sink) if pending and pending.change.sink else None
+    change = pending.change if pending else None
+    sink = open_files(change.sink) if change and change.sink else None
+    table = open_table(change.table) if change and change.table else None
+    return executor_for(files, sink, table, progress=progress)
 
 
 def _folders(steps: Iterable[Step]) -> dict[Root, set[str]]:

@@ -33,10 +33,12 @@ from headwater.checkpoint.operator_metadata import parse_operator_metadata
 from headwater.checkpoint.record import FILES, sink_of
 from headwater.core.errors import ChangeRefused, UsageProblem
 from headwater.core.ids import BatchId
+from headwater.lakehouse.tables import RewindableTable, TableCopy, parse_table_uri
 from headwater.timemachine.change import Change, Move, Put, Step, fingerprint, new_change_id, set_aside
 from headwater.timemachine.compacted_log import empty_log
 from headwater.timemachine.cuts import cut_batch_logs, cut_sources, cut_state, entry_without_files
 from headwater.timemachine.executor import refuse_if_pending
+from headwater.timemachine.tables import checkpointed, table_of
 
 ORIGIN_FILE = f"{HEADWATER_FOLDER}/forked_from.json"
 UNFINISHED = b"headwater: this fork is incomplete; remove it and fork again\n"
@@ -54,6 +56,8 @@ class ForkPlan:
     written: dict[str, bytes] = field(repr=False)
     sink_log: dict[str, bytes] = field(repr=False)
     warnings: tuple[str, ...]
+    table: TableCopy | None = None
+    """The copy of the original's table; ``sink`` is then its folder."""
 
     def apply(self) -> None:
         """Write the fork. Until it is complete, ``metadata`` contains a notice that keeps Spark from starting on it."""
@@ -67,6 +71,8 @@ class ForkPlan:
         if self.sink is not None:
             for name, data in self.sink_log.items():
                 self.sink.write(f"{SINK_LOG}/{name}", data)
+            for path, data in (self.table.files if self.table else {}).items():
+                self.sink.write(path, data)
         origin = {"checkpoint": self.origin.location, "at": self.at, "forked_at_ms": int(time.time() * 1000)}
         self.into.write(ORIGIN_FILE, json.dumps(origin).encode())
         self.into.write(METADATA, self.written[METADATA])
@@ -78,11 +84,11 @@ class ForkPlan:
                 f"cannot fork into {self.into.location}: the folder is not empty",
                 remedy=f"choose another folder, or remove {self.into.location} first",
             )
-        if self.sink is not None and self.sink.entries(SINK_LOG):
+        if self.sink is not None and (self.sink.entries(SINK_LOG) or (self.table and self.sink.entries(""))):
             raise ChangeRefused(
                 "not-empty",
                 f"cannot use {self.sink.location} as the sink of a fork: another stream writes to it",
-                remedy="choose another folder: --sink files:DIR",
+                remedy=f"choose another folder: --sink {'delta:PATH' if self.table else 'files:DIR'}",
             )
 
     def as_dict(self) -> dict[str, Any]:
@@ -92,33 +98,53 @@ class ForkPlan:
             "shared": len(self.shared),
             "written": sorted(self.written),
             "sink_log": sorted(self.sink_log),
+            "table": None if self.table is None else {"version": self.table.version, "shared": self.table.shared.files},
             "warnings": list(self.warnings),
         }
 
 
-def plan_query_fork(files: FileTree, into: str, *, at: str = "HEAD", sink: str | None = None) -> ForkPlan:
+def plan_query_fork(
+    files: FileTree, into: str, *, at: str = "HEAD", sink: str | None = None, copy_of: str | None = None
+) -> ForkPlan:
     """Plan a fork of a query at a revision, into a folder or URL.
 
-    ``sink`` is a new file sink for the fork, as ``files:DIR``. For the rest see ``plan_fork``.
+    ``sink`` is a new sink for the fork: ``files:DIR``, or ``delta:PATH`` for a copy of the original's table as of that
+    batch. The original's table is ``copy_of``, by default the one that ``headwater run`` recorded. For the rest see
+    ``plan_fork``.
     """
     refuse_if_pending(files)
-    if sink is not None and not sink.startswith(FILES):
+    new_table = parse_table_uri(sink)
+    if sink is not None and new_table is None and not sink.startswith(FILES):
         raise UsageProblem(
-            "bad-option", "--sink takes a file sink; other sinks need no preparation", remedy="--sink files:DIR"
+            "bad-option",
+            "--sink takes a file sink or a Delta table; other sinks need no preparation",
+            remedy="--sink files:DIR   (or --sink delta:PATH)",
         )
     history = History(files)
     batch = revisions.resolve(at, history.batch_ids, history.committed_at_ms)
     target = open_files(into if "://" in into else str(Path(into).absolute()))
-    return plan_fork(files, target, at=batch, sink=sink_of(files, sink) if sink else None)
+    if new_table is None:
+        return plan_fork(files, target, at=batch, sink=sink_of(files, sink) if sink else None)
+    place = open_files(new_table.path if "://" in new_table.path else str(Path(new_table.path).absolute()))
+    return plan_fork(files, target, at=batch, sink=place, table=table_of(files, copy_of), new_table=True)
 
 
 def plan_fork(
-    files: FileTree, into: FileTree, *, at: int | None, keep_next: bool = False, sink: FileTree | None = None
+    files: FileTree,
+    into: FileTree,
+    *,
+    at: int | None,
+    keep_next: bool = False,
+    sink: FileTree | None = None,
+    table: RewindableTable | None = None,
+    new_table: bool = False,
 ) -> ForkPlan:
     """Plan a fork of a checkpoint into an empty folder, with batch ``at`` as its last one; None for no batches.
 
     ``keep_next`` includes the recorded offsets of the next batch, so that it runs with them, as a replay needs it.
-    ``sink`` is a new file sink for the fork. It gets an empty log, because Spark expects entries of earlier batches.
+    ``sink`` is a new file sink for the fork. It gets an empty log, because Spark expects entries of earlier batches. With
+    ``new_table`` it is the folder of a new table instead, which gets the contents of ``table`` as of the batch, if that
+    is given.
     """
     history = History(files)
     if at is not None:
@@ -138,11 +164,19 @@ def plan_fork(
         if metadata is not None and metadata != files.read(path):
             written[path] = metadata
     shared = [path for path in shared if path not in written and covered_by_hadoop_crc(path) not in written]
-    written[METADATA] = json.dumps({"id": str(uuid.uuid4())}).encode()
-    original_sink = history.logs.job.sink_folder
-    warnings = [] if sink is not None or original_sink is None else [_sink_warning(original_sink)]
-    sink_log = {} if sink is None else _empty_sink_log(next_batch, sink_of(files))
-    return ForkPlan(files, into, sink, at, tuple(shared), written, sink_log, tuple(warnings))
+    query_id = str(uuid.uuid4())
+    written[METADATA] = json.dumps({"id": query_id}).encode()
+    warnings = _sink_warnings(history, sink is not None)
+    if not new_table:
+        sink_log = {} if sink is None else _empty_sink_log(next_batch, sink_of(files))
+        return ForkPlan(files, into, sink, at, tuple(shared), written, sink_log, tuple(warnings))
+    copy = None
+    if table is not None and at is not None:
+        copy = table.plan_copy(checkpointed(history), at, query_id=query_id)
+        warnings += copy.warnings
+    else:
+        warnings.append(f"the new table starts empty: rows of batches before {next_batch} are not in it")
+    return ForkPlan(files, into, sink if copy else None, at, tuple(shared), written, {}, tuple(warnings), copy)
 
 
 def plan_adoption(
@@ -222,6 +256,17 @@ def _empty_sink_log(next_batch: int, original: FileTree | None) -> dict[str, byt
     """Return log files without entries for the earlier batches, compacted where those of the original are."""
     names = [entry.name for entry in original.entries(SINK_LOG)] if original else []
     return empty_log(LogNames.of(names), next_batch - 1, log_with(()))
+
+
+def _sink_warnings(history: History, has_own: bool) -> list[str]:
+    """Return warnings about a fork that would write to the sink of the original."""
+    job = history.logs.job
+    if not has_own and parse_table_uri(job.sink):
+        return [
+            f"the original writes to {job.sink}; the fork would add its rows to the same table, as another query. Give it "
+            "a copy: --sink delta:PATH"
+        ]
+    return [] if has_own or job.sink_folder is None else [_sink_warning(job.sink_folder)]
 
 
 def _sink_warning(folder: str) -> str:

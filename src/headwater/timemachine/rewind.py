@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,11 +12,23 @@ from headwater.checkpoint.lease import signs_of_life
 from headwater.checkpoint.record import sink_of
 from headwater.core.errors import ChangeRefused
 from headwater.core.ids import BatchId
-from headwater.timemachine.change import Change, Move, Put, fingerprint, new_change_id, shown_path
+from headwater.lakehouse.tables import RewindableTable, TablePlan
+from headwater.timemachine.change import Change, CommitToTable, Move, Put, fingerprint, new_change_id, shown_path
 from headwater.timemachine.cuts import cut_steps, has_sink_log
-from headwater.timemachine.effects import EarliestOffsets, Reread, find_rereads, sink_effects, table_warnings
+from headwater.timemachine.effects import (
+    EarliestOffsets,
+    Reread,
+    find_rereads,
+    sink_effects,
+    table_effects,
+    table_warnings,
+)
 from headwater.timemachine.executor import Progress, apply_change, no_progress, refuse_if_pending
 from headwater.timemachine.journal import Entry
+from headwater.timemachine.tables import checkpointed, table_of
+
+WithEngine = Callable[[RewindableTable], RewindableTable]
+"""Chooses what writes to a table: Headwater itself, or Spark."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +46,9 @@ class RewindPlan:
     sink: str
     warnings: tuple[str, ...]
     signs_of_life: tuple[str, ...]
+    table: TablePlan | None = None
+    """What happens to the Delta table that the query writes to."""
+    writes_table: RewindableTable | None = field(default=None, repr=False, compare=False)
 
     @property
     def location(self) -> str:
@@ -41,14 +56,14 @@ class RewindPlan:
         return self.files.location
 
     def apply(self, progress: Progress = no_progress, *, allow_missing_input: bool = False) -> Entry:
-        """Rewind the checkpoint. The query has to be stopped.
+        """Rewind the checkpoint, and the table if there is one. The query has to be stopped.
 
         Raise ``CheckpointBusy`` if another process holds the lease, and ``ChangeRefused`` if the checkpoint has changed
         since the plan was made or, unless ``allow_missing_input``, if the source has lost the input of undone batches.
         """
         if not allow_missing_input:
             self.refuse_missing_input()
-        return apply_change(self.change, self.files, self.sink_files, progress=progress)
+        return apply_change(self.change, self.files, self.sink_files, table=self.writes_table, progress=progress)
 
     def refuse_missing_input(self) -> None:
         """Raise ``ChangeRefused`` if a source has lost input: the re-run would silently give other results."""
@@ -84,6 +99,7 @@ class RewindPlan:
             "rewritten": self.rewritten,
             "rereads": [reread.as_dict() for reread in self.rereads],
             "sink": self.sink,
+            "table": self.table.as_dict() if self.table else None,
             "warnings": list(self.warnings),
             "signs_of_life": list(self.signs_of_life),
         }
@@ -97,13 +113,16 @@ def plan_query_rewind(
     sink: str | None = None,
     sources: Sequence[str] = (),
     ask_kafka: EarliestOffsets | None = None,
+    keep_foreign: bool = False,
+    with_engine: WithEngine = lambda table: table,
 ) -> RewindPlan:
-    """Plan a rewind of a query together with its file sink, if it has one.
+    """Plan a rewind of a query together with its file sink or its Delta table, if it has one.
 
-    ``sink`` and ``sources`` are URIs such as ``files:DIR`` and ``kafka://HOST:PORT/TOPIC``, by default those that
-    ``headwater run`` recorded. A source may have a name: ``clicks=kafka://HOST:PORT/TOPIC``. For the rest see
+    ``sink`` and ``sources`` are URIs such as ``files:DIR``, ``delta:PATH`` and ``kafka://HOST:PORT/TOPIC``, by default
+    those that ``headwater run`` recorded. A source may have a name: ``clicks=kafka://HOST:PORT/TOPIC``. For the rest see
     ``plan_rewind``.
     """
+    table = table_of(files, sink)
     return plan_rewind(
         files,
         to=to,
@@ -112,6 +131,8 @@ def plan_query_rewind(
         sink_uri=sink,
         source_uris=sources,
         ask_kafka=ask_kafka,
+        table=None if table is None else with_engine(table),
+        keep_foreign=keep_foreign,
     )
 
 
@@ -124,11 +145,14 @@ def plan_rewind(
     sink_uri: str | None = None,
     source_uris: Sequence[str] = (),
     ask_kafka: EarliestOffsets | None = None,
+    table: RewindableTable | None = None,
+    keep_foreign: bool = False,
 ) -> RewindPlan:
     """Plan a rewind after which batch ``to`` is the last one; None undoes all batches.
 
     The next batch runs with its recorded offsets unless ``replan``. ``sink`` is the folder of a file sink, whose log is
-    rewound too. Raise ``ChangeRefused`` if the state of the batch cannot be rebuilt, with the nearest one that can.
+    rewound too, and ``table`` a table that returns to the batch; with ``keep_foreign``, without undoing what other
+    programs did to it. Raise ``ChangeRefused`` if the state of the batch cannot be rebuilt, with the nearest one that can.
     """
     refuse_if_pending(files)
     history = History(files)
@@ -136,7 +160,14 @@ def plan_rewind(
     next_batch = 0 if to is None else to + 1
     _refuse_unreachable(history, to)
     undone = tuple(number for number in history.batch_ids if number >= next_batch)
-    if not undone:
+    change_id = new_change_id("rewind")
+    returned = (
+        None
+        if table is None
+        else table.plan_rewind(checkpointed(history), next_batch - 1, change_id=change_id, keep_foreign=keep_foreign)
+    )
+    table_step = (CommitToTable(returned.action),) if returned and returned.action else ()
+    if not undone and not table_step:
         raise ChangeRefused(
             "nothing-to-undo",
             f"nothing to rewind: batch {to} is the last one",
@@ -144,8 +175,7 @@ def plan_rewind(
         )
     # If its offsets are not on disk, the next batch can only be planned again.
     replan = replan or next_batch not in history.logs.offsets.entries
-    change_id = new_change_id("rewind")
-    steps = tuple(cut_steps(history, sink, next_batch, change_id, replan=replan))
+    steps = (*cut_steps(history, sink, next_batch, change_id, replan=replan), *table_step)
     if not steps:
         raise ChangeRefused(
             "nothing-to-undo",
@@ -153,17 +183,21 @@ def plan_rewind(
             evidence={"checkpoint": files.location},
             remedy=f"headwater rewind {files.location} --redo {next_batch} --replan   (to plan it again)",
         )
-    effects, warnings = sink_effects(sink_uri or history.logs.job.sink, has_log=sink is not None, undone=undone)
+    if returned is not None:
+        effects, warnings = table_effects(returned, to), list(returned.warnings)
+    else:
+        effects, warnings = sink_effects(sink_uri or history.logs.job.sink, has_log=sink is not None, undone=undone)
     warnings += table_warnings(history.logs.job.statics, undone)
     change = Change(
         change_id,
         "rewind",
         "rewind to the start of the stream" if to is None else f"rewind to batch {to}",
         steps,
-        fingerprint(files, sink),
+        fingerprint(files, sink, table if table_step else None),
         sink.location if sink else None,
         to,
         details={"undone": list(undone), "replan": replan},
+        table=table.reference if table and table_step else None,
     )
     return RewindPlan(
         files,
@@ -177,6 +211,8 @@ def plan_rewind(
         effects,
         tuple(warnings),
         tuple(signs_of_life(history)),
+        returned,
+        table if table_step else None,
     )
 
 

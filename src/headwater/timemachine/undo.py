@@ -16,12 +16,15 @@ from headwater.checkpoint.history import History
 from headwater.checkpoint.layout import SINK_LOG, SOURCES, join, parent_and_name
 from headwater.checkpoint.locate import open_files
 from headwater.checkpoint.logtext import read_bytes
+from headwater.checkpoint.record import sink_of
 from headwater.checkpoint.rocksdb_zip import open_snapshot_zip
 from headwater.core.errors import ChangeRefused, CheckpointUnreadable
 from headwater.core.ids import BatchId, version_written_by
 from headwater.core.text import count
+from headwater.lakehouse.tables import RewindableTable, TablePlan, open_table
 from headwater.timemachine.change import (
     Change,
+    CommitToTable,
     Move,
     Preview,
     Put,
@@ -37,6 +40,8 @@ from headwater.timemachine.compacted_log import DEFAULT_INTERVAL, ids_that_spark
 from headwater.timemachine.cuts import cut_steps
 from headwater.timemachine.executor import Progress, apply_change, no_progress, refuse_if_pending
 from headwater.timemachine.journal import Entry, is_emptied, last_to_undo
+from headwater.timemachine.rewind import WithEngine
+from headwater.timemachine.tables import checkpointed
 
 Roots = Mapping[Root, FileTree]
 
@@ -50,6 +55,8 @@ class UndoPlan:
     undoes: Entry
     dropped: tuple[int, ...]
     change: Change
+    table: TablePlan | None = None
+    writes_table: RewindableTable | None = field(default=None, repr=False, compare=False)
 
     def apply(self, progress: Progress = no_progress) -> Entry:
         """Undo the change. The query has to be stopped.
@@ -57,7 +64,7 @@ class UndoPlan:
         Raise ``CheckpointBusy`` if another process holds the lease, and ``ChangeRefused`` if the checkpoint has changed
         since the plan was made.
         """
-        return apply_change(self.change, self.files, self.sink_files, progress=progress)
+        return apply_change(self.change, self.files, self.sink_files, table=self.writes_table, progress=progress)
 
     @property
     def restored(self) -> list[str]:
@@ -84,14 +91,48 @@ class UndoPlan:
             "dropped": list(self.dropped),
             "restored": self.restored,
             "set_aside": self.set_aside,
+            "table": self.table.as_dict() if self.table else None,
         }
 
 
-def plan_undo(files: FileTree, *, sink: FileTree | None = None, drop_newer: bool = False) -> UndoPlan:
+def plan_query_undo(
+    files: FileTree,
+    *,
+    sink: str | None = None,
+    drop_newer: bool = False,
+    keep_foreign: bool = False,
+    with_engine: WithEngine = lambda table: table,
+) -> UndoPlan:
+    """Plan to undo the last change to a query's checkpoint, sink and table.
+
+    ``sink`` is their URI, by default the one that the journal names. For the rest see ``plan_undo``.
+    """
+    refuse_if_pending(files)
+    entry = last_to_undo(files)
+    recorded = entry.change.table if entry else None
+    table = open_table(sink or recorded) if recorded else None
+    return plan_undo(
+        files,
+        sink=sink_of(files, sink) if sink and not recorded else None,
+        drop_newer=drop_newer,
+        table=None if table is None else with_engine(table),
+        keep_foreign=keep_foreign,
+    )
+
+
+def plan_undo(
+    files: FileTree,
+    *,
+    sink: FileTree | None = None,
+    drop_newer: bool = False,
+    table: RewindableTable | None = None,
+    keep_foreign: bool = False,
+) -> UndoPlan:
     """Plan to move back exactly what the last change set aside.
 
-    ``sink`` is the sink folder of that change, by default the one that the journal names. Batches that were committed
-    since have to be dropped: raise ``ChangeRefused`` unless ``drop_newer``, which sets them aside too.
+    ``sink`` is the sink folder of that change, and ``table`` its table, by default those that the journal names. Batches
+    that were committed since have to be dropped: raise ``ChangeRefused`` unless ``drop_newer``, which sets them aside too.
+    With ``keep_foreign``, what other programs have done to the table since is kept.
     """
     refuse_if_pending(files)
     entry = _last_change(files)
@@ -111,7 +152,15 @@ def plan_undo(files: FileTree, *, sink: FileTree | None = None, drop_newer: bool
     roots: Roots = {"checkpoint": files} if sink is None else {"checkpoint": files, "sink": sink}
     replan = bool(done.details.get("replan"))
     cut = () if next_batch is None else tuple(cut_steps(history, sink, next_batch, change_id, replan=replan))
-    steps = tuple(_steps(roots, done, cut, change_id))
+    action = done.table_action
+    table = None if action is None or done.table is None else table or open_table(done.table)
+    returned = (
+        None
+        if table is None or action is None
+        else table.plan_undo(checkpointed(history), action, change_id=change_id, keep_foreign=keep_foreign)
+    )
+    table_step = (CommitToTable(returned.action),) if returned and returned.action else ()
+    steps = (*table_step, *_steps(roots, done, cut, change_id))
     _refuse_incomplete_quarantine(roots, steps, done)
     if newer:
         _refuse_incomplete_result(roots, steps, done)
@@ -120,12 +169,13 @@ def plan_undo(files: FileTree, *, sink: FileTree | None = None, drop_newer: bool
         "undo",
         f"undo the {done.verb} {done.change_id}",
         steps,
-        fingerprint(files, sink),
+        fingerprint(files, sink, table),
         sink.location if sink else None,
         done.to,
         undoes=done.change_id,
+        table=table.reference if table else None,
     )
-    return UndoPlan(files, sink, entry, newer, change)
+    return UndoPlan(files, sink, entry, newer, change, returned, table)
 
 
 def _last_change(files: FileTree) -> Entry:
@@ -162,7 +212,7 @@ def _steps(roots: Roots, done: Change, cut: Iterable[Step], change_id: str) -> I
     added = [
         (step.root, step.target if isinstance(step, Move) else step.path)
         for step in done.steps
-        if not (isinstance(step, Move) and step.target.startswith(quarantine))
+        if not isinstance(step, CommitToTable) and not (isinstance(step, Move) and step.target.startswith(quarantine))
     ]
     if done.verb == "repair":  # a leftover must not replace a file that was written since
         taken = set(_present(roots, ((step.root, step.target) for step in returning)))

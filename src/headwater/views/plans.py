@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from headwater.checkpoint.layout import SINK_LOG
 from headwater.core.text import count
+from headwater.lakehouse.tables import FilesMoved, TablePlan
 from headwater.timemachine.effects import Reread
 from headwater.timemachine.fork import ForkPlan
 from headwater.timemachine.repartition import RepartitionPlan
@@ -42,6 +43,7 @@ def rewind_text(plan: RewindPlan) -> PlanText:
         facts.append(("rewritten", ", ".join(plan.rewritten)))
     facts += [("read again", _reread_text(reread)) for reread in plan.rereads]
     facts.append(("sink", plan.sink))
+    facts += _table_facts(plan.table)
     warnings = [warning for warning in plan.warnings if warning != plan.sink]
     warnings += [f"a query may still be running: {sign}" for sign in plan.signs_of_life]
     return PlanText(f"Rewind {plan.location} {target}", tuple(facts), tuple(warnings))
@@ -55,14 +57,45 @@ def undo_text(plan: UndoPlan) -> PlanText:
         facts.append(("discarded", _batch_span(plan.dropped)))
     if plan.set_aside:
         facts.append(("set aside", _file_counts(plan.set_aside)))
-    return PlanText(f"Undo the {undone.verb} {undone.change_id} of {plan.files.location}", tuple(facts))
+    facts += _table_facts(plan.table)
+    warnings = plan.table.warnings if plan.table else ()
+    return PlanText(f"Undo the {undone.verb} {undone.change_id} of {plan.files.location}", tuple(facts), warnings)
+
+
+def _table_facts(plan: TablePlan | None) -> list[tuple[str, str]]:
+    """Return the versions of a table, what leaves it and what returns."""
+    if plan is None or plan.action is None:
+        return []
+    if plan.returns_to is None:
+        target = "keeps what other programs committed"
+    else:
+        target = "becomes empty" if plan.returns_to < 0 else f"returns to version {plan.returns_to}"
+    facts = [("table", f"{plan.uri}, version {plan.now} now; version {plan.now + 1} {target}")]
+    if plan.batches:
+        facts.append(("in it", f"{_batch_span(plan.batches)} with this query's id"))
+    facts += [
+        (label, f"{count(found.files, 'file')}, {_rows(found)}")
+        for label, found in (("leaves", plan.leaving), ("returns", plan.returning))
+        if found.files
+    ]
+    if plan.others:
+        facts.append(("kept", "; ".join(plan.others)))
+    return facts
+
+
+def _rows(found: FilesMoved) -> str:
+    return "unknown number of rows" if found.rows is None else count(found.rows, "row")
 
 
 def fork_text(plan: ForkPlan) -> PlanText:
     """Describe a fork: the files that it shares with its origin, and those that are written."""
     at = "before the first batch" if plan.at is None else f"at batch {plan.at}"
-    facts = (("shared", count(len(plan.shared), "file")), ("written", count(len(plan.written), "file")))
-    return PlanText(f"Fork {plan.origin.location} {at} into {plan.into.location}", facts, plan.warnings)
+    facts = [("shared", count(len(plan.shared), "file")), ("written", count(len(plan.written), "file"))]
+    if plan.table is not None and plan.sink is not None:
+        shared = f"{count(plan.table.shared.files, 'file')}, {_rows(plan.table.shared)}"
+        version = "" if plan.table.version is None else f" as of version {plan.table.version}"
+        facts.append(("table", f"delta:{plan.sink.location} shares {shared} with the original{version}"))
+    return PlanText(f"Fork {plan.origin.location} {at} into {plan.into.location}", tuple(facts), plan.warnings)
 
 
 def repartition_text(plan: RepartitionPlan) -> PlanText:
@@ -77,6 +110,8 @@ def repartition_text(plan: RepartitionPlan) -> PlanText:
 
 
 def _batch_span(batches: tuple[int, ...]) -> str:
+    if not batches:
+        return "no batch of the checkpoint"
     if len(batches) == 1:
         return f"batch {batches[0]}"
     return f"batches {batches[0]} to {batches[-1]} ({count(len(batches), 'batch')})"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 
 from headwater.checkpoint.checks import (
@@ -26,9 +25,6 @@ from headwater.checkpoint.checks import (
     watermark_backwards,
 )
 from headwater.checkpoint.checks.context import CheckContext
-from headwater.checkpoint.filetree import FileTree
-from headwater.checkpoint.record import FILES, sink_of
-from headwater.core.errors import UsageProblem, redact
 from headwater.core.finding import Finding
 
 Check = Callable[[CheckContext], Iterator[Finding]]
@@ -53,20 +49,6 @@ CHECKS: tuple[Check, ...] = (
     temporary_files.check,
     format_one.check,
 )
-
-
-def fsck(files: FileTree, sink: str | None = None) -> list[Finding]:
-    """Return the findings about a checkpoint and its file sink.
-
-    ``sink`` is the sink as ``files:DIR``, by default the one that ``headwater run`` recorded.
-    """
-    if sink is not None and not sink.startswith(FILES):
-        raise UsageProblem(
-            "not-a-file-sink",
-            f"only a file sink can be checked, and {redact(sink)!r} is not one",
-            remedy="headwater fsck CKPT --sink files:DIR",
-        )
-    return list(run_checks(CheckContext(files, time.time_ns() // 1_000_000, sink_of(files, sink))))
 
 
 def run_checks(context: CheckContext) -> Iterator[Finding]:

@@ -1,0 +1,208 @@
+"""A Delta table as one that rewinds with its stream: its plans, and the only code that writes to its log."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from headwater.checkpoint.filetree import FileTree
+from headwater.checkpoint.locate import open_files
+from headwater.core.errors import ChangeRefused, HeadwaterError
+from headwater.core.finding import Finding
+from headwater.lakehouse.delta_compare import compare_batches
+from headwater.lakehouse.delta_copy import plan_delta_copy
+from headwater.lakehouse.delta_features import refuse_features
+from headwater.lakehouse.delta_log import DeltaLog, commit_path
+from headwater.lakehouse.delta_restore import (
+    Restoration,
+    described,
+    moved,
+    plan_restoration,
+    plan_return,
+    refuse_missing_files,
+)
+from headwater.lakehouse.tables import Checkpointed, RewindableTable, TableCopy, TablePlan, TableUri
+
+DOWNSTREAM = (
+    "streams that read this Delta table fail with DELTA_SOURCE_IGNORE_DELETE when rows leave it; with skipChangeCommits "
+    "they read the rows of the re-run a second time"
+)
+
+
+class DeltaTable(RewindableTable):
+    """The table in a folder. ``app_id`` is the id of its transactions if that is not the id of the query."""
+
+    def __init__(self, files: FileTree, uri: str, app_id: str | None = None) -> None:
+        self.files = files
+        self._uri = uri
+        self.own_app_id = app_id
+
+    @classmethod
+    def at(cls, uri: TableUri) -> DeltaTable:
+        path = uri.path if "://" in uri.path else str(Path(uri.path).absolute())
+        return cls(open_files(path), f"delta:{path}", uri.options.get("txnAppId"))
+
+    @property
+    def uri(self) -> str:
+        return self._uri
+
+    @property
+    def reference(self) -> str:
+        return quote(self._uri, safe=":/")
+
+    @property
+    def exists(self) -> bool:
+        return self.log.exists
+
+    @cached_property
+    def log(self) -> DeltaLog:
+        """The log as it was when it was first needed."""
+        return DeltaLog(self.files)
+
+    def app_id(self, query: Checkpointed) -> str:
+        """Return the id of the query's transactions."""
+        return self.own_app_id or query.query_id
+
+    def fingerprint(self) -> str:
+        return str(DeltaLog(self.files).head)
+
+    def plan_rewind(self, query: Checkpointed, to: int, *, change_id: str, keep_foreign: bool = False) -> TablePlan:
+        self._refuse_missing()
+        app_id = self.app_id(query)
+        found = plan_restoration(self.log, query, to, uri=self.uri, keep_foreign=keep_foreign, app_id=app_id)
+        if found is None:
+            return TablePlan(self.uri, None, self.log.head, self.log.head, ())
+        other = "rewind to a later batch, whose files are still there"
+        return self._plan(found, change_id, "rewind", other)
+
+    def plan_undo(
+        self, query: Checkpointed, done: Mapping[str, Any], *, change_id: str, keep_foreign: bool = False
+    ) -> TablePlan:
+        self._refuse_missing()
+        self.refuse_other_table(done)
+        app_id = str(done["app_id"])
+        found = plan_return(
+            self.log, query, self._applied_at(done), uri=self.uri, keep_foreign=keep_foreign, app_id=app_id
+        )
+        return self._plan(found, change_id, "undo", None)
+
+    def _plan(self, found: Restoration, change_id: str, verb: str, remedy: str | None) -> TablePlan:
+        self.refuse_features(found)
+        refuse_missing_files(self.log, found, self.uri, remedy)
+        commit, inverse = found.commits(change_id, verb, self._after_head_ms())
+        action = {
+            "table_id": found.head.table_id,
+            "app_id": found.app_id,
+            "version": found.head.version + 1,
+            "commit": commit,
+            "inverse": inverse,
+        }
+        leaving = moved(found.leaving)
+        return TablePlan(
+            self.uri,
+            action,
+            found.head.version,
+            None if found.kept else found.base,
+            found.gone,
+            leaving,
+            moved(found.returning),
+            tuple(described([commit]) for commit in found.others),
+            (DOWNSTREAM,) if leaving.files else (),
+        )
+
+    def refuse_features(self, found: Restoration) -> None:
+        """Raise ``ChangeRefused`` if this class cannot write to the table."""
+        refuse_features(found.head, self.uri)
+        if not self.files.can_create:
+            raise ChangeRefused(
+                "no-exclusive-create",
+                "this store cannot create a file only if it does not exist, which a commit to a Delta table needs",
+                evidence={"table": self.uri},
+                remedy="add --engine spark, with Delta's log store for it",
+            )
+
+    def _after_head_ms(self) -> int:
+        """Return the time that the next commit has to be later than; it matters with in-commit timestamps."""
+        newest = self.log.versions[-1:]
+        return (self.log.commit(newest[0]).timestamp_ms or 0) if newest else 0
+
+    def apply(self, action: Mapping[str, Any]) -> None:
+        self.refuse_other_table(action)
+        self._create(int(action["version"]), str(action["commit"]).encode())
+
+    def take_back(self, action: Mapping[str, Any]) -> None:
+        self.refuse_other_table(action)
+        version = int(action["version"])
+        if self._holds(version, str(action["commit"]).encode()):
+            self._create(version + 1, str(action["inverse"]).encode())
+
+    def _create(self, version: int, data: bytes) -> None:
+        if DeltaLog(self.files).head in {version - 1, version}:
+            try:
+                self.files.create(commit_path(version), data)
+            except FileExistsError:
+                pass  # another commit, or this one if a retry follows a lost response
+            else:
+                return
+        if not self._holds(version, data):
+            raise self.moved(version)
+
+    def moved(self, version: int) -> ChangeRefused:
+        """Return the error for a version that another program has committed."""
+        return ChangeRefused(
+            "table-moved",
+            "another program has committed to the table since this was planned",
+            evidence={"table": self.uri, "planned for version": version, "newest version": DeltaLog(self.files).head},
+            remedy="headwater rewind CKPT --abort   (or, if that is refused for the same reason, --resume and then "
+            "headwater undo CKPT --keep-foreign)",
+        )
+
+    def _holds(self, version: int, data: bytes) -> bool:
+        try:
+            return self.files.read(commit_path(version)) == data
+        except FileNotFoundError:
+            return False
+
+    def _applied_at(self, done: Mapping[str, Any]) -> int:
+        return int(done["version"])
+
+    def _refuse_missing(self) -> None:
+        if not self.exists:
+            raise ChangeRefused(
+                "not-a-delta-table",
+                "there is no Delta table at this path",
+                evidence={"table": self.uri, "missing": "_delta_log"},
+                remedy="name the folder that the query writes to: --sink delta:PATH",
+            )
+
+    def refuse_other_table(self, action: Mapping[str, Any]) -> None:
+        """Raise ``ChangeRefused`` if this is not the table of an action: the journal alone cannot be trusted."""
+        log = DeltaLog(self.files)
+        found = log.snapshot(log.head).table_id if log.exists else "none"
+        if found != action["table_id"]:
+            raise ChangeRefused(
+                "not-its-table",
+                "the table at this path is not the one that the change was planned for",
+                evidence={"table": self.uri, "id": found, "planned for": action["table_id"]},
+                remedy="if you moved the table, name it: --sink delta:PATH",
+            )
+
+    def compare(self, query: Checkpointed) -> Iterator[Finding]:
+        yield from _without_raising(self.uri, lambda: compare_batches(self.log, query, self.app_id(query), self.uri))
+
+    def plan_copy(self, query: Checkpointed, at: int, *, query_id: str) -> TableCopy:
+        self._refuse_missing()
+        return plan_delta_copy(self.log, query, at, app_id=self.app_id(query), query_id=query_id, uri=self.uri)
+
+
+def _without_raising(path: str, check: Callable[[], Iterator[Finding]]) -> Iterator[Finding]:
+    try:
+        yield from check()
+    except HeadwaterError as error:
+        yield Finding("error", error.code, path, error.problem)
+    except (OSError, KeyError, TypeError, ValueError, json.JSONDecodeError) as error:
+        yield Finding("error", "table-unreadable", path, f"cannot be read: {error}")

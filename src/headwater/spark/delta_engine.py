@@ -1,0 +1,92 @@
+"""Let Spark and Delta write the commit that rewinds a table, for tables that Headwater cannot write to by itself.
+
+The plan is the same, with the same files. Delta checks it and writes it, so every feature that Delta knows is kept. The
+commit is recognized after an interruption by the id of the change, because its bytes are Delta's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from headwater.core.errors import SetupProblem
+from headwater.lakehouse.delta_features import refuse_features
+from headwater.lakehouse.delta_lineage import Mark, mark_of
+from headwater.lakehouse.delta_log import Commit, DeltaLog, parse_commit
+from headwater.lakehouse.delta_restore import Restoration
+from headwater.lakehouse.delta_table import DeltaTable
+from headwater.lakehouse.tables import RewindableTable
+from headwater.spark.internals import delta_commits
+from headwater.spark.session import own_or_active_session
+
+DELTA_SETTINGS = {
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+}
+
+
+def written_by_spark(table: RewindableTable) -> RewindableTable:
+    """Return a Delta table to which Spark writes."""
+    if not isinstance(table, DeltaTable):
+        raise TypeError(f"{table.uri} is not a Delta table")
+    return SparkDeltaTable(table.files, table.uri, table.own_app_id)
+
+
+class SparkDeltaTable(DeltaTable):
+    """A Delta table whose commits Delta itself writes, in the session of this process or in one that is started."""
+
+    @property
+    def reference(self) -> str:
+        return f"{super().reference}?engine=spark"
+
+    def refuse_features(self, found: Restoration) -> None:
+        refuse_features(found.head, self.uri, engine="spark")
+
+    def apply(self, action: Mapping[str, Any]) -> None:
+        self.refuse_other_table(action)
+        self._commit(int(action["version"]), parse_commit(str(action["commit"]).encode(), int(action["version"])))
+
+    def take_back(self, action: Mapping[str, Any]) -> None:
+        self.refuse_other_table(action)
+        version = int(action["version"])
+        done = parse_commit(str(action["commit"]).encode(), version)
+        if self._made(version, done):
+            self._commit(version + 1, parse_commit(str(action["inverse"]).encode(), version + 1))
+
+    def _commit(self, version: int, commit: Commit) -> None:
+        if self._made(version, commit):
+            return
+        head = DeltaLog(self.files).head
+        if head != version - 1:
+            raise self.moved(version)
+        with self._session() as spark:
+            if not delta_commits.probe(spark):
+                raise SetupProblem(
+                    "no-delta",
+                    "this Spark session has no Delta that can write the commit",
+                    evidence={"Spark": spark.version},
+                    remedy="headwater jars --configuration delta",
+                )
+            delta_commits.commit(spark, self.files.spark_uri(), version - 1, commit)
+        if not self._made(version, commit):
+            raise self.moved(version)
+
+    def _made(self, version: int, planned: Commit) -> bool:
+        """Return whether a version is the planned commit: Delta has added to it, but the mark is the same."""
+        log = DeltaLog(self.files)
+        return log.has(version) and _identity(log.commit(version)) == _identity(planned)
+
+    def _session(self) -> AbstractContextManager[SparkSession]:
+        jars = ["delta", *(["s3"] if self.files.location.startswith(("s3://", "s3a://")) else [])]
+        log = Path(".headwater/logs/delta.log")
+        return own_or_active_session("headwater rewind", conf=DELTA_SETTINGS, jars=jars, log=log)
+
+
+def _identity(commit: Commit) -> tuple[Mark | None, tuple[tuple[str, int], ...]]:
+    """Return what distinguishes a commit of Headwater: its mark, and the transactions that it sets."""
+    marks = tuple(sorted((str(txn["appId"]), int(txn["version"])) for txn in commit.actions.get("txn", ())))
+    return mark_of(commit), marks

@@ -1,0 +1,64 @@
+"""The table that a query writes to, beside its checkpoint: found, compared, and planned together with a change."""
+
+from __future__ import annotations
+
+import time
+
+from headwater.checkpoint.checks import run_checks
+from headwater.checkpoint.checks.context import CheckContext
+from headwater.checkpoint.filetree import FileTree
+from headwater.checkpoint.history import History
+from headwater.checkpoint.layout import METADATA
+from headwater.checkpoint.log_entries import parse_query_metadata
+from headwater.checkpoint.logtext import read_bytes
+from headwater.checkpoint.record import FILES, read_job_record, sink_of
+from headwater.core.errors import HeadwaterError, UsageProblem, redact
+from headwater.core.finding import Finding
+from headwater.lakehouse.tables import Checkpointed, RewindableTable, open_table
+from headwater.timemachine.journal import read_entries
+
+
+def table_of(files: FileTree, given: str | None = None) -> RewindableTable | None:
+    """Return the table of a checkpoint's query: as given, or as it was recorded. None if the sink is not a table.
+
+    A recorded table that does not exist is not returned; one that is given is, so that planning can refuse it.
+    """
+    uri = given if given is not None else read_job_record(files).sink
+    table = open_table(uri) if uri else None
+    return table if table is not None and (given is not None or table.exists) else None
+
+
+def checkpointed(history: History) -> Checkpointed:
+    """Return what a table is compared with. Batches that Headwater itself added have written nothing to any sink."""
+    added = {number for entry in read_entries(history.files) for number in entry.change.details.get("added", ())}
+    commits, offsets = history.logs.commits.ids, history.logs.offsets.ids
+    return Checkpointed(
+        history.files.location,
+        parse_query_metadata(read_bytes(history.files, METADATA)).query_id,
+        max((number for number in commits if number not in added), default=-1),
+        max([*commits[-1:], *offsets[-1:]], default=-1),
+        history.logs.is_format_two,
+    )
+
+
+def fsck(files: FileTree, sink: str | None = None) -> list[Finding]:
+    """Return the findings about a checkpoint and its sink.
+
+    ``sink`` is ``files:DIR`` or ``delta:PATH``, by default the sink that ``headwater run`` recorded.
+    """
+    table = table_of(files, sink)
+    if sink is not None and table is None and not sink.startswith(FILES):
+        raise UsageProblem(
+            "not-a-file-sink",
+            f"only a file sink or a Delta table can be checked, and {redact(sink)!r} is neither",
+            remedy="headwater fsck CKPT --sink files:DIR   (or --sink delta:PATH)",
+        )
+    context = CheckContext(files, time.time_ns() // 1_000_000, None if table else sink_of(files, sink))
+    return [*run_checks(context), *(_compare(context, table) if table else ())]
+
+
+def _compare(context: CheckContext, table: RewindableTable) -> list[Finding]:
+    try:
+        return list(table.compare(checkpointed(context.history)))
+    except HeadwaterError:  # the checks have reported why the checkpoint cannot be read
+        return []
