@@ -11,7 +11,9 @@ PUBLIC = {
     "headwater": {
         "Checkpoint",
         "Console",
+        "Delta",
         "Files",
+        "Iceberg",
         "Job",
         "Kafka",
         "Memory",

@@ -17,6 +17,8 @@ _MODULES = {
     "Static": "headwater.jobs.endpoints",
     "Rate": "headwater.jobs.endpoints",
     "Table": "headwater.jobs.endpoints",
+    "Delta": "headwater.jobs.endpoints",
+    "Iceberg": "headwater.jobs.endpoints",
     "Console": "headwater.jobs.endpoints",
     "Memory": "headwater.jobs.endpoints",
     "Postgres": "headwater.jobs.endpoints",
@@ -27,7 +29,9 @@ _MODULES = {
 __all__ = [
     "Checkpoint",
     "Console",
+    "Delta",
     "Files",
+    "Iceberg",
     "Job",
     "Kafka",
     "Memory",
@@ -43,7 +47,19 @@ __all__ = [
 
 if TYPE_CHECKING:
     from headwater.api import Checkpoint
-    from headwater.jobs.endpoints import Console, Files, Kafka, Memory, Postgres, Rate, Socket, Static, Table
+    from headwater.jobs.endpoints import (
+        Console,
+        Delta,
+        Files,
+        Iceberg,
+        Kafka,
+        Memory,
+        Postgres,
+        Rate,
+        Socket,
+        Static,
+        Table,
+    )
     from headwater.jobs.job import Job
     from headwater.spark.attach import attach
     from headwater.spark.running import RunningJob

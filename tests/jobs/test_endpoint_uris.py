@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headwater import Console, Files, Kafka, Memory, Postgres, Rate, Socket, Table
+from headwater import Console, Delta, Files, Iceberg, Kafka, Memory, Postgres, Rate, Socket, Table
 from headwater.core.errors import UsageProblem
 from headwater.jobs.endpoints import Sink, Source
 from headwater.jobs.uris import sink_from_uri, source_from_uri, uri_of
@@ -68,6 +68,38 @@ def test_records_of_a_source_without_lines_are_json_elsewhere() -> None:
     assert source_from_uri("files:in", Socket()).format == "text"  # type: ignore[union-attr]
 
 
+def test_tables_keep_what_the_uri_does_not_name() -> None:
+    """A table that replaces another one of its format has its keys, partitions and catalog."""
+    merged = Delta("a", "day", "k", {"mergeSchema": "true"})
+    assert sink_from_uri("delta:b", merged) == Delta("b", "day", "k")
+    assert sink_from_uri("delta:b?merge_on=x,y", merged) == Delta("b", "day", "x,y")
+    assert sink_from_uri("delta:b", Console()) == Delta("b")
+    lake = Iceberg("lake.shop.a", "day", {"type": "hadoop", "warehouse": "w"})
+    assert sink_from_uri("iceberg:lake.shop.b", lake) == Iceberg("lake.shop.b", "day", lake.catalog)
+    assert sink_from_uri("iceberg:other.shop.b", lake) == Iceberg("other.shop.b", "day")
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        Delta("/lake/t", "day", "a,b", {"startingVersion": "3"}),
+        Delta("s3a://bucket/t"),
+        Iceberg("lake.shop.t", "day", {"type": "hadoop", "warehouse": "/lake"}, {"fanout-enabled": "false"}),
+    ],
+)
+def test_recorded_table_is_the_same_table(table: Delta | Iceberg) -> None:
+    """The URI of a table gives back the table, as a source and as a sink."""
+    assert source_from_uri(uri_of(table), OWN) == table
+    assert sink_from_uri(uri_of(table), Console()) == table
+
+
+def test_passwords_of_a_catalog_are_not_recorded() -> None:
+    """The URI of an Iceberg table hides the password of its catalog."""
+    table = Iceberg("lake.shop.t", catalog={"type": "jdbc", "jdbc.password": "hidden"})
+    assert "hidden" not in uri_of(table)
+    assert "hidden" not in repr(table)
+
+
 AVRO = Kafka("visits", "visit.avsc", "avro", registry="http://u:pw@r:1/x", subject="s", keep=("key",))
 
 
@@ -123,6 +155,16 @@ def test_recorded_source_is_the_same_source() -> None:
         (
             "postgresql://u:p%40ss@h/db?table=s.t&key=a,b&sslmode=require",
             Postgres("postgresql://u:p%40ss@h:5432/db?sslmode=require", "s.t", "a,b"),
+        ),
+        (
+            "delta:/lake/t?partition_by=day&merge_on=a,b&mergeSchema=true",
+            Delta("/lake/t", "day", "a,b", {"mergeSchema": "true"}),
+        ),
+        (
+            "iceberg:lake.shop.t?catalog.type=hadoop&catalog.warehouse=/lake&fanout-enabled=false",
+            Iceberg(
+                "lake.shop.t", catalog={"type": "hadoop", "warehouse": "/lake"}, options={"fanout-enabled": "false"}
+            ),
         ),
     ],
 )

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from headwater import Console, Files, Job, Kafka, Memory, Rate, Socket, Table
+from headwater import Console, Delta, Files, Iceberg, Job, Kafka, Memory, Rate, Socket, Table
 from headwater.core.errors import HeadwaterError, JobRefused, UsageProblem
 from headwater.jobs.rules import check_job, check_restart
 from headwater.jobs.triggers import Trigger, parse_trigger
@@ -22,6 +22,9 @@ JOB = Job("job", lambda rows: rows, reads=Files("in"), writes=Console())
         ({"mode": "complete", "per_batch": True}, "each micro-batch by itself"),
         ({"mode": "update", "writes": Files("out")}, "update mode into files"),
         ({"mode": "complete", "writes": Table("out")}, "complete mode into table"),
+        ({"mode": "update", "writes": Delta("out")}, "update mode into delta without merge_on"),
+        ({"mode": "complete", "writes": Delta("out", merge_on="a")}, "cannot merge into delta:out"),
+        ({"mode": "update", "writes": Iceberg("c.d.t")}, "update mode into iceberg"),
         ({"trigger": "available-now", "reads": Socket()}, "socket source has no end"),
         ({"trigger": "once", "reads": Rate()}, "rate source has no end"),
         ({"trigger": "real-time 5 seconds", "reads": Kafka("t")}, "only stateless jobs in update mode"),
@@ -51,6 +54,10 @@ def test_contradictions(changes: dict[str, Any], text: str) -> None:
         {"mode": "update", "writes": Files("out"), "per_batch": True},
         {"mode": "append", "writes": Table("out"), "trigger": "available-now"},
         {"trigger": "10 seconds", "reads": Rate()},
+        {"mode": "update", "writes": Delta("out", merge_on="a")},
+        {"mode": "update", "writes": Delta("out"), "per_batch": True},
+        {"mode": "complete", "writes": Delta("out")},
+        {"mode": "complete", "writes": Iceberg("c.d.t")},
         {"trigger": "real-time 5 seconds", "reads": Kafka("t"), "writes": Kafka("u"), "mode": "update"},
     ],
 )

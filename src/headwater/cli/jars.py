@@ -15,7 +15,7 @@ def jars(
         ["spark"],
         "--configuration",
         "-c",
-        help="Set of jars: spark (the Kafka connector), broker, s3 or postgres. Repeatable.",
+        help="Set of jars: spark (the Kafka connector), broker, s3, postgres, delta or iceberg. Repeatable.",
     ),
     archive: bool = typer.Option(
         True, help="Also create a class archive for Spark (160 MB), which shortens every later start by a third."

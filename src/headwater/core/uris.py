@@ -18,10 +18,13 @@ FORMS = {
     "console": "console:",
     "memory": "memory:NAME",
     "postgresql": "postgresql://user@host:5432/DATABASE?table=TABLE&key=a,b",
+    "delta": "delta:PATH?merge_on=a,b",
+    "iceberg": "iceberg:CATALOG.DATABASE.TABLE",
 }
 DEFAULT_PORTS = {"kafka": 9092, "socket": 9994, "postgresql": 5432}
 WITH_ADDRESS = {"kafka", "socket", "postgresql"}
 WITHOUT_PATH = {"socket", "rate", "console"}
+FOLDERS = {"files", "delta"}
 # A URL of S3 is short for files: and the URL. Spark knows S3 as s3a.
 S3_SCHEMES = {"s3", "s3a"}
 # A Kafka URI needs no topic in its path if one of Spark's options selects the topics.
@@ -66,11 +69,13 @@ def parse_uri(text: str) -> Uri:
     rest, options = _split_options(text, scheme, rest)
     if scheme in WITH_ADDRESS:
         return _with_address(text, scheme, rest, options)
-    path = _file_path(text, rest) if scheme == "files" else unquote(rest)
+    path = _folder_path(text, scheme, rest) if scheme in FOLDERS else unquote(rest)
     if scheme in WITHOUT_PATH and path:
         _refuse(text, scheme, f"{scheme}: takes options only, no name")
     if scheme not in WITHOUT_PATH and not path:
-        _refuse(text, scheme, f"the {'path' if scheme == 'files' else 'name'} after {scheme}: is missing")
+        _refuse(text, scheme, f"the {'path' if scheme in FOLDERS else 'name'} after {scheme}: is missing")
+    if scheme == "iceberg" and not re.fullmatch(r"[^.]+\.([^.]+\.)+[^.]+", path):
+        _refuse(text, scheme, "the name of a table has a catalog, a database and a table, separated by dots")
     return Uri(scheme, path=path, options=options, text=text)
 
 
@@ -137,18 +142,18 @@ def _split_options(text: str, scheme: str, rest: str) -> tuple[str, dict[str, st
     return before, options
 
 
-def _file_path(text: str, rest: str) -> str:
-    scheme, separator, location = rest.partition("://")
-    if separator and scheme.lower() in S3_SCHEMES:
+def _folder_path(text: str, scheme: str, rest: str) -> str:
+    store, separator, location = rest.partition("://")
+    if separator and store.lower() in S3_SCHEMES:
         if not location.strip("/"):
-            _refuse(text, "files", "the bucket is missing")
+            _refuse(text, scheme, "the bucket is missing")
         if "@" in location.partition("/")[0]:
             _refuse(
-                text, "files", "S3 keys belong in the environment or in --conf spark.hadoop.fs.s3a.*, not in the URI"
+                text, scheme, "S3 keys belong in the environment or in --conf spark.hadoop.fs.s3a.*, not in the URI"
             )
         return f"s3a://{location}"
     if rest.startswith("//") and not rest.startswith("///"):
-        _refuse(text, "files", "the path must follow files: directly, without //")
+        _refuse(text, scheme, f"the path must follow {scheme}: directly, without //")
     return "/" + rest.lstrip("/") if rest.startswith("/") else rest
 
 

@@ -19,9 +19,9 @@ from pathlib import Path
 
 from headwater.core.errors import SetupProblem
 from headwater.jars.ivy import resolve
-from headwater.jars.versions import ivy_variables
+from headwater.jars.versions import ivy_variables, require_table_format
 
-CONFIGURATIONS = ("spark", "broker", "s3", "postgres")
+CONFIGURATIONS = ("spark", "broker", "s3", "postgres", "delta", "iceberg")
 IVY_FILE = Path(__file__).with_name("ivy.xml")
 MANIFEST = "manifest.json"
 
@@ -35,6 +35,7 @@ def jar_paths(
     """
     if ivy_file == IVY_FILE and configuration not in CONFIGURATIONS:
         raise ValueError(f"ivy.xml has no configuration {configuration!r}, only {', '.join(CONFIGURATIONS)}")
+    require_table_format(configuration)
     folder = _folder(configuration, ivy_file)
     cache = folder.parent
     jars = _verified(folder)

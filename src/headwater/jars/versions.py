@@ -13,6 +13,12 @@ from headwater.core.errors import SetupProblem
 KAFKA_CONNECTORS = {"4.0": "4.0.2", "4.1": "4.1.2", "4.2": "4.2.0", "4.3": "4.2.0"}
 # The Hadoop that each Spark comes with: its S3 client has to be of the same version.
 HADOOPS = {"4.0": "3.4.1", "4.1": "3.4.2", "4.2": "3.5.0", "4.3": "3.5.0"}
+# The table formats are built against one Spark each, and fail on another. A Spark that is missing has no release yet.
+TABLE_FORMATS = {
+    "delta": {"4.0": "4.4.0", "4.1": "4.4.0", "4.2": "4.4.0"},
+    "iceberg": {"4.0": "1.11.0", "4.1": "1.12.0"},
+}
+TABLE_FORMAT_NAMES = {"delta": "Delta", "iceberg": "Iceberg"}
 
 
 def pyspark_folder() -> Path:
@@ -44,4 +50,33 @@ def ivy_variables() -> dict[str, str]:
             evidence={"installed": importlib.metadata.version("pyspark")},
             remedy="pip install 'headwater[spark]'",
         )
-    return {"kafka.connector": KAFKA_CONNECTORS[version], "hadoop": HADOOPS[version]}
+    formats = {name: releases[version] for name, releases in TABLE_FORMATS.items() if version in releases}
+    return {
+        "spark.version": version,
+        "kafka.connector": KAFKA_CONNECTORS[version],
+        "hadoop": HADOOPS[version],
+    } | formats
+
+
+def require_table_format(configuration: str) -> None:
+    """Raise ``SetupProblem`` if a table format has no release for the installed PySpark. Other jars pass."""
+    releases = TABLE_FORMATS.get(configuration)
+    if releases is None or spark_version() in releases:
+        return
+    name, newest = TABLE_FORMAT_NAMES[configuration], max(releases)
+    raise SetupProblem(
+        "no-delta" if configuration == "delta" else "no-iceberg",
+        f"{name} has no release for PySpark {spark_version()}",
+        evidence={"installed": importlib.metadata.version("pyspark"), "released for": ", ".join(releases)},
+        remedy=f"pip install 'pyspark=={newest}.*'",
+    )
+
+
+def maven_coordinates(configuration: str) -> str:
+    """Return a table format's Maven coordinates for the installed PySpark, as ``spark.jars.packages`` takes them."""
+    version = spark_version()
+    group, artifact = {
+        "delta": ("io.delta", f"delta-spark_{version}_2.13"),
+        "iceberg": ("org.apache.iceberg", f"iceberg-spark-runtime-{version}_2.13"),
+    }[configuration]
+    return f"{group}:{artifact}:{TABLE_FORMATS[configuration].get(version, '')}"

@@ -197,6 +197,60 @@ class Postgres:
         return _names(self.key)
 
 
+@dataclass(frozen=True)
+class Delta:
+    """A Delta table, by the path or URL of its folder.
+
+    A sink appends rows or, in complete mode, replaces all of them. With ``merge_on``, rows are upserted by the values of
+    these columns. Each batch is applied exactly once. If the sink creates the table, ``partition_by`` partitions it.
+
+    A source has the columns of the table. ``options`` are those of Delta's reader or writer, such as ``startingVersion``.
+    """
+
+    path: str
+    partition_by: str | tuple[str, ...] = ()
+    merge_on: str | tuple[str, ...] = ()
+    options: Options = field(default_factory=dict)
+
+    kind: ClassVar[str] = "delta"
+    decoding: ClassVar[Decoding] = Decoding()
+
+    @property
+    def partition_names(self) -> tuple[str, ...]:
+        return _names(self.partition_by)
+
+    @property
+    def merge_names(self) -> tuple[str, ...]:
+        return _names(self.merge_on)
+
+
+@dataclass(frozen=True)
+class Iceberg:
+    """An Iceberg table, named ``catalog.database.table``.
+
+    A sink appends rows or, in complete mode, replaces all of them. Each batch is applied exactly once. If the sink creates
+    the table, ``partition_by`` partitions it. ``catalog`` has the settings of the catalog, for example
+    ``{"type": "hadoop", "warehouse": "PATH"}``, unless the session has them. ``options`` are those of Iceberg's reader or
+    writer.
+    """
+
+    table: str
+    partition_by: str | tuple[str, ...] = ()
+    catalog: Options = field(default_factory=dict, repr=False)  # it may contain a password
+    options: Options = field(default_factory=dict)
+
+    kind: ClassVar[str] = "iceberg"
+    decoding: ClassVar[Decoding] = Decoding()
+
+    @property
+    def partition_names(self) -> tuple[str, ...]:
+        return _names(self.partition_by)
+
+    @property
+    def catalog_name(self) -> str:
+        return self.table.partition(".")[0]
+
+
 def _names(key: str | tuple[str, ...] | None) -> tuple[str, ...]:
     if not key:
         return ()
@@ -218,8 +272,8 @@ class Static:
             raise ValueError(f'refresh={self.refresh!r} is not "start" or "batch"')
 
 
-Source: TypeAlias = Kafka | Files | Socket | Rate | Table
-Sink: TypeAlias = Kafka | Files | Table | Console | Memory | Postgres
+Source: TypeAlias = Kafka | Files | Socket | Rate | Table | Delta | Iceberg
+Sink: TypeAlias = Kafka | Files | Table | Console | Memory | Postgres | Delta | Iceberg
 
 
 LINE_FORMATS = ("csv", "text", "json")

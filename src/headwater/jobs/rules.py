@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import NoReturn
 
 from headwater.core.errors import JobRefused
-from headwater.jobs.endpoints import Console, Files, Kafka, Memory, Postgres, Rate, Socket, Table
+from headwater.jobs.endpoints import Console, Delta, Files, Iceberg, Kafka, Memory, Postgres, Rate, Socket, Table
 from headwater.jobs.job import MODES, Job
 from headwater.jobs.triggers import parse_trigger
-from headwater.jobs.uris import sources_text
+from headwater.jobs.uris import sources_text, uri_of
 
 APPEND_ONLY = (Files, Table)
 
@@ -33,6 +33,7 @@ def check_job(job: Job) -> None:
             evidence={"why": "rows in files and tables are final: Spark only appends to them"},
             remedy="--mode append, or a sink that accepts updates: --sink kafka://…, postgresql://…, console:",
         )
+    _check_table_format(job)
     if isinstance(job.writes, Postgres) and not job.writes.key_names:
         raise JobRefused(
             "sink-key",
@@ -47,6 +48,34 @@ def check_job(job: Job) -> None:
             remedy="per_batch=False, or make all but one of them Static",
         )
     _check_trigger(job)
+
+
+def _check_table_format(job: Job) -> None:
+    """Refuse an output mode that a Delta or Iceberg table cannot take."""
+    sink = job.writes
+    if not isinstance(sink, Delta | Iceberg):
+        return
+    keys = sink.merge_names if isinstance(sink, Delta) else ()
+    if keys and job.mode == "complete":
+        raise JobRefused(
+            "mode",
+            f"{job.name} cannot merge into {uri_of(sink)} in complete mode",
+            evidence={
+                "why": "complete replaces all rows of the table in each batch, so there is nothing to merge with"
+            },
+            remedy="--mode update, or omit merge_on",
+        )
+    if job.mode == "update" and not keys and not job.per_batch:
+        raise JobRefused(
+            "mode",
+            f"{job.name} cannot run in update mode into {sink.kind} without merge_on"
+            if isinstance(sink, Delta)
+            else f"{job.name} cannot run in update mode into {sink.kind}",
+            evidence={"why": "each batch has newer versions of rows that are already in the table"},
+            remedy=f"name the columns that identify a row: delta:{sink.path}?merge_on=COLUMN,COLUMN"
+            if isinstance(sink, Delta)
+            else "--mode append or complete, or a Delta table, which can merge: --sink delta:PATH?merge_on=COLUMN",
+        )
 
 
 def _check_trigger(job: Job) -> None:

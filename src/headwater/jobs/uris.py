@@ -13,7 +13,9 @@ from headwater.jobs.endpoints import (
     KAFKA_FORMATS,
     LINE_FORMATS,
     Console,
+    Delta,
     Files,
+    Iceberg,
     Kafka,
     Memory,
     Options,
@@ -27,9 +29,11 @@ from headwater.jobs.endpoints import (
     inherit_decoding,
 )
 
-SOURCES = ("kafka", "files", "socket", "rate", "table")
+SOURCES = ("kafka", "files", "socket", "rate", "table", "delta", "iceberg")
 STATIC_TABLES = ("files", "table", "postgresql")
-SINKS = ("console", "memory", "files", "kafka", "table", "postgresql")
+SINKS = ("console", "memory", "files", "kafka", "table", "postgresql", "delta", "iceberg")
+# Options of an iceberg URI with this prefix are settings of the catalog.
+CATALOG = "catalog."
 FILE_FORMATS = ("csv", "text", "json", "orc", "parquet")
 SINK_FORMATS = ("json", "avro", "raw")
 # Options for decoding records from any source, in lower case: those of Spark's JSON and CSV parsers, and Headwater's own
@@ -81,7 +85,7 @@ def source_from_uri(text: str, original: Source) -> Source:
     match uri.scheme:
         case "kafka":
             form, options, decode = _line_options(uri, KAFKA_FORMATS)
-            records, options = _record_options(options, "schema", "registry", "subject", "message", "keep")
+            records, options = _fields(options, "schema", "registry", "subject", "message", "keep")
             source: Source = Kafka(
                 uri.path, servers=uri.address, format=form, options=options, decode=decode, **records
             )
@@ -95,13 +99,21 @@ def source_from_uri(text: str, original: Source) -> Source:
             source = Rate(_row_count(uri, rest.pop("rowsPerSecond", "1")), options=rest)
         case "table":
             source = _table(uri)
+        case "delta":
+            own, options = _fields(uri.options, "partition_by", "merge_on")
+            source = Delta(uri.path, options=options, **own)
+        case "iceberg":
+            source = _iceberg(uri, original)
         case _:
             raise _wrong_role(uri, "source", SOURCES)
     return inherit_decoding(source, original)
 
 
 def sink_from_uri(text: str, original: Sink) -> Sink:
-    """Return the sink of a URI. A Kafka sink keeps the key, headers and format of the original one, unless it has its own."""
+    """Return the sink of a URI. It keeps what the original one of its kind has and the URI does not name.
+
+    For Kafka these are the key, headers and format, for Delta and Iceberg the partition columns and the merge key.
+    """
     uri = parse_uri(text)
     match uri.scheme:
         case "kafka":
@@ -116,6 +128,12 @@ def sink_from_uri(text: str, original: Sink) -> Sink:
             return Memory(uri.path)
         case "postgresql":
             return _postgres(uri, needs_key=True)
+        case "delta":
+            own, options = _fields(uri.options, "partition_by", "merge_on")
+            known = original if isinstance(original, Delta) else Delta(uri.path)
+            return replace(known, path=uri.path, options=options, **own)
+        case "iceberg":
+            return _iceberg(uri, original)
         case _:
             raise _wrong_role(uri, "sink", SINKS)
 
@@ -183,6 +201,14 @@ def uri_of(endpoint: Source | Sink | Static) -> str:
             base, _, rest = endpoint.url.partition("?")
             key = {"key": ",".join(endpoint.key_names)} if endpoint.key_names else {}
             return redact(base + _query({"table": endpoint.table, **key}) + (f"&{rest}" if rest else ""))
+        case Delta():
+            columns = {"partition_by": ",".join(endpoint.partition_names), "merge_on": ",".join(endpoint.merge_names)}
+            named = {name: value for name, value in columns.items() if value}
+            return redact(f"delta:{endpoint.path}" + _query({**named, **endpoint.options}))
+        case Iceberg():
+            partitions = {"partition_by": ",".join(endpoint.partition_names)} if endpoint.partition_names else {}
+            catalog = {f"{CATALOG}{name}": value for name, value in endpoint.catalog.items()}
+            return redact(f"iceberg:{endpoint.table}" + _query({**partitions, **catalog, **endpoint.options}))
 
 
 def _query(options: Options) -> str:
@@ -195,7 +221,7 @@ def _files(uri: Uri) -> Files:
 
 
 def _kafka_sink(uri: Uri, original: Sink) -> Kafka:
-    own, options = _record_options(uri.options, "format", "key", "headers", "schema", "registry", "subject")
+    own, options = _fields(uri.options, "format", "key", "headers", "schema", "registry", "subject")
     form = _format(uri, own.pop("format", None), SINK_FORMATS)
     inherited: dict[str, Any] = {}
     if isinstance(original, Kafka):
@@ -206,8 +232,8 @@ def _kafka_sink(uri: Uri, original: Sink) -> Kafka:
     return Kafka(uri.path, servers=uri.address, options=options, format=form or "json", **{**inherited, **own})
 
 
-def _record_options(options: Options, *names: str) -> tuple[dict[str, Any], Options]:
-    """Return the options that are fields of ``Kafka``, and the others."""
+def _fields(options: Options, *names: str) -> tuple[dict[str, Any], Options]:
+    """Return the options that are fields of the endpoint, and the others."""
     own = {name: value for name, value in options.items() if name in names}
     return own, {name: value for name, value in options.items() if name not in names}
 
@@ -267,6 +293,16 @@ def _postgres(uri: Uri, *, needs_key: bool = False) -> Postgres:
     login = quote(uri.user or "", safe="") + (f":{quote(uri.password, safe='')}" if uri.password else "")
     address = f"{login}@{uri.address}" if login else uri.address
     return Postgres(f"postgresql://{address}/{quote(uri.path)}{_query(rest)}", table, key)
+
+
+def _iceberg(uri: Uri, original: Source | Sink) -> Iceberg:
+    own, rest = _fields(uri.options, "partition_by")
+    catalog = {name.removeprefix(CATALOG): value for name, value in rest.items() if name.startswith(CATALOG)}
+    options = {name: value for name, value in rest.items() if not name.startswith(CATALOG)}
+    known = original if isinstance(original, Iceberg) else Iceberg(uri.path)
+    if not catalog and known.catalog_name == uri.path.partition(".")[0]:
+        catalog = dict(known.catalog)
+    return replace(known, table=uri.path, catalog=catalog, options=options, **own)
 
 
 def _row_count(uri: Uri, text: str) -> int:

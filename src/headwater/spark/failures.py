@@ -75,7 +75,7 @@ def failure(name: str, error: Exception) -> JobFailed:
         remedy = f"{reported['help']}; then start the job again: it resumes with this batch"
         return JobFailed("job-failed", f"{name} failed", evidence=evidence, remedy=remedy)
     python = re.search(r"Traceback \(most recent call last\):.*?\n(\w[\w.]*(?:Error|Exception)?: .*)", text, re.DOTALL)
-    evidence = {"cause": python[1].splitlines()[0] if python else root_cause(error)}
+    evidence = {"cause": _last_line(python[1]) if python else root_cause(error)}
     file = failed_file(error)
     if file:
         evidence["file"] = file
@@ -85,6 +85,15 @@ def failure(name: str, error: Exception) -> JobFailed:
         file, line, function = own[-1]
         evidence["in"] = f"{file}:{line} ({function})"
     return JobFailed("job-failed", f"{name} failed", evidence=evidence, remedy="add --debug to see Spark's full error")
+
+
+def _last_line(trace: str) -> str:
+    """Return how a Python traceback ends; for an exception of Java, that exception's message."""
+    first, _, rest = trace.partition("\n")
+    if not first.startswith("py4j.protocol.Py4JJavaError") or not rest.startswith(": "):
+        return first
+    message = re.sub(r"^: [\w.$]+: ", "", rest.partition("\n")[0])
+    return TRAILING_STATE.sub("", CONDITION.sub("", message))
 
 
 def condition_of(error: Exception) -> str:

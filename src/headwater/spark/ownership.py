@@ -22,9 +22,9 @@ from headwater.checkpoint.layout import OFFSETS, PENDING_FILE
 from headwater.checkpoint.lease import LOCK, RECORD, Lease, lease_with_heartbeat, refuse_busy, refuse_if_held
 from headwater.checkpoint.local_tree import LocalTree
 from headwater.checkpoint.locate import CHECKPOINTS, new_start
-from headwater.checkpoint.record import JobRecord, read_job_record
+from headwater.checkpoint.record import JobRecord, read_job_record, uri_kind
 from headwater.core.errors import CheckpointUnreadable, JobRefused
-from headwater.jobs.endpoints import Files, Kafka, Sink, Source
+from headwater.jobs.endpoints import Delta, Files, Kafka, Sink, Source
 from headwater.jobs.job import UNNAMED, Job
 from headwater.jobs.rules import check_job, check_restart, has_socket, refuse_socket_checkpoint
 from headwater.jobs.uris import uri_of
@@ -87,12 +87,25 @@ def check_ownership(files: FileTree, run: Run) -> None:
         return
     check_restart(run.job, checkpoint=files.location)
     _check_sources(recorded, current)
+    _check_table(recorded, current)
     if recorded.sink_folder and current.sink_folder and recorded.sink_folder != current.sink_folder:
         raise JobRefused(
             "other-sink",
             "a file sink cannot move to another folder within a checkpoint",
             evidence={"recorded": recorded.sink_folder, "given": current.sink_folder},
             remedy="use the recorded folder, or a new --checkpoint",
+        )
+
+
+def _check_table(recorded: JobRecord, current: JobRecord) -> None:
+    """Refuse another table than the one with the rows of earlier batches. Tables know batches by the query's id."""
+    before, now = ((record.sink or "").partition("?")[0] for record in (recorded, current))
+    if uri_kind(before) == uri_kind(now) and uri_kind(now) in ("delta", "iceberg") and before != now:
+        raise JobRefused(
+            "other-sink",
+            "a query cannot continue in another table within a checkpoint",
+            evidence={"recorded": before, "given": now},
+            remedy="use the recorded table, or a new --checkpoint",
         )
 
 
@@ -149,7 +162,7 @@ def _absolute(endpoint: Source | Sink) -> str:
     if isinstance(endpoint, Kafka) and endpoint.schema_file:
         endpoint = replace(endpoint, schema=str(Path(endpoint.schema_file).absolute()))
     uri = uri_of(endpoint)
-    if isinstance(endpoint, Files) and "://" not in endpoint.path:
+    if isinstance(endpoint, Files | Delta) and "://" not in endpoint.path:
         return uri.replace(endpoint.path, str(Path(endpoint.path).absolute()), 1)
     return uri
 

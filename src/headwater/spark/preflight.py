@@ -8,7 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from headwater.core.errors import JobRefused, ServiceUnreachable
-from headwater.jobs.endpoints import Files, Kafka, Postgres
+from headwater.jars.versions import require_table_format
+from headwater.jobs.endpoints import Delta, Files, Iceberg, Kafka, Postgres, Sink, Source
 from headwater.jobs.job import Job
 from headwater.jobs.kafka_rules import check_kafka_sink, check_kafka_source
 from headwater.kafka.options import Connection, UnmappedOption
@@ -17,6 +18,8 @@ from headwater.spark import postgres, postgres_reading
 from headwater.spark.avro_schemas import check_sink_registry
 from headwater.spark.decoding import with_resolved_schema
 from headwater.spark.dropped import DeadLetterSink, dead_letter_sink, refuse_feedback_loop
+from headwater.spark.session import active_session
+from headwater.spark.table_formats import CATALOGS, unknown_catalog
 
 MASTER_SECONDS = 5.0
 
@@ -33,6 +36,10 @@ def check_services(job: Job, master: str = "local[*]", *, warn: Callable[[str], 
                 _check_source_topics(source, warn)
             case Files():
                 _check_folder(source)
+            case Delta():
+                _check_delta_source(source)
+    for table in (*job.sources.values(), job.writes):
+        _check_format(table, job)
     for name, static in job.statics.items():
         match static.table:
             case Files():
@@ -113,6 +120,25 @@ def _check_folder(source: Files) -> None:
             f"the source folder {source.path} does not exist",
             remedy=f"mkdir -p {source.path}   (files may arrive later)",
         )
+
+
+def _check_delta_source(source: Delta) -> None:
+    path = source.path.removeprefix("file://")
+    if "://" not in path and not (Path(path) / "_delta_log").is_dir():
+        raise ServiceUnreachable(
+            "no-table",
+            f"there is no Delta table at {source.path}",
+            remedy=f"run the job that writes it first: headwater run JOB --sink delta:{source.path}",
+        )
+
+
+def _check_format(table: Source | Sink, job: Job) -> None:
+    """Raise if the table's format has no release for this Spark, or if nothing configures its catalog."""
+    require_table_format(table.kind)
+    if isinstance(table, Iceberg) and not table.catalog and CATALOGS + table.catalog_name not in job.conf:
+        session = active_session()
+        if session is None or session.conf.get(CATALOGS + table.catalog_name, None) is None:
+            raise unknown_catalog(table)
 
 
 def _check_table_files(name: str, table: Files) -> None:

@@ -14,15 +14,16 @@ from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 from pyspark.sql.types import StructType
 
 from headwater.core.errors import HeadwaterError, JobRefused, SetupProblem
-from headwater.jobs.endpoints import Files, Kafka, Postgres
+from headwater.jobs.endpoints import Delta, Files, Iceberg, Kafka, Postgres
 from headwater.jobs.job import Frames, Job
 from headwater.jobs.triggers import parse_trigger
-from headwater.spark import postgres
+from headwater.spark import delta, postgres
 from headwater.spark.failures import explained, first_sentence, user_code_place
 from headwater.spark.internals.plans import count_reads
 from headwater.spark.plan_checks import check_plan
 from headwater.spark.reading import read_inputs, require_columns
 from headwater.spark.static_tables import StaticTables
+from headwater.spark.table_formats import require_format
 from headwater.spark.writing import BatchWriter, batch_writer, check_encodable, encode_for, start_stream
 
 
@@ -81,6 +82,7 @@ class PreparedJob:
 def prepare_job(spark: SparkSession, job: Job, *, inputs: Frames | None = None) -> PreparedJob:
     """Build and check the plan of a job that has passed ``check_job``. ``inputs`` replace the job's own, for tests."""
     _check_trigger(job)
+    require_format(spark, job.writes)
     frames = read_inputs(spark, job) if inputs is None else inputs
     tables = StaticTables(spark, job, frames)
     if job.per_batch:
@@ -171,3 +173,7 @@ def _check_sink_columns(job: Job, result: DataFrame) -> None:
     check_encodable(sink, result.schema)
     if isinstance(sink, Postgres):
         postgres.key_columns(sink, postgres.table_columns(result.schema))
+    if isinstance(sink, Delta):
+        delta.check_columns(sink, result.schema)
+    if isinstance(sink, Iceberg):
+        require_columns(result, sink.partition_names, "partition_by")

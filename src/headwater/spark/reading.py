@@ -6,13 +6,15 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import DataStreamReader
 
 from headwater.core.errors import JobRefused, ServiceUnreachable
-from headwater.jobs.endpoints import Decoding, Files, Kafka, Rate, Socket, Source, Table
+from headwater.jobs.endpoints import Decoding, Delta, Files, Iceberg, Kafka, Rate, Socket, Source, Table
 from headwater.jobs.job import Frames, Job
 from headwater.jobs.kafka_rules import check_kafka_source
 from headwater.kafka.options import Connection
 from headwater.spark.decoding import count_records, decode_lines, parse_schema, read_parsed_files
+from headwater.spark.delta import location as delta_location
 from headwater.spark.failures import explained
 from headwater.spark.static_tables import StaticTables
+from headwater.spark.table_formats import require_format
 from headwater.spark.tables import register_table
 
 # If on, Spark's logs name the sources; see spark/source_names.py.
@@ -42,6 +44,10 @@ def read_stream(spark: SparkSession, source: Source, name: str = "") -> DataFram
                 return _rate(spark, source, name)
             case Table():
                 return _table(spark, source, name)
+            case Delta():
+                return _delta(spark, source, name)
+            case Iceberg():
+                return _iceberg(spark, source, name)
 
 
 def _reader(spark: SparkSession, name: str) -> DataStreamReader:
@@ -123,6 +129,18 @@ def _table(spark: SparkSession, source: Table, name: str) -> DataFrame:
             remedy=f"headwater run JOB --sink table:{source.name}   (creates it)",
         )
     return count_records(_reader(spark, name).options(**source.options).table(source.name), source=name)
+
+
+def _delta(spark: SparkSession, source: Delta, name: str) -> DataFrame:
+    require_format(spark, source)
+    rows = _reader(spark, name).format("delta").options(**source.options).load(delta_location(source))
+    return count_records(rows, source=name)
+
+
+def _iceberg(spark: SparkSession, source: Iceberg, name: str) -> DataFrame:
+    require_format(spark, source)
+    rows = _reader(spark, name).format("iceberg").options(**source.options).load(source.table)
+    return count_records(rows, source=name)
 
 
 def require_columns(frame: DataFrame, names: tuple[str, ...], purpose: str) -> None:

@@ -32,6 +32,7 @@ from headwater.spark.failures import SPARK_ERRORS, root_cause
 from headwater.spark.internals import workers
 from headwater.spark.internals.file_manager import file_manager_class
 from headwater.spark.internals.gateway import conf_of_spark_submit, has_class, jvm_has_class, starting_jvm
+from headwater.spark.table_formats import DELTA_EXTENSION, ICEBERG_CATALOG, format_settings, formats_of
 
 LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
 LOCAL_FILE_SYSTEM = "headwater.hadoop.ShellFreeLocalFileSystem"
@@ -41,6 +42,9 @@ DEFAULT_MASTER = "local[*]"
 CLASS_IN_JARS = {
     "spark": "org.apache.spark.sql.kafka010.KafkaSourceProvider",
     "s3": "org.apache.hadoop.fs.s3a.S3AFileSystem",
+    "postgres": "org.postgresql.Driver",
+    "delta": DELTA_EXTENSION,
+    "iceberg": ICEBERG_CATALOG,
 }
 DRIVER_OPTIONS = "spark.driver.extraJavaOptions"
 # Ten times the default thresholds of the optimizing compiler. On few cores it would occupy one of them for minutes while
@@ -119,6 +123,7 @@ def start_session(
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # Spark's UI reads its address from nowhere else
     given = {**submitted, "spark.master": master, **(conf or {})}
     settings = default_conf(master, own_jvm=own_jvm, own_python=_workers_use_this_python(given)) | given
+    settings |= format_settings(jars, settings, settings["spark.sql.shuffle.partitions"])
     if own_jvm:
         is_local = master.startswith("local")
         paths = local_class_path(jars) if is_local else [*_paths(jars), str(HEADWATER_JAR)]
@@ -160,7 +165,7 @@ def jars_for(job: Job, checkpoint: str = "", dead_letters: str | None = None) ->
         "s3": any(path.startswith("s3a://") for path in paths),
         "postgres": any(static.table.kind == "postgresql" for static in job.statics.values()),
     }
-    return [name for name, is_needed in needed.items() if is_needed]
+    return [*(name for name, is_needed in needed.items() if is_needed), *formats_of(job, dead_letters)]
 
 
 @contextmanager

@@ -12,11 +12,13 @@ from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 from pyspark.sql.types import ArrayType, BinaryType, MapType, StringType, StructType
 
 from headwater.core.errors import JobRefused
-from headwater.jobs.endpoints import Console, Files, Kafka, Memory, Postgres, Sink, Table
+from headwater.jobs.endpoints import Console, Delta, Files, Iceberg, Kafka, Memory, Postgres, Sink, Table
 from headwater.jobs.kafka_rules import check_kafka_sink
 from headwater.kafka.options import Connection
 from headwater.spark.avro_schemas import sink_schema, sink_text
 from headwater.spark.binary_records import encode_records
+from headwater.spark.delta import append_batch, create_table, merge_batch, start_delta, without_stream_metadata
+from headwater.spark.iceberg import start_iceberg, write_iceberg_batch
 from headwater.spark.internals.gateway import print_line
 from headwater.spark.memory_tables import replacing_table
 from headwater.spark.postgres import upsert_batch
@@ -49,18 +51,27 @@ def start_stream(
             return writer.options(**sink.options).toTable(sink.name, format=format_name)
         case Postgres():
             return writer.foreachBatch(batch_writer(spark, sink, schema, generation)).start()
+        case Delta():
+            return start_delta(spark, writer, sink, schema)
+        case Iceberg():
+            return start_iceberg(writer, sink)
 
 
 def encode_for(sink: Sink, frame: DataFrame) -> DataFrame:
-    """Return the rows as the sink stores them: for Kafka JSON or Avro values with key and headers, else unchanged.
+    """Return the rows as the sink stores them: for Kafka, JSON or Avro values with key and headers.
 
     An Avro schema is registered if the sink has a registry.
     """
-    return _as_kafka_records(frame, sink) if isinstance(sink, Kafka) else frame
+    if isinstance(sink, Kafka):
+        return _as_kafka_records(frame, sink)
+    return without_stream_metadata(frame) if isinstance(sink, Delta | Iceberg) else frame
 
 
 def batch_writer(spark: SparkSession, sink: Sink, schema: StructType, generation: int = 0) -> BatchWriter:
-    """Return a function that writes one batch of static rows. Only PostgreSQL ignores a batch written before."""
+    """Return a function that writes one batch of static rows.
+
+    PostgreSQL, Delta and Iceberg ignore a batch that was written before.
+    """
     match sink:
         case Console():
             return lambda frame, batch_id: _print_batch(spark, frame, batch_id)
@@ -77,6 +88,13 @@ def batch_writer(spark: SparkSession, sink: Sink, schema: StructType, generation
             return lambda frame, _: frame.write.insertInto(sink.name)
         case Postgres():
             return lambda frame, batch_id: upsert_batch(sink, frame, batch_id, generation)
+        case Delta() if sink.merge_names:
+            create_table(spark, sink, schema)
+            return lambda frame, batch_id: merge_batch(sink, frame, batch_id)
+        case Delta():
+            return lambda frame, batch_id: append_batch(sink, frame, batch_id)
+        case Iceberg():
+            return lambda frame, batch_id: write_iceberg_batch(sink, frame, batch_id)
 
 
 def kafka_options(sink: Kafka) -> dict[str, str]:
