@@ -9,9 +9,10 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from headwater.checkpoint.logtext import json_value
+from headwater.checkpoint.table_offsets import Step, table_position, table_step
 from headwater.core.errors import CheckpointUnreadable
 
 _NUMBER = re.compile(r"-?[0-9]{1,18}")
@@ -58,9 +59,6 @@ class SourceRange:
         return self.given_name or f"source {self.name}"
 
 
-Step = Literal["same", "forward", "backward", "unknown"]
-
-
 def offset_value(text: str | None) -> Any:
     """Return an offset as a JSON value, or as text if it is not JSON."""
     if text is None:
@@ -93,8 +91,8 @@ def kind_by_form(value: Any) -> str | None:
         return "files"
     if set(value) == {"offset", "timestamp"}:
         return "rate-micro-batch"
-    if "reservoirVersion" in value:
-        return "delta"
+    if (position := table_position(value)) is not None:
+        return position.kind
     if "activeSourceName" in value:
         return "sequential-union"
     if kafka_partitions(value) is not None:
@@ -190,6 +188,8 @@ def step_between(kind: str, before: Any, after: Any) -> tuple[Step, str]:
         return "same", ""
     if kind == "kafka":
         return _kafka_step(before, after)
+    if kind in ("delta", "iceberg"):
+        return table_step(before, after)
     first, second = _position(kind, before), _position(kind, after)
     if not _is_number(first) or not _is_number(second):
         return "unknown", ""
@@ -240,5 +240,7 @@ def short_text(value: Any, most: int = 60) -> str:
     """Return an offset as one short line, for a table."""
     if value is None:
         return "-"
+    if (position := table_position(value)) is not None:
+        return str(position)
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     return text if len(text) <= most else f"{text[: most - 1]}…"

@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 from pyspark.sql.types import DataType, StructType
@@ -80,7 +80,7 @@ def merge_batch(sink: Delta, frame: DataFrame, batch_id: int) -> None:
     """Upsert the rows of one micro-batch by the columns of ``merge_on``. One that was applied before changes nothing."""
     spark = frame.sparkSession
     keys = key_columns(sink, frame.schema)
-    frame.createOrReplaceTempView(BATCH_VIEW)
+    _with_unique_keys(sink, frame, keys).createOrReplaceTempView(BATCH_VIEW)
     try:
         with temporary_settings(spark, {APP_ID: _query_id(frame), VERSION: str(batch_id)}):
             merged = spark.sql(merge_statement(sink, keys)).collect()
@@ -93,20 +93,22 @@ def merge_batch(sink: Delta, frame: DataFrame, batch_id: int) -> None:
 
 
 def merge_statement(sink: Delta, keys: Sequence[str]) -> str:
-    """Return the SQL that merges a batch. Keys are compared so that a null equals a null.
-
-    It fails if two rows of the batch have the same key: which of them a merge would keep is undefined.
-    """
+    """Return the SQL that merges a batch. Keys are compared so that a null equals a null."""
     evolve = " WITH SCHEMA EVOLUTION" if sink.options.get("mergeSchema", "").lower() == "true" else ""
     condition = " AND ".join(f"t.{key} <=> s.{key}" for key in keys)
-    values = ", ".join(f"{key} AS `{name}`" for key, name in zip(keys, sink.merge_names, strict=True))
-    repeated = f"raise_error(concat('{REPEATED_KEY}', {COUNT}, ' ', to_json(struct({values}))))"
-    counted = f"SELECT *, count(1) OVER (PARTITION BY {', '.join(keys)}) AS {COUNT} FROM {BATCH_VIEW}"
-    rows = f"SELECT * EXCEPT ({COUNT}) FROM ({counted}) WHERE if({COUNT} = 1, true, {repeated})"
     return (
-        f"MERGE{evolve} INTO {sql_name(sink)} AS t USING ({rows}) AS s ON {condition} "
+        f"MERGE{evolve} INTO {sql_name(sink)} AS t USING {BATCH_VIEW} AS s ON {condition} "
         "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
     )
+
+
+def _with_unique_keys(sink: Delta, frame: DataFrame, keys: Sequence[str]) -> DataFrame:
+    """Return the rows. Reading them fails if two have the same key: which of them a merge would keep is undefined."""
+    values = F.struct(*[F.col(key).alias(name) for key, name in zip(keys, sink.merge_names, strict=True)])
+    message = F.concat(F.lit(REPEATED_KEY), F.col(COUNT), F.lit(" "), F.to_json(values))
+    counted = frame.withColumn(COUNT, F.count(F.lit(1)).over(Window.partitionBy(*keys)))
+    is_unique = F.when(F.col(COUNT) == 1, True).otherwise(F.raise_error(message).cast("boolean"))
+    return counted.where(is_unique).drop(COUNT)
 
 
 def key_columns(sink: Delta, schema: StructType) -> list[str]:

@@ -9,6 +9,7 @@ from typing import Any
 
 from headwater.checkpoint.history import Batch, BatchFiles, StoreState
 from headwater.checkpoint.source_offsets import SourceRange, kafka_partitions, log_offset, short_text
+from headwater.checkpoint.table_offsets import table_position
 from headwater.checkpoint.watermark_hold import WatermarkHold
 from headwater.core.text import count
 from headwater.core.times import iso_from_ms
@@ -286,12 +287,20 @@ def _source_lines(source: SourceRange, inputs: tuple[str, ...]) -> Iterator[str]
     after = kafka_partitions(source.end) if source.kind == "kafka" else None
     if after is not None:
         yield from _partition_lines(kafka_partitions(source.start) or {}, after)
+    elif source.kind in ("delta", "iceberg"):
+        yield f"  from {_table_text(source.start)}"
+        yield f"  to   {_table_text(source.end)}"
     else:
         yield f"  from {short_text(source.start, 200)}"
         yield f"  to   {short_text(source.end, 200)}"
     if inputs:
         yield f"  {count(len(inputs), 'input file')}"
         yield from (f"    {path}" for path in inputs)
+
+
+def _table_text(value: Any) -> str:
+    position = table_position(value)
+    return position.sentence if position else "the start" if value is None else short_text(value, 200)
 
 
 def _partition_lines(before: PartitionOffsets, after: PartitionOffsets) -> Iterator[str]:
