@@ -34,6 +34,8 @@ def play(
             done.drops(len(step.get("late", [])))
         if "watermark_after" in step:
             done.moves_watermark_to(step["watermark_after"])
+        if "table" in step:
+            done.has_table(*step["table"])
         if "state" in step:
             # Only weekly_totals.json has last_shopped, for which its document has another name and date format.
             done.holds(*(as_in_document(row) if "last_shopped" in row else row for row in step["state"]))

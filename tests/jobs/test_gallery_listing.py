@@ -31,6 +31,8 @@ PARAMETERS = {
     "profit-per-window": {"window": "5 minutes"},
     "profit-sliding": {"window": "10 minutes", "slide": "5 minutes"},
     "retail-sales": {"per": "window", "window": "15 minutes", "watermark": "1 hour"},
+    "retail-sales-bronze": {"scale": 1},
+    "retail-sales-lakehouse": {"window": "15 minutes", "watermark": "1 hour"},
     "running-totals": {"form": "custom_state", "ttl": ""},
     "sliding-counts": {"window": "10 minutes", "slide": "5 minutes", "watermark": "30 minutes", "deduplicate": False},
     "user-sessions": {

@@ -22,7 +22,8 @@ def late(
     job: Annotated[str | None, typer.Option(metavar="JOB", help="Job, if the checkpoint does not record it.")] = None,
     batch: Annotated[str | None, typer.Option(metavar="B", help="Only this batch; default: all in the log.")] = None,
     to: Annotated[
-        str | None, typer.Option(metavar="URI", help="Save the records to kafka://…, files:DIR or table:NAME.")
+        str | None,
+        typer.Option(metavar="URI", help="Save the records to kafka://…, files:DIR, table:NAME or delta:PATH."),
     ] = None,
     summary: Annotated[
         bool, typer.Option("--summary", help="Show counts and how late the records were instead of the records.")

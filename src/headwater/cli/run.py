@@ -62,7 +62,9 @@ def run(
     conf: Conf = None,
     dead_letters: Annotated[
         str | None,
-        typer.Option(metavar="URI", help="Save late and malformed records to kafka://…, files:DIR or table:NAME."),
+        typer.Option(
+            metavar="URI", help="Save late and malformed records to kafka://…, files:DIR, table:NAME or delta:PATH."
+        ),
     ] = None,
     ui: Annotated[bool, typer.Option("--ui", help="Serve the live page while the job runs.")] = False,
     metrics: Annotated[

@@ -58,11 +58,16 @@ def ivy_variables() -> dict[str, str]:
     } | formats
 
 
+def has_release(configuration: str) -> bool:
+    """Return whether the installed PySpark can have these jars: False only for a table format without a release."""
+    return configuration not in TABLE_FORMATS or spark_version() in TABLE_FORMATS[configuration]
+
+
 def require_table_format(configuration: str) -> None:
     """Raise ``SetupProblem`` if a table format has no release for the installed PySpark. Other jars pass."""
-    releases = TABLE_FORMATS.get(configuration)
-    if releases is None or spark_version() in releases:
+    if has_release(configuration):
         return
+    releases = TABLE_FORMATS[configuration]
     name, newest = TABLE_FORMAT_NAMES[configuration], max(releases)
     raise SetupProblem(
         "no-delta" if configuration == "delta" else "no-iceberg",

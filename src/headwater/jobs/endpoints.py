@@ -204,16 +204,21 @@ class Delta:
     A sink appends rows or, in complete mode, replaces all of them. With ``merge_on``, rows are upserted by the values of
     these columns. Each batch is applied exactly once. If the sink creates the table, ``partition_by`` partitions it.
 
-    A source has the columns of the table. ``options`` are those of Delta's reader or writer, such as ``startingVersion``.
+    A source has the columns of the table; with ``schema``, ``check`` and tests know them before there is one.
+    ``options`` are those of Delta's reader or writer, such as ``startingVersion``.
     """
 
     path: str
     partition_by: str | tuple[str, ...] = ()
     merge_on: str | tuple[str, ...] = ()
     options: Options = field(default_factory=dict)
+    schema: Schema = None
 
     kind: ClassVar[str] = "delta"
-    decoding: ClassVar[Decoding] = Decoding()
+
+    @property
+    def decoding(self) -> Decoding:
+        return Decoding(self.schema)
 
     @property
     def partition_names(self) -> tuple[str, ...]:
@@ -231,16 +236,20 @@ class Iceberg:
     A sink appends rows or, in complete mode, replaces all of them. Each batch is applied exactly once. If the sink creates
     the table, ``partition_by`` partitions it. ``catalog`` has the settings of the catalog, for example
     ``{"type": "hadoop", "warehouse": "PATH"}``, unless the session has them. ``options`` are those of Iceberg's reader or
-    writer.
+    writer. ``schema`` has the columns of a source, for tests.
     """
 
     table: str
     partition_by: str | tuple[str, ...] = ()
     catalog: Options = field(default_factory=dict, repr=False)  # it may contain a password
     options: Options = field(default_factory=dict)
+    schema: Schema = None
 
     kind: ClassVar[str] = "iceberg"
-    decoding: ClassVar[Decoding] = Decoding()
+
+    @property
+    def decoding(self) -> Decoding:
+        return Decoding(self.schema)
 
     @property
     def partition_names(self) -> tuple[str, ...]:
@@ -286,6 +295,8 @@ def inherit_decoding(source: Source, original: Source) -> Source:
     It also inherits the record format, unless it has one of its own. A schema of Avro or Protobuf is inherited only by
     a topic with the same format: columns of text, and columns of such a schema, say nothing about each other.
     """
+    if isinstance(source, Delta | Iceberg) and isinstance(original, Delta | Iceberg):
+        return replace(source, schema=source.schema or original.schema)
     if not isinstance(source, Kafka | Files | Socket):
         return source
     decoding = original.decoding

@@ -24,6 +24,7 @@ from headwater.spark.session import temporary_settings
 APP_ID = "spark.databricks.delta.write.txnAppId"
 VERSION = "spark.databricks.delta.write.txnVersion"
 BATCH_VIEW = "headwater_batch"
+NEW_ROWS = "headwater_new_rows"
 COUNT = "headwater_count"
 REPEATED_KEY = "headwater: repeated key "
 
@@ -32,6 +33,12 @@ def location(table: Delta) -> str:
     """Return the path or URL of a table. A path is absolute, so that it means the same to every part of Spark."""
     path = table.path.removeprefix("file://")
     return path if "://" in path else str(Path(path).absolute())
+
+
+def is_table(table: Delta) -> bool:
+    """Return whether a folder on this machine is a table; True for a URL, which is not checked."""
+    place = location(table)
+    return "://" in place or (Path(place) / "_delta_log").is_dir()
 
 
 def sql_name(table: Delta) -> str:
@@ -68,12 +75,21 @@ def without_stream_metadata(frame: DataFrame) -> DataFrame:
     return frame.select(*columns)
 
 
+def replace_rows(sink: Delta, frame: DataFrame, batch_id: int) -> None:
+    """Replace all rows by those of one micro-batch. One that was applied before changes nothing."""
+    _write(sink, frame, batch_id, "overwrite")
+
+
 def append_batch(sink: Delta, frame: DataFrame, batch_id: int) -> None:
     """Append the rows of one micro-batch. One that was applied before changes nothing."""
+    _write(sink, frame, batch_id, "append")
+
+
+def _write(sink: Delta, frame: DataFrame, batch_id: int, mode: str) -> None:
     rows = frame.write.format("delta").options(**sink.options, txnAppId=_query_id(frame), txnVersion=str(batch_id))
     if sink.partition_names:
         rows = rows.partitionBy(*sink.partition_names)
-    rows.mode("append").save(location(sink))
+    rows.mode(mode).save(location(sink))
 
 
 def merge_batch(sink: Delta, frame: DataFrame, batch_id: int) -> None:
@@ -90,6 +106,18 @@ def merge_batch(sink: Delta, frame: DataFrame, batch_id: int) -> None:
         spark.catalog.dropTempView(BATCH_VIEW)
     if not merged:  # Delta skipped the batch without running it, and Spark needs its state
         frame.write.format("noop").mode("overwrite").save()
+
+
+def insert_new(sink: Delta, rows: DataFrame, keys: Sequence[str]) -> None:
+    """Insert the rows whose keys the table does not have yet, outside a streaming query."""
+    spark = rows.sparkSession
+    rows.dropDuplicates(list(keys)).createOrReplaceTempView(NEW_ROWS)
+    condition = " AND ".join(f"t.`{key}` <=> s.`{key}`" for key in keys)
+    statement = f"MERGE INTO {sql_name(sink)} AS t USING {NEW_ROWS} AS s ON {condition} WHEN NOT MATCHED THEN INSERT *"
+    try:
+        spark.sql(statement).collect()
+    finally:
+        spark.catalog.dropTempView(NEW_ROWS)
 
 
 def merge_statement(sink: Delta, keys: Sequence[str]) -> str:

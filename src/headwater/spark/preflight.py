@@ -17,6 +17,7 @@ from headwater.kafka.topics import require_topics, require_writable_topic
 from headwater.spark import postgres, postgres_reading
 from headwater.spark.avro_schemas import check_sink_registry
 from headwater.spark.decoding import with_resolved_schema
+from headwater.spark.delta import is_table
 from headwater.spark.dropped import DeadLetterSink, dead_letter_sink, refuse_feedback_loop
 from headwater.spark.session import active_session
 from headwater.spark.table_formats import CATALOGS, unknown_catalog
@@ -123,8 +124,7 @@ def _check_folder(source: Files) -> None:
 
 
 def _check_delta_source(source: Delta) -> None:
-    path = source.path.removeprefix("file://")
-    if "://" not in path and not (Path(path) / "_delta_log").is_dir():
+    if not is_table(source):
         raise ServiceUnreachable(
             "no-table",
             f"there is no Delta table at {source.path}",

@@ -14,7 +14,7 @@ from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 from pyspark.sql.types import StructType
 
 from headwater.core.errors import HeadwaterError, JobRefused, SetupProblem
-from headwater.jobs.endpoints import Delta, Files, Iceberg, Kafka, Postgres
+from headwater.jobs.endpoints import Delta, Files, Iceberg, Kafka, Postgres, Source, Static
 from headwater.jobs.job import Frames, Job
 from headwater.jobs.triggers import parse_trigger
 from headwater.spark import delta, postgres
@@ -106,10 +106,15 @@ def prepare_job(spark: SparkSession, job: Job, *, inputs: Frames | None = None) 
 def check_only(spark: SparkSession, job: Job) -> tuple[str, ...]:
     """Refuse the plan that ``run`` would refuse; return its warnings. Services and folders need not exist."""
     with tempfile.TemporaryDirectory() as empty:
-        sources = {
+        sources: dict[str, Source | Static] = {
             name: replace(source, path=empty)
             for name, source in job.sources.items()
             if isinstance(source, Files) and _is_missing(source)
+        }
+        sources |= {
+            name: Files(empty, source.schema)
+            for name, source in job.sources.items()
+            if isinstance(source, Delta) and source.schema is not None and not delta.is_table(source)
         }
         statics = {
             name: replace(static, table=replace(static.table, path=empty))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from pyspark.errors import StreamingQueryException
@@ -12,7 +13,8 @@ from pyspark.sql.streaming import StreamingQuery
 from headwater.checkpoint.layout import log_id
 from headwater.checkpoint.local_tree import LocalTree
 from headwater.checkpoint.log_entries import parse_commit, parse_offsets
-from headwater.jobs.endpoints import Decoding, Kafka, Rate, Table
+from headwater.core.errors import JobRefused
+from headwater.jobs.endpoints import Console, Decoding, Delta, Iceberg, Kafka, Rate, Table
 from headwater.jobs.job import Job
 from headwater.jobs.rules import check_job
 from headwater.spark.decoding import parse_schema
@@ -21,9 +23,11 @@ from headwater.spark.internals.query_end import end_after_batch
 from headwater.spark.prepared import PreparedJob, prepare_job
 from headwater.spark.session import temporary_settings
 from headwater.spark.static_tables import StaticTables
+from headwater.spark.table_formats import require_format
 from headwater.spark.writing import captured_rows
 from headwater.testing.kafka_feed import decode_fed, kafka_decoding
 from headwater.testing.records import Crash, Fed, Inbox
+from headwater.testing.sink_table import SinkTable
 from headwater.testing.table_folder import TableFolder
 from headwater.testing.transcript import BatchRun
 
@@ -47,11 +51,16 @@ class Driver:
         tables: Mapping[str, Sequence[Fed]] | None = None,
     ) -> None:
         check_job(job)
+        if isinstance(job.writes, Delta):
+            _require_delta(spark, job.writes)
         self.spark = spark
         self.tables = {name: TableFolder(folder, job, name, schemas.get(name)) for name in tables or {}}
         for name, rows in (tables or {}).items():
             self.tables[name].replace(rows)
         self.job = job.with_inputs({name: table.static for name, table in self.tables.items()})
+        self.sink = SinkTable(job.writes, job.mode, folder) if isinstance(job.writes, Delta) else None
+        if isinstance(job.writes, Delta | Iceberg):
+            self.job = replace(self.job, writes=self.sink.table if self.sink else Console())
         self.checkpoint = folder / "checkpoint"
         self.inboxes = {name: Inbox(folder, name) for name in job.sources}
         self.decodings = {name: _decoding_of(job, name, schemas.get(name)) for name in job.sources}
@@ -145,7 +154,8 @@ class Driver:
     def _on_batch(self, batch: DataFrame, batch_id: int) -> None:
         if self._crash is Crash.BEFORE_BATCH:
             raise RuntimeError(INJECTED_CRASH)
-        rows = captured_rows(self._prepared.result_of(batch))
+        result = self._prepared.result_of(batch)
+        rows = captured_rows(result) if self.sink is None else self.sink.write(result, batch_id)
         self._runs.append(BatchRun(batch_id, rows))
         if self._crash is Crash.AFTER_OUTPUT:
             raise RuntimeError(INJECTED_CRASH)
@@ -160,6 +170,14 @@ class Driver:
         return f"crashed {Crash.AFTER_COMMIT.value}"
 
 
+def _require_delta(spark: SparkSession, table: Delta) -> None:
+    try:
+        require_format(spark, table)
+    except JobRefused as refused:
+        refused.remedy = 'headwater_jars = ["delta"] in the pytest configuration, as in [tool.pytest.ini_options]'
+        raise
+
+
 def _decoding_of(job: Job, name: str, schema: str | None) -> Decoding:
     """Return how the lines fed to a source are decoded. Sources whose records are not lines are fed JSON."""
     source = job.sources[name]
@@ -167,7 +185,7 @@ def _decoding_of(job: Job, name: str, schema: str | None) -> Decoding:
         return kafka_decoding(source, schema)
     if isinstance(source, Rate):
         return Decoding(schema or RATE_SCHEMA, "json")
-    if isinstance(source, Table) or source.decoding.format in {"parquet", "orc"}:
+    if isinstance(source, Table | Delta | Iceberg) or source.decoding.format in {"parquet", "orc"}:
         chosen = schema or source.decoding.schema
         if chosen is None:
             raise ValueError(

@@ -17,14 +17,20 @@ if TYPE_CHECKING:
 MISSING = pytest.StashKey[str | None]()
 HELP = "Spark settings for the session that Headwater's fixtures share, one key=value per line"
 
+JARS_HELP = (
+    "sets of jars that the session starts with besides Kafka's, one per line: delta for jobs that write Delta tables"
+)
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addini("headwater_conf", HELP, type="linelist")
+    parser.addini("headwater_jars", JARS_HELP, type="linelist")
 
 
 @pytest.fixture(scope="session")
 def headwater_spark(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """The session that all scenarios of a test run share, with Headwater's defaults."""
+    from headwater.jars.versions import has_release  # noqa: PLC0415
     from headwater.spark.missing import missing_internals_note  # noqa: PLC0415
     from headwater.spark.session import start_session  # noqa: PLC0415  a test run without scenarios does not import Spark
 
@@ -37,7 +43,9 @@ def headwater_spark(request: pytest.FixtureRequest, tmp_path_factory: pytest.Tem
         "spark.sql.streaming.stateStore.maintenanceInterval": "5s",
         **chosen,
     }
-    spark = start_session("headwater tests", master="local[2]", conf=conf, log=folder / "spark.log")
+    # A format without a release for this Spark is refused when a scenario needs it: the others can run.
+    jars = ("spark", *(name for name in request.config.getini("headwater_jars") if has_release(name)))
+    spark = start_session("headwater tests", master="local[2]", conf=conf, jars=jars, log=folder / "spark.log")
     request.config.stash[MISSING] = missing_internals_note(spark)
     yield spark
     spark.stop()

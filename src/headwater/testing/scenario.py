@@ -104,6 +104,14 @@ class Step:
             self._scenario.fail(["state differs (- expected, + actual):", *lines])
         return self
 
+    def has_table(self, *rows: Row) -> Step:
+        """Assert that the Delta table that the job writes to has exactly these rows, in any order."""
+        __tracebackhide__ = True
+        lines = difference(rows, self._scenario.table)
+        if lines:
+            self._scenario.fail(["table differs (- expected, + actual):", *lines])
+        return self
+
 
 class Scenario:
     """A job on a checkpoint of its own, run one micro-batch at a time."""
@@ -183,7 +191,8 @@ class Scenario:
         __tracebackhide__ = True
         self._driver.stop()
         unload_state_stores(self._spark)
-        plan_rewind(LocalTree(self._driver.checkpoint), to=to, replan=replan).apply()
+        table = self._driver.sink.rewindable if self._driver.sink else None
+        plan_rewind(LocalTree(self._driver.checkpoint), to=to, replan=replan, table=table).apply()
         target = "the start" if to is None else f"batch {to}"
         return self._run(StepRecord(f"rewind to {target}"), None)
 
@@ -191,6 +200,13 @@ class Scenario:
     def batch(self) -> int | None:
         """The last batch that ran."""
         return next((step.runs[-1].batch_id for step in reversed(self._steps) if step.runs), None)
+
+    @property
+    def table(self) -> list[dict[str, Any]]:
+        """The rows of the Delta table that the job writes to."""
+        if self._driver.sink is None:
+            raise ValueError(f"{self.job.name} writes to {self.job.writes.kind}, and only a Delta table can be read")
+        return self._driver.sink.rows(self._spark)
 
     @property
     def state(self) -> list[dict[str, Any]]:

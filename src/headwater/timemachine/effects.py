@@ -9,10 +9,14 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from headwater.checkpoint.history import History
+from headwater.checkpoint.locate import open_files
 from headwater.checkpoint.source_offsets import SourceRange, kafka_partitions
+from headwater.checkpoint.table_offsets import delta_position
 from headwater.core.errors import CheckpointUnreadable, HeadwaterError, UsageProblem
 from headwater.core.ids import BatchId
-from headwater.lakehouse.tables import TablePlan
+from headwater.lakehouse.delta_log import DeltaLog
+from headwater.lakehouse.delta_source import reads_between, start_position, unreadable_part
+from headwater.lakehouse.tables import TablePlan, parse_table_uri
 
 EarliestOffsets = Callable[[str, list[str]], dict[str, dict[int, int]]]
 """Returns the first offset that Kafka retains, by topic and partition, given the URI of a source and its topics."""
@@ -57,11 +61,17 @@ class Reread:
 
 
 def find_rereads(
-    history: History, next_batch: int, ask_kafka: EarliestOffsets | None, given: Sequence[str] = ()
+    history: History,
+    next_batch: int,
+    ask_kafka: EarliestOffsets | None,
+    given: Sequence[str] = (),
+    *,
+    replan: bool = False,
 ) -> tuple[Reread, ...]:
     """Return what each source has to provide again: from the end of the last kept batch to that of the newest one.
 
-    ``given`` are URIs of Kafka sources, each of them optionally with a name: ``clicks=kafka://HOST:PORT/TOPIC``.
+    ``given`` are URIs of Kafka sources or Delta tables, each of them optionally with a name:
+    ``clicks=kafka://HOST:PORT/TOPIC``. With ``replan``, the first batch does not run with its recorded offsets.
     """
     uris = _given_uris(history, given)
     numbers = [number for number in history.batch_ids if number >= next_batch]
@@ -70,11 +80,17 @@ def find_rereads(
     for batch in batches:
         for part in batch.sources:
             parts.setdefault(part.name, []).append(part)
-    return tuple(_reread(history, found, uris, ask_kafka) for found in parts.values())
+    starts_over = replan and next_batch == 0
+    return tuple(_reread(history, found, uris, ask_kafka, starts_over=starts_over) for found in parts.values())
 
 
 def _reread(
-    history: History, parts: list[SourceRange], uris: Mapping[str, str], ask_kafka: EarliestOffsets | None
+    history: History,
+    parts: list[SourceRange],
+    uris: Mapping[str, str],
+    ask_kafka: EarliestOffsets | None,
+    *,
+    starts_over: bool,
 ) -> Reread:
     counts = [part.rows for part in parts]
     rows = sum(count for count in counts if count is not None) if None not in counts else None
@@ -97,6 +113,9 @@ def _reread(
             return _check_kafka(uri, reread, ask_kafka)
         case "files" | "table":
             return _check_files(history, reread)
+        case "delta":
+            table = uris.get(first.name) or uris.get("") or first.uri or _folder_uri(first)
+            return _check_delta(table, reread, starts_over=starts_over)
         case "socket":
             return replace(reread, still_there=False, why="a socket cannot be read again")
         case "rate" | "rate-micro-batch":
@@ -173,6 +192,38 @@ def _check_files(history: History, reread: Reread) -> Reread:
         return replace(reread, files=len(entries), why="they may be on another machine")
     why = f"{len(missing)} of {len(entries)} files are missing; the first is {missing[0]}" if missing else None
     return replace(reread, files=len(entries), still_there=not missing, why=why)
+
+
+def _folder_uri(source: SourceRange) -> str:
+    """Return the table that Spark's description of a source names; empty if it names none."""
+    kind, _, folder = (source.description or "").partition(" ")
+    return f"delta:{folder}" if kind == "delta" and folder else ""
+
+
+def _check_delta(source: str, reread: Reread, *, starts_over: bool) -> Reread:
+    """Check that the versions and files are still there. A query that starts over reads the table as it is now."""
+    table, end = parse_table_uri(source), delta_position(reread.end)
+    if table is None or end is None:
+        return replace(reread, why="the table is unknown; name it with --source delta:PATH")
+    start = delta_position(reread.start)
+    if start is None and reread.start is None:
+        start = start_position(end, table.options.get("startingVersion"))
+    if start is None or "startingTimestamp" in table.options:
+        return replace(reread, why="the checkpoint does not record where the batch started")
+    try:
+        log = DeltaLog(open_files(table.path))
+        if not log.exists:
+            return replace(reread, still_there=False, why=f"there is no Delta table at {table.path}")
+        if starts_over and not {"startingVersion", "startingTimestamp"} & table.options.keys():
+            return replace(reread, start=None, end=None, rows=None, still_there=True)
+        skips = table.options.get("skipChangeCommits", "").lower() == "true"
+        why = unreadable_part(log, start, end, skips_changes=skips)
+        reads = [] if why else list(reads_between(log, start, end))
+    except (OSError, CheckpointUnreadable) as error:
+        return replace(reread, why=f"the table cannot be read: {error}")
+    rows = [read.rows for read in reads]
+    total = reread.rows if None in rows or reread.rows is not None else sum(row for row in rows if row is not None)
+    return replace(reread, rows=total, files=sum(len(read.adds) for read in reads), still_there=why is None, why=why)
 
 
 def sink_effects(sink: str | None, *, has_log: bool, undone: Sequence[int]) -> tuple[str, list[str]]:

@@ -207,7 +207,7 @@ def plan_rewind(
         undone,
         replan,
         change,
-        find_rereads(history, next_batch, ask_kafka, source_uris),
+        find_rereads(history, next_batch, ask_kafka, source_uris, replan=replan),
         effects,
         tuple(warnings),
         tuple(signs_of_life(history)),

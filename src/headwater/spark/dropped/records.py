@@ -117,7 +117,8 @@ class DroppedRecords:
                 continue
             try:
                 with records.cached():
-                    dropped = [*self._malformed(batch, source, records), *self._late(batch, source, records)]
+                    malformed = self._malformed(batch, source, records) if records.decodes else ()
+                    dropped = [*malformed, *self._late(batch, source, records)]
             except SPARK_ERRORS as error:
                 raise _cannot_reread(batch, error) from error
             found += sorted(dropped, key=lambda record: tuple(record.position.values()))

@@ -15,9 +15,10 @@ from headwater.checkpoint.history import Batch, History
 from headwater.checkpoint.source_offsets import SourceRange
 from headwater.core.errors import ChangeRefused, CheckpointUnreadable
 from headwater.formats.schema import BINARY_FORMATS
-from headwater.jobs.endpoints import KAFKA_COLUMNS, Decoding, Files, Kafka, Source
+from headwater.jobs.endpoints import KAFKA_COLUMNS, Decoding, Delta, Files, Kafka, Source
 from headwater.kafka.options import Connection
 from headwater.spark.decoding import decode_lines
+from headwater.spark.dropped.delta_rereading import read_again
 from headwater.spark.dropped.tagging import TAG
 from headwater.spark.failures import explained
 from headwater.spark.reading import CONSUMER_OPTIONS, reads_headers
@@ -36,6 +37,8 @@ class RawBatch:
     kind: str
     raw: DataFrame
     decoded: DataFrame
+    decodes: bool = True
+    """Whether records are decoded, so that some of them can be malformed."""
 
     @contextmanager
     def cached(self) -> Iterator[None]:
@@ -50,7 +53,7 @@ class RawBatch:
 def check_rereadable(source: Source) -> None:
     """Refuse a source whose records have no position."""
     match source:
-        case Kafka():
+        case Kafka() | Delta():
             return
         case Files() if (source.format or "json") in {"json", "text", "csv"} and not _option(source, "multiline"):
             return
@@ -58,7 +61,7 @@ def check_rereadable(source: Source) -> None:
     raise ChangeRefused(
         "cannot-reread",
         f"records from {what} have no position, so they cannot be read again",
-        remedy="use a Kafka topic, or a folder of json, csv or text files with one record per line",
+        remedy="use a Kafka topic, a Delta table, or a folder of json, csv or text files with one record per line",
     )
 
 
@@ -74,6 +77,9 @@ def reread(spark: SparkSession, source: Source, history: History, batch: Batch, 
             remedy=f"headwater log {history.files.location}",
         )
     with explained(f"cannot read batch {batch.batch_id} again"):
+        if isinstance(source, Delta):
+            rows = read_again(spark, source, part)
+            return RawBatch(source.kind, rows.select(F.col(f"{TAG}.value").alias("value"), TAG), rows, decodes=False)
         if isinstance(source, Kafka):
             raw, decoding = _kafka(spark, source, part), source.decoding
         else:

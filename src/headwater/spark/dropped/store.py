@@ -1,4 +1,4 @@
-"""Where dead letters are saved: a topic, a folder or a table.
+"""Where dead letters are saved: a topic, a folder, a table or a Delta table.
 
 A record that is saved again replaces its file or is skipped by the table; in a topic it has the same key.
 """
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
@@ -21,13 +21,15 @@ from headwater.checkpoint.layout import METADATA
 from headwater.checkpoint.locate import open_files
 from headwater.checkpoint.log_entries import parse_query_metadata
 from headwater.core.errors import CheckpointUnreadable, UsageProblem
-from headwater.jobs.endpoints import Console, Files, Kafka, Sink, Source, Table
+from headwater.jobs.endpoints import Console, Delta, Files, Kafka, Sink, Source, Table
 from headwater.jobs.job import Job
 from headwater.jobs.uris import sink_from_uri, uri_of
+from headwater.spark import delta
+from headwater.spark.table_formats import require_format
 from headwater.spark.tables import add_columns, prepare_table
 from headwater.spark.writing import kafka_options
 
-DeadLetterSink: TypeAlias = Kafka | Files | Table
+DeadLetterSink: TypeAlias = Kafka | Files | Table | Delta
 Record: TypeAlias = Mapping[str, Any]
 
 COLUMNS = {
@@ -69,11 +71,11 @@ def dead_letter_sink(uri: str) -> DeadLetterSink:
             f"dead letters are sent to a topic as JSON, not as {sink.format}",
             remedy=f"kafka://{sink.servers}/{sink.topic}",
         )
-    if not isinstance(sink, Kafka | Files | Table):
+    if not isinstance(sink, Kafka | Files | Table | Delta):
         raise UsageProblem(
             "bad-option",
             f"dead letters cannot be saved to {sink.kind}",
-            remedy="kafka://HOST:PORT/TOPIC, files:DIR or table:NAME",
+            remedy="kafka://HOST:PORT/TOPIC, files:DIR, table:NAME or delta:PATH",
         )
     return sink
 
@@ -92,10 +94,12 @@ def refuse_feedback_loop(job: Job, sink: DeadLetterSink) -> None:
 def _is_same(sink: DeadLetterSink, source: Source) -> bool:
     if isinstance(sink, Kafka) and isinstance(source, Kafka):
         return sink.topic in {source.topic, *source.options.get("subscribe", "").split(",")}
+    if isinstance(sink, Delta) and isinstance(source, Delta):
+        return _place(sink) == _place(source)
     return isinstance(sink, Files) and isinstance(source, Files) and _place(sink) == _place(source)
 
 
-def _place(files: Files) -> str:
+def _place(files: Files | Delta) -> str:
     return files.path if "://" in files.path else str(Path(files.path.removeprefix("file:")).resolve())
 
 
@@ -125,6 +129,12 @@ class DeadLetterStore:
 
     def prepare(self) -> None:
         """Refuse an existing table with other columns. A table of an earlier version gets the columns that it lacks."""
+        if isinstance(self.sink, Delta):
+            require_format(self.spark, self.sink)
+            delta.create_table(self.spark, self.sink, StructType.fromDDL(_ddl(COLUMNS)))
+            self._refuse_columns(
+                self.spark.read.format("delta").load(delta.location(self.sink)).columns, self.sink.path
+            )
         if not isinstance(self.sink, Table):
             return
         prepare_table(self.spark, self.sink, StructType.fromDDL(_ddl(COLUMNS)))
@@ -133,12 +143,15 @@ class DeadLetterStore:
         if missing and columns == [name for name in COLUMNS if name not in missing]:
             add_columns(self.spark, self.sink, missing)
             columns = self.spark.table(self.sink.name).columns
+        self._refuse_columns(columns, self.sink.name)
+
+    def _refuse_columns(self, columns: list[str], name: str) -> None:
         if columns != list(COLUMNS):
             raise UsageProblem(
                 "bad-option",
-                f"table {self.sink.name} exists and is not a table of dead letters",
+                f"table {name} exists and is not a table of dead letters",
                 evidence={"columns": ", ".join(columns), "required": ", ".join(COLUMNS)},
-                remedy=f"use another table: table:{self.sink.name}_dropped",
+                remedy=f"use another table: {self.sink.kind}:{name}_dropped",
             )
 
     def save(self, records: Sequence[Record]) -> None:
@@ -153,6 +166,9 @@ class DeadLetterStore:
                 self._to_topic(self.sink, dead_letters)
             case Table():
                 self._to_table(self.sink, dead_letters)
+            case Delta():
+                self.prepare()
+                delta.insert_new(self.sink, self._rows(dead_letters), ("job", "position"))
 
     def _to_folder(self, sink: Files, records: Sequence[Record]) -> None:
         """Write one file per batch, which replaces the file of an earlier attempt."""
@@ -178,13 +194,17 @@ class DeadLetterStore:
             if numbers:
                 saved = saved.where(F.col(column).between(min(numbers), max(numbers)))
         known = {row["position"] for row in saved.select("position").collect()}
-        rows = [{"position": position_key(record), "value_bytes": _octets(record), **record} for record in records]
-        new = [tuple(row.get(name) for name in COLUMNS) for row in rows if row["position"] not in known]
+        new = [record for record in records if position_key(record) not in known]
         if new:
-            as_text = {name: "STRING" if kind == "TIMESTAMP" else kind for name, kind in COLUMNS.items()}
-            typed = [F.col(f"`{name}`").cast(kind).alias(name) for name, kind in COLUMNS.items()]
-            frame = self.spark.createDataFrame(new, StructType.fromDDL(_ddl(as_text)))
-            frame.coalesce(1).select(*typed).write.insertInto(sink.name)
+            self._rows(new).write.insertInto(sink.name)
+
+    def _rows(self, records: Sequence[Record]) -> DataFrame:
+        """Return records as rows of a table."""
+        rows = [{"position": position_key(record), "value_bytes": _octets(record), **record} for record in records]
+        values = [tuple(row.get(name) for name in COLUMNS) for row in rows]
+        as_text = {name: "STRING" if kind == "TIMESTAMP" else kind for name, kind in COLUMNS.items()}
+        typed = [F.col(f"`{name}`").cast(kind).alias(name) for name, kind in COLUMNS.items()]
+        return self.spark.createDataFrame(values, StructType.fromDDL(_ddl(as_text))).coalesce(1).select(*typed)
 
 
 def _octets(record: Record) -> bytes | None:

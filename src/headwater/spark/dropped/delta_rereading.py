@@ -1,0 +1,82 @@
+"""The rows that a batch read from a Delta table, read again: each with its data file and its number there."""
+
+from __future__ import annotations
+
+import re
+from functools import reduce
+from urllib.parse import unquote
+
+from pyspark.sql import Column, DataFrame, SparkSession, Window
+from pyspark.sql import functions as F
+
+from headwater.checkpoint.locate import open_files
+from headwater.checkpoint.source_offsets import SourceRange
+from headwater.checkpoint.table_offsets import delta_position
+from headwater.core.errors import ChangeRefused
+from headwater.jobs.endpoints import Delta
+from headwater.lakehouse.delta_files import absolute
+from headwater.lakehouse.delta_log import DeltaLog, file_key
+from headwater.lakehouse.delta_source import VersionRead, reads_between, start_position
+from headwater.spark.delta import location
+from headwater.spark.dropped.tagging import TAG
+
+PATH, PLACE = "__headwater_path", "__headwater_place"
+SCHEME = re.compile("^[A-Za-z0-9]+:/*")
+
+
+def read_again(spark: SparkSession, source: Delta, part: SourceRange) -> DataFrame:
+    """Return the rows with the columns of the table, and the tag."""
+    reads = _reads(source, part)
+    log = DeltaLog(open_files(location(source)))
+    frames = [_rows(spark, source, version, files) for version, files in _by_version(log, reads).items()]
+    rows = reduce(DataFrame.unionByName, frames)
+    columns = [F.col(f"`{name}`") for name in rows.columns if name not in (PATH, PLACE)]
+    number = F.row_number().over(Window.partitionBy(PATH).orderBy(PLACE)).alias("line")
+    text = F.to_json(F.struct(*columns)).alias("value")
+    tag = F.struct(F.col(PATH).alias("path"), number, text, F.lit(None).cast("binary").alias("bytes"))
+    return rows.select(*columns, tag.alias(TAG))
+
+
+def _reads(source: Delta, part: SourceRange) -> list[VersionRead]:
+    """Return the files that a batch read. Raise ``ChangeRefused`` if the checkpoint does not show where it started."""
+    end = delta_position(part.end)
+    start = delta_position(part.start)
+    if start is None and end is not None and part.start is None and "startingTimestamp" not in source.options:
+        start = start_position(end, source.options.get("startingVersion"))
+    if start is None or end is None:
+        raise ChangeRefused(
+            "cannot-reread",
+            "the checkpoint does not record where the batch started in the Delta table",
+            evidence={"table": source.path},
+        )
+    return list(reads_between(DeltaLog(open_files(location(source))), start, end))
+
+
+def _by_version(log: DeltaLog, reads: list[VersionRead]) -> dict[int, set[str]]:
+    """Return the paths to read as of each version. Files that the newest version still has are read together."""
+    newest = max((read.version for read in reads), default=0)
+    kept = log.snapshot(newest).files if reads else {}
+    found: dict[int, set[str]] = {newest: set()}
+    for read in reads:
+        for action in read.adds:
+            version = newest if file_key(action) in kept else read.version
+            found.setdefault(version, set()).add(_plain(absolute(log.files, str(action["path"]))))
+    return found
+
+
+def _rows(spark: SparkSession, source: Delta, version: int, paths: set[str]) -> DataFrame:
+    table = spark.read.format("delta").option("versionAsOf", version).load(location(source))
+    file, block = F.col("_metadata.file_path"), F.col("_metadata.file_block_start")
+    # Within a file, rows are in the order of its blocks, and in each of them in the order in which Spark reads them.
+    place = F.struct(block, F.monotonically_increasing_id())
+    return table.where(_plain_column(file).isin(sorted(paths))).select("*", file.alias(PATH), place.alias(PLACE))
+
+
+def _plain(uri: str) -> str:
+    """Return a URI as text that can be compared: decoded, and without its scheme, which has several forms."""
+    return SCHEME.sub("", unquote(uri)).lstrip("/")
+
+
+def _plain_column(uri: Column) -> Column:
+    decoded = F.url_decode(F.regexp_replace(uri, r"\+", "%2B"))
+    return F.regexp_replace(F.regexp_replace(decoded, SCHEME.pattern, ""), "^/+", "")
