@@ -57,6 +57,22 @@ class CrashingDisk(Tree):
         self.contents[path] = self.contents.pop(draft)
         self.schedule.point()
 
+    def create(self, path: str, data: bytes) -> None:
+        folder, _, name = path.rpartition("/")
+        draft = f"{folder}/.{name}.headwater.tmp".removeprefix("/")
+        self.schedule.point()
+        self.contents[draft] = data[: len(data) // 2]
+        self.schedule.point()
+        self.contents[draft] = data
+        self.schedule.point()
+        try:
+            MemoryTree.create(self, path, data)
+            self.schedule.point()
+        finally:
+            if not self.schedule.crashed:
+                del self.contents[draft]
+        self.schedule.point()
+
     def move(self, source: str, target: str) -> None:
         data = self.read(source)
         self.schedule.point()
@@ -89,6 +105,11 @@ class CrashingObjectStore(CrashingDisk):
     def write(self, path: str, data: bytes) -> None:
         self.schedule.point()
         self.contents[path] = data
+        self.schedule.point()
+
+    def create(self, path: str, data: bytes) -> None:
+        self.schedule.point()
+        MemoryTree.create(self, path, data)
         self.schedule.point()
 
     def move(self, source: str, target: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from headwater.lakehouse.delta_log import DeltaLog, commit_path
 from headwater.lakehouse.delta_restore import (
     Restoration,
     described,
+    line_of,
     moved,
     plan_restoration,
     plan_return,
@@ -132,24 +134,42 @@ class DeltaTable(RewindableTable):
 
     def apply(self, action: Mapping[str, Any]) -> None:
         self.refuse_other_table(action)
-        self._create(int(action["version"]), str(action["commit"]).encode())
+        done = self._commits_made(action)
+        if done % 2 == 0:
+            self._commit(action, done)
 
     def take_back(self, action: Mapping[str, Any]) -> None:
         self.refuse_other_table(action)
-        version = int(action["version"])
-        if self._holds(version, str(action["commit"]).encode()):
-            self._create(version + 1, str(action["inverse"]).encode())
+        done = self._commits_made(action)
+        if done % 2 == 1:
+            self._commit(action, done)
 
-    def _create(self, version: int, data: bytes) -> None:
-        if DeltaLog(self.files).head in {version - 1, version}:
-            try:
-                self.files.create(commit_path(version), data)
-            except FileExistsError:
-                pass  # another commit, or this one if a retry follows a lost response
-            else:
-                return
-        if not self._holds(version, data):
+    def _commits_made(self, action: Mapping[str, Any]) -> int:
+        """Return how many commits of an action follow each other: applied, taken back, applied again and so on."""
+        first, done = int(action["version"]), 0
+        while self.is_made(first + done, _text_of(action, done)):
+            done += 1
+        return done
+
+    def _commit(self, action: Mapping[str, Any], done: int) -> None:
+        version, text = int(action["version"]) + done, _text_of(action, done)
+        if DeltaLog(self.files).head == version - 1:
+            self.make(version, text)
+        if not self.is_made(version, text):
             raise self.moved(version)
+
+    def make(self, version: int, text: str) -> None:
+        """Write a commit, if there is none with its version."""
+        # If another program was first, its commit stays.
+        with suppress(FileExistsError):
+            self.files.create(commit_path(version), text.encode())
+
+    def is_made(self, version: int, text: str) -> bool:
+        """Return whether a version is exactly this commit."""
+        try:
+            return self.files.read(commit_path(version)) == text.encode()
+        except FileNotFoundError:
+            return False
 
     def moved(self, version: int) -> ChangeRefused:
         """Return the error for a version that another program has committed."""
@@ -161,14 +181,8 @@ class DeltaTable(RewindableTable):
             "headwater undo CKPT --keep-foreign)",
         )
 
-    def _holds(self, version: int, data: bytes) -> bool:
-        try:
-            return self.files.read(commit_path(version)) == data
-        except FileNotFoundError:
-            return False
-
     def _applied_at(self, done: Mapping[str, Any]) -> int:
-        return int(done["version"])
+        return int(done["version"]) + max(0, self._commits_made(done) - 1)
 
     def _refuse_missing(self) -> None:
         if not self.exists:
@@ -197,6 +211,20 @@ class DeltaTable(RewindableTable):
     def plan_copy(self, query: Checkpointed, at: int, *, query_id: str) -> TableCopy:
         self._refuse_missing()
         return plan_delta_copy(self.log, query, at, app_id=self.app_id(query), query_id=query_id, uri=self.uri)
+
+
+def _text_of(action: Mapping[str, Any], done: int) -> str:
+    """Return the commit to make after so many of an action: the planned one or the one that takes it back, by turns.
+
+    The time of later ones is moved on: in-commit timestamps have to increase.
+    """
+    text = str(action["inverse" if done % 2 else "commit"])
+    if done < 2:
+        return text
+    first, _, rest = text.partition("\n")
+    info = json.loads(first)["commitInfo"]
+    later = {name: info[name] + done for name in ("timestamp", "inCommitTimestamp") if name in info}
+    return line_of("commitInfo", {**info, **later}) + rest
 
 
 def _without_raising(path: str, check: Callable[[], Iterator[Finding]]) -> Iterator[Finding]:

@@ -6,10 +6,8 @@ commit is recognized after an interruption by the id of the change, because its 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
 
 from pyspark.sql import SparkSession
 
@@ -46,23 +44,7 @@ class SparkDeltaTable(DeltaTable):
     def refuse_features(self, found: Restoration) -> None:
         refuse_features(found.head, self.uri, engine="spark")
 
-    def apply(self, action: Mapping[str, Any]) -> None:
-        self.refuse_other_table(action)
-        self._commit(int(action["version"]), parse_commit(str(action["commit"]).encode(), int(action["version"])))
-
-    def take_back(self, action: Mapping[str, Any]) -> None:
-        self.refuse_other_table(action)
-        version = int(action["version"])
-        done = parse_commit(str(action["commit"]).encode(), version)
-        if self._made(version, done):
-            self._commit(version + 1, parse_commit(str(action["inverse"]).encode(), version + 1))
-
-    def _commit(self, version: int, commit: Commit) -> None:
-        if self._made(version, commit):
-            return
-        head = DeltaLog(self.files).head
-        if head != version - 1:
-            raise self.moved(version)
+    def make(self, version: int, text: str) -> None:
         with self._session() as spark:
             if not delta_commits.probe(spark):
                 raise SetupProblem(
@@ -71,14 +53,12 @@ class SparkDeltaTable(DeltaTable):
                     evidence={"Spark": spark.version},
                     remedy="headwater jars --configuration delta",
                 )
-            delta_commits.commit(spark, self.files.spark_uri(), version - 1, commit)
-        if not self._made(version, commit):
-            raise self.moved(version)
+            planned = parse_commit(text.encode(), version)
+            delta_commits.commit(spark, self.files.spark_uri(), version - 1, planned)
 
-    def _made(self, version: int, planned: Commit) -> bool:
-        """Return whether a version is the planned commit: Delta has added to it, but the mark is the same."""
+    def is_made(self, version: int, text: str) -> bool:
         log = DeltaLog(self.files)
-        return log.has(version) and _identity(log.commit(version)) == _identity(planned)
+        return log.has(version) and _identity(log.commit(version)) == _identity(parse_commit(text.encode(), version))
 
     def _session(self) -> AbstractContextManager[SparkSession]:
         jars = ["delta", *(["s3"] if self.files.location.startswith(("s3://", "s3a://")) else [])]

@@ -1,0 +1,230 @@
+"""A change to a checkpoint and its Delta table can be interrupted at any moment: both end up old, or both new."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from headwater.checkpoint.layout import METADATA
+from headwater.core.errors import ChangeRefused
+from headwater.lakehouse.delta_log import DeltaLog, commit_path
+from headwater.lakehouse.delta_table import DeltaTable
+from headwater.timemachine.change import Change
+from headwater.timemachine.executor import Executor, guard_notice
+from headwater.timemachine.journal import read_pending
+from headwater.timemachine.rewind import plan_rewind
+from headwater.timemachine.undo import plan_undo
+from timemachine.crashing import Crashed, CrashingDisk, CrashingObjectStore, CrashSchedule, Tree
+from timemachine.trees import Contents, as_spark_sees, checkpoint, rerun, spark_files
+
+TABLE = "/out/table"
+BATCHES = 10
+Media = type[CrashingDisk]
+Action = Callable[[Executor], Any]
+
+
+def _commit(version: int, *actions: dict[str, Any]) -> Contents:
+    info = {"commitInfo": {"operation": "STREAMING UPDATE", "timestamp": version}}
+    return {commit_path(version): "".join(json.dumps(action) + "\n" for action in (info, *actions)).encode()}
+
+
+def table(query_id: str, batches: int = BATCHES, *, first: int = 0, version: int = 0) -> Contents:
+    """Return a table after some batches, each of which adds a file and a row."""
+    found: Contents = {}
+    for batch in range(first, batches):
+        name = f"part-{version + batch:05d}.parquet"
+        found[name] = b"rows"
+        start = [] if version + batch else [{"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}}, _METADATA]
+        add = {"path": name, "partitionValues": {}, "size": 4, "modificationTime": batch, "dataChange": True}
+        txn = {"txn": {"appId": query_id, "version": batch, "lastUpdated": batch}}
+        found |= _commit(version + batch, *start, txn, {"add": {**add, "stats": '{"numRecords":1}'}})
+    return found
+
+
+_METADATA = {"metaData": {"id": "t", "format": {"provider": "parquet"}, "schemaString": "{}", "partitionColumns": []}}
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A checkpoint and its table."""
+
+    checkpoint: Contents
+    table: Contents
+
+    @property
+    def sparks(self) -> tuple[Contents, Any]:
+        return spark_files(self.checkpoint), self.contents
+
+    @property
+    def seen(self) -> tuple[Contents, Any]:
+        return as_spark_sees(self.checkpoint), self.contents
+
+    @property
+    def contents(self) -> tuple[frozenset[Any], dict[str, int]]:
+        """What a reader of the table sees and what a query compares with; taking back adds a version."""
+        log = DeltaLog(Tree(self.table))
+        snapshot = log.snapshot(log.head)
+        return frozenset(snapshot.files), snapshot.transactions
+
+    @property
+    def head(self) -> int:
+        return DeltaLog(Tree(self.table)).head
+
+    def executor(self, medium: Media, schedule: CrashSchedule) -> tuple[Executor, CrashingDisk, CrashingDisk]:
+        files, folder = medium(self.checkpoint, schedule), medium(self.table, schedule, TABLE)
+        return Executor({"checkpoint": files}, table=DeltaTable(folder, f"delta:{TABLE}")), files, folder
+
+
+@dataclass(frozen=True)
+class Verb:
+    """A change to a pair, and the pair before and after it."""
+
+    before: Pair
+    change: Change
+    after: Pair
+
+    @classmethod
+    def of(cls, before: Pair, change: Change) -> Verb:
+        return cls(before, change, _run(before, CrashingDisk, lambda executor: executor.apply(change))[0])
+
+
+def _run(pair: Pair, medium: Media, action: Action, crash_at: int | None = None) -> tuple[Pair, int]:
+    schedule = CrashSchedule(crash_at)
+    executor, files, folder = pair.executor(medium, schedule)
+    with contextlib.suppress(Crashed):
+        action(executor)
+    return Pair(files.contents, folder.contents), schedule.passed
+
+
+def _verbs(name: str) -> Iterator[tuple[str, Verb]]:
+    query_id = json.loads(checkpoint(name)[METADATA])["id"]
+    start = Pair(checkpoint(name), table(query_id))
+
+    def trees(pair: Pair) -> tuple[Tree, DeltaTable]:
+        return Tree(pair.checkpoint), DeltaTable(Tree(pair.table, TABLE), f"delta:{TABLE}")
+
+    files, folder = trees(start)
+    kept = Verb.of(start, plan_rewind(files, to=4, table=folder).change)
+    yield "rewind", kept
+    yield "rewind --redo 0", Verb.of(start, plan_rewind(files, to=None, table=folder).change)
+    files, folder = trees(kept.after)
+    yield "undo", Verb.of(kept.after, plan_undo(files, table=folder).change)
+    # The table has versions 0 to 9 and the rewind's 10: batch 5 runs again as version 11.
+    ran = Pair(
+        rerun(kept.after.checkpoint, start.checkpoint, 5, 7),
+        kept.after.table | table(query_id, 8, first=5, version=6),
+    )
+    files, folder = trees(ran)
+    yield "undo --drop-newer", Verb.of(ran, plan_undo(files, table=folder, drop_newer=True).change)
+
+
+def _points(medium: Media, start: Pair, action: Action, *, every: int = 1) -> Iterator[Pair]:
+    for number in range(0, 100_000, every):
+        crashed, passed = _run(start, medium, action, number)
+        yield crashed
+        if passed < number:
+            return
+    raise AssertionError("the action never ends")
+
+
+def _check_point(verb: Verb, medium: Media, crashed: Pair) -> None:
+    pending = read_pending(Tree(crashed.checkpoint))
+    guarded = crashed.checkpoint.get(METADATA) == guard_notice(verb.change)
+    if not guarded:
+        assert crashed.seen in (verb.before.seen, verb.after.seen)
+    if not pending:
+        return
+    if not guarded and not pending.all_done and crashed.head != verb.before.head:
+        # An abort has taken back the table and everything else; only pending.json is left.
+        with pytest.raises(ChangeRefused, match="has changed since"):
+            _run(crashed, medium, Executor.resume)
+    else:
+        finished, _ = _run(crashed, medium, Executor.resume)
+        assert finished.sparks == verb.after.sparks
+        assert read_pending(Tree(finished.checkpoint)) is None
+    if pending.all_done and not guarded:
+        with pytest.raises(ChangeRefused, match="all steps of the interrupted"):
+            _run(crashed, medium, Executor.abort)
+        return
+    rolled_back, _ = _run(crashed, medium, Executor.abort)
+    assert rolled_back.sparks == verb.before.sparks
+    assert read_pending(Tree(rolled_back.checkpoint)) is None
+
+
+def _check_verb(verb: Verb, medium: Media, *, every: int = 1) -> int:
+    count = 0
+    for crashed in _points(medium, verb.before, lambda executor: executor.apply(verb.change), every=every):
+        _check_point(verb, medium, crashed)
+        count += 1
+    return count
+
+
+def _check_finishing(verb: Verb, medium: Media, *, every: int) -> int:
+    """Check the points of ``resume`` and ``abort`` after a crash around the table's commit, and at some other points."""
+    count = 0
+    crashes = list(_points(medium, verb.before, lambda executor: executor.apply(verb.change)))
+    commit = next(number for number, crashed in enumerate(crashes) if crashed.contents != verb.before.contents)
+    for number, crashed in enumerate(crashes):
+        pending = read_pending(Tree(crashed.checkpoint))
+        if pending is None or pending.all_done or (number % every and abs(number - commit) > 1):
+            continue
+        for action in (Executor.resume, Executor.abort):
+            for twice in _points(medium, crashed, action):
+                _check_point(verb, medium, twice)
+                count += 1
+    return count
+
+
+@pytest.mark.parametrize(("medium", "every"), [(CrashingDisk, 2), (CrashingObjectStore, 3)])
+def test_every_point_of_every_change(medium: Media, every: int) -> None:
+    """At each point checkpoint and table are both old or both new, or Spark refuses; resume and abort end it."""
+    points = 0
+    for _, verb in _verbs("aggregation-hdfs"):
+        assert verb.before.contents != verb.after.contents
+        points += _check_verb(verb, medium, every=every)
+    assert points > 200
+
+
+def test_resume_and_abort_can_be_interrupted_too() -> None:
+    """A crash while a rewind or an undo is resumed or rolled back is handled like any other."""
+    verbs = dict(_verbs("aggregation-hdfs"))
+    assert sum(_check_finishing(verbs[name], CrashingDisk, every=1000) for name in ("rewind", "undo")) > 100
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("medium", [CrashingDisk, CrashingObjectStore])
+@pytest.mark.parametrize("name", ["aggregation-hdfs", "custom-format2"])
+def test_every_point_over_the_matrix(name: str, medium: Media) -> None:
+    """All points of all changes, with resume and abort at many of them."""
+    for _, verb in _verbs(name):
+        _check_verb(verb, medium)
+        _check_finishing(verb, medium, every=67)
+
+
+def test_a_commit_of_another_program_is_never_overwritten() -> None:
+    """If another program commits in between, the change stops, and abort restores the checkpoint."""
+    verb = dict(_verbs("aggregation-hdfs"))["rewind"]
+    taken = _commit(BATCHES, {"add": {"path": "theirs.parquet", "partitionValues": {}, "size": 1, "dataChange": True}})
+    crashed, _ = _run(verb.before, CrashingDisk, lambda executor: executor.apply(verb.change), 60)
+    assert read_pending(Tree(crashed.checkpoint)) is not None
+    met = Pair(crashed.checkpoint, crashed.table | taken)
+    with pytest.raises(ChangeRefused, match="another program has committed"):
+        _run(met, CrashingDisk, Executor.resume)
+    rolled_back, _ = _run(met, CrashingDisk, Executor.abort)
+    assert spark_files(rolled_back.checkpoint) == spark_files(verb.before.checkpoint)
+    assert rolled_back.table == met.table
+
+
+def test_a_commit_before_the_guard_makes_the_plan_stale() -> None:
+    """A plan is refused if the table has changed since it was made."""
+    verb = dict(_verbs("aggregation-hdfs"))["rewind"]
+    met = Pair(verb.before.checkpoint, verb.before.table | _commit(BATCHES))
+    with pytest.raises(ChangeRefused, match="has changed since") as refusal:
+        _run(met, CrashingDisk, lambda executor: executor.apply(verb.change))
+    assert refusal.value.code == "plan-stale"
