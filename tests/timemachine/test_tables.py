@@ -1,0 +1,173 @@
+"""Rewind, undo, fork and fsck of a checkpoint whose query writes to a Delta table, from the command line."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable as RustTable
+
+from broker_support import run_here
+from corpus_support import load
+from headwater.checkpoint.local_tree import LocalTree
+from headwater.checkpoint.record import JobRecord
+from headwater.lakehouse.delta_log import DeltaLog
+from lakehouse.delta_support import Writer, rows_of
+
+LAST = 9
+
+
+@dataclass(frozen=True)
+class Streamed:
+    """A checkpoint with batches 0 to 9, and the table that has them."""
+
+    checkpoint: Path
+    writer: Writer
+    query_id: str
+
+    @property
+    def sink(self) -> str:
+        return f"delta:{self.writer.path}"
+
+    @property
+    def batches(self) -> list[int]:
+        return [number for who, number in rows_of(self.writer.path) if who == self.query_id]
+
+    def record_sink(self) -> None:
+        folder = self.checkpoint / "_headwater"
+        folder.mkdir(exist_ok=True)
+        (folder / "job.json").write_bytes(JobRecord("job", sink=self.sink).to_bytes())
+
+    def findings(self, *options: str) -> list[dict[str, Any]]:
+        return findings(self.checkpoint, self.sink, *options)
+
+
+def findings(checkpoint: Path, sink: str, *options: str) -> list[dict[str, Any]]:
+    """Return what fsck reports about the table of a checkpoint."""
+    done = run_here("fsck", checkpoint, "--json", *options)
+    return [found for line in done.stdout.splitlines() if (found := json.loads(line))["path"] == sink]
+
+
+@pytest.fixture
+def streamed(tmp_path: Path) -> Streamed:
+    checkpoint = load("aggregation-hdfs", tmp_path).path
+    query_id = json.loads((checkpoint / "metadata").read_text())["id"]
+    writer = Writer(tmp_path / "table")
+    for number in range(LAST + 1):
+        writer.batch(query_id, number)
+    return Streamed(checkpoint, writer, query_id)
+
+
+def test_a_plan_for_a_named_table(streamed: Streamed) -> None:
+    """The plan names the table, its versions, the batches in it and what leaves; a dry run changes nothing."""
+    shown = run_here("rewind", streamed.checkpoint, "--to", 4, "--sink", streamed.sink, "--dry-run").stdout
+    assert f"{streamed.sink}, version 9 now; version 10 returns to version 4" in shown
+    assert "batches 5 to 9 (5 batches) with this query's id" in shown
+    assert "5 files, 5 rows" in shown
+    planned = run_here("rewind", streamed.checkpoint, "--to", 4, "--sink", streamed.sink, "--dry-run", "--json")
+    table = json.loads(planned.stdout)["table"]
+    assert (table["version"], table["returns_to"], table["leaving"]) == (9, 4, {"files": 5, "rows": 5})
+    assert streamed.writer.head == LAST
+
+
+def test_rewind_and_undo(streamed: Streamed) -> None:
+    """Checkpoint and table move together, there and back."""
+    options = ("--sink", streamed.sink, "--yes", "--allow-missing-input")
+    done = run_here("rewind", streamed.checkpoint, "--to", 4, *options)
+    assert done.returncode == 0, done.stderr
+    assert streamed.batches == list(range(5))
+    assert not (streamed.checkpoint / "commits/5").exists()
+    assert [found["code"] for found in streamed.findings("--sink", streamed.sink)] == ["table-equal"]
+    done = run_here("undo", streamed.checkpoint, "--yes")
+    assert done.returncode == 0, done.stderr
+    assert "returns to version 9" in done.stdout
+    assert streamed.batches == list(range(LAST + 1))
+    assert (streamed.checkpoint / "commits/9").exists()
+    done = run_here("rewind", streamed.checkpoint, "--redo", 0, *options)
+    assert done.returncode == 0, done.stderr
+    assert streamed.batches == []
+
+
+def test_a_recorded_table_need_not_be_named(streamed: Streamed) -> None:
+    """The table that a run recorded is rewound without being named; one that is unknown is warned about."""
+    unknown = run_here("rewind", streamed.checkpoint, "--to", 4, "--dry-run").stdout
+    assert "a Delta table that has recorded batches 5 to 9 silently skips them" in unknown
+    assert "--sink delta:PATH" in unknown
+    streamed.record_sink()
+    assert "returns to version 4" in run_here("rewind", streamed.checkpoint, "--to", 4, "--dry-run").stdout
+    (streamed.writer.path / "_delta_log").rename(streamed.writer.path / "elsewhere")
+    missing = run_here("rewind", streamed.checkpoint, "--to", 4, "--dry-run").stdout
+    assert f"{streamed.sink} was not found" in missing
+
+
+def test_fsck_names_the_command_that_repairs_a_table_ahead(streamed: Streamed) -> None:
+    """After a rewind of the checkpoint alone the table is ahead, and the command that fsck names repairs it."""
+    assert run_here("rewind", streamed.checkpoint, "--to", 4, "--yes", "--allow-missing-input").returncode == 0
+    run_here("rewind", streamed.checkpoint, "--redo", 5, "--replan", "--yes", "--allow-missing-input")
+    (found,) = streamed.findings("--sink", streamed.sink)
+    assert (found["severity"], found["code"]) == ("error", "table-ahead")
+    command = found["message"].rpartition("run headwater ")[2].split()
+    done = run_here(*command, "--yes", "--allow-missing-input")
+    assert done.returncode == 0, done.stderr
+    assert streamed.batches == list(range(5))
+    assert [found["code"] for found in streamed.findings("--sink", streamed.sink)] == ["table-equal"]
+
+
+def test_fsck_compares_the_table_with_the_checkpoint(streamed: Streamed) -> None:
+    """fsck reports a table that is equal, restored by hand, behind, missing, or that of another query."""
+    streamed.record_sink()
+    (found,) = streamed.findings()
+    assert (found["severity"], found["code"]) == ("info", "table-equal")
+    RustTable(str(streamed.writer.path)).restore(3)
+    (found,) = streamed.findings()
+    assert found["code"] == "table-restored"
+    assert f"run headwater rewind {streamed.checkpoint} --redo 4 --sink {streamed.sink}" in found["message"]
+    other = Writer(streamed.writer.path.with_name("behind"))
+    other.batch(streamed.query_id, 6)
+    (found,) = findings(streamed.checkpoint, f"delta:{other.path}", "--sink", f"delta:{other.path}")
+    assert found["code"] == "table-behind"
+    other = Writer(streamed.writer.path.with_name("other"))
+    other.batch("another", 6)
+    (found,) = findings(streamed.checkpoint, f"delta:{other.path}", "--sink", f"delta:{other.path}")
+    assert found["code"] == "not-its-table"
+    (found,) = findings(streamed.checkpoint, "delta:/nowhere", "--sink", "delta:/nowhere")
+    assert found["code"] == "table-missing"
+
+
+def test_a_fork_gets_a_copy_of_the_table(streamed: Streamed, tmp_path: Path) -> None:
+    """A fork continues in a copy as of its batch, which shares the data files; the original stays as it is."""
+    into, copy = tmp_path / "fork", tmp_path / "copy"
+    options = ("--at", 6, "--sink", f"delta:{copy}", "--copy-of", streamed.sink)
+    done = run_here("fork", streamed.checkpoint, into, *options)
+    assert done.returncode == 0, done.stderr
+    assert "shares 7 files, 7 rows with the original as of version 6" in done.stdout
+    assert "VACUUM" in done.stdout
+    log = DeltaLog(LocalTree(copy))
+    snapshot = log.snapshot(0)
+    query_id = json.loads((into / "metadata").read_text())["id"]
+    assert snapshot.transactions == {query_id: 6}
+    assert all(Path(path.removeprefix("file:")).exists() for path, _ in snapshot.files)
+    assert len(streamed.batches) == LAST + 1
+    (found,) = findings(into, f"delta:{copy}", "--sink", f"delta:{copy}")
+    assert found["code"] == "table-equal"
+    # The copy does not know which of its rows are those of earlier batches.
+    refused = run_here("rewind", into, "--to", 5, "--sink", f"delta:{copy}", "--dry-run")
+    assert "error[table-log-cleaned]" in refused.stderr
+    assert run_here("fork", streamed.checkpoint, tmp_path / "again", *options).returncode == 15
+
+
+def test_a_fork_into_a_new_table(streamed: Streamed, tmp_path: Path) -> None:
+    """Without the original's table, the fork starts with an empty one, and the plan says so."""
+    done = run_here("fork", streamed.checkpoint, tmp_path / "fork", "--sink", f"delta:{tmp_path / 'new'}")
+    assert done.returncode == 0, done.stderr
+    assert "the new table starts empty" in done.stdout
+    assert not (tmp_path / "new").exists()
+
+
+def test_options_that_make_no_sense(streamed: Streamed) -> None:
+    """An unknown engine and a sink that cannot be checked are usage errors."""
+    assert run_here("rewind", streamed.checkpoint, "--to", 4, "--sink", streamed.sink, "--engine", "x").returncode == 2
+    assert run_here("fsck", streamed.checkpoint, "--sink", "console:").returncode == 2
