@@ -26,10 +26,6 @@ from .case import PLACE
 TESTS = Path(__file__).resolve().parent.parent
 SCHEMA = "id INT, word STRING, price DOUBLE"
 WORDS = ("ant", "bee", "cow")
-DELTA = {
-    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
-    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-}
 APP, VERSION = "spark.databricks.delta.write.txnAppId", "spark.databricks.delta.write.txnVersion"
 Start = Callable[[Any], Any]
 
@@ -353,10 +349,12 @@ def main() -> int:
     parser.add_argument("--into", type=Path, default=TESTS / "corpus" / "delta", metavar="FOLDER")
     asked = parser.parse_args()
     from headwater.jars.resolve import jar_paths
+    from headwater.spark.table_formats import format_settings
 
     from .__main__ import session
 
-    spark = session({**DELTA, "spark.jars": ",".join(str(jar) for jar in jar_paths("delta"))})
+    jars = ",".join(str(jar) for jar in jar_paths("delta"))
+    spark = session({**format_settings(["delta"], {}, "2"), "spark.jars": jars})
     for story in STORIES:
         if not asked.only or name_of(story) in asked.only:
             archive = asked.into / f"{name_of(story)}.tar.xz"

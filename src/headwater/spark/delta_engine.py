@@ -21,11 +21,6 @@ from headwater.lakehouse.tables import RewindableTable
 from headwater.spark.internals import delta_commits
 from headwater.spark.session import own_or_active_session
 
-DELTA_SETTINGS = {
-    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
-    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-}
-
 
 def written_by_spark(table: RewindableTable) -> RewindableTable:
     """Return a Delta table to which Spark writes."""
@@ -63,7 +58,7 @@ class SparkDeltaTable(DeltaTable):
     def _session(self) -> AbstractContextManager[SparkSession]:
         jars = ["delta", *(["s3"] if self.files.location.startswith(("s3://", "s3a://")) else [])]
         log = Path(".headwater/logs/delta.log")
-        return own_or_active_session("headwater rewind", conf=DELTA_SETTINGS, jars=jars, log=log)
+        return own_or_active_session("headwater rewind", jars=jars, log=log)
 
 
 def _identity(commit: Commit) -> tuple[Mark | None, tuple[tuple[str, int], ...]]:
