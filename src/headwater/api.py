@@ -277,14 +277,17 @@ class Checkpoint:
         plan = plan_query_undo(self.files, drop_newer=drop_newer, keep_foreign=keep_foreign)
         return shown_as(ShownUndoPlan, plan)
 
-    def fork(self, into: str | Path, *, at: int | str = "HEAD", sink: str | Path | None = None) -> ShownForkPlan:
+    def fork(
+        self, into: str | Path, *, at: int | str = "HEAD", sink: str | Path | None = None, copy_of: str | None = None
+    ) -> ShownForkPlan:
         """Plan a second checkpoint that continues from batch ``at``. ``plan.apply()`` writes it.
 
-        ``into`` is a new folder or URL, ``sink`` a new folder for the fork's file sink. This checkpoint is not modified.
+        ``into`` is a new folder or URL, ``sink`` a new folder for the fork's file sink, or ``delta:PATH`` for a copy of the
+        query's Delta table, which is ``copy_of`` if ``headwater run`` has not recorded it. This checkpoint is not modified.
         """
         from headwater.timemachine.fork import plan_query_fork  # noqa: PLC0415
 
-        plan = plan_query_fork(self.files, str(into), at=str(at), sink=_sink_uri(sink))
+        plan = plan_query_fork(self.files, str(into), at=str(at), sink=_sink_uri(sink), copy_of=copy_of)
         return shown_as(ShownForkPlan, plan)
 
     def repartition(self, partitions: int) -> ShownRepartitionPlan:

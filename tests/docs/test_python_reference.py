@@ -45,7 +45,7 @@ def test_every_field_of_a_batchs_progress_is_there() -> None:
 def test_every_method_is_there() -> None:
     """Each public method and property of a checkpoint, of what it returns, of a running job and of a scenario is on the page."""
     internal = {"close", "fail", "dropped_lines", "malformed_count", "job"}  # for the plugin itself
-    shown_elsewhere = {"stores", "stores_missing", "problem", "change", "sink_files"}
+    shown_elsewhere = {"stores", "stores_missing", "problem", "change", "sink_files", "writes_table"}
     values = (Batch, Bisected, DroppedRecord, Finding)
     plans = (RewindPlan, UndoPlan, ForkPlan, RepartitionPlan)
     for kind in (headwater.Checkpoint, headwater.RunningJob, *values, *plans, Scenario, Step):
