@@ -246,6 +246,16 @@ def test_the_journal_names_the_table_by_its_id(written: Writer, tmp_path: Path) 
     assert _refusal(lambda: delta_table(other.path).apply(dict(plan.action or {}))).code == "not-its-table"
 
 
+def test_nothing_is_taken_back_over_a_later_commit(written: Writer) -> None:
+    """If another program has committed since, taking back is refused; undo can keep that commit."""
+    action = dict(rewind(written.path, "a", 2, LAST).action or {})
+    written.insert(9)
+    assert _refusal(lambda: delta_table(written.path).take_back(action)).code == "table-moved"
+    plan = delta_table(written.path).plan_undo(query(2), action, change_id="undo", keep_foreign=True)
+    delta_table(written.path).apply(dict(plan.action or {}))
+    assert rows_of(written.path) == [*(("a", number) for number in range(6)), ("other", 9)]
+
+
 def test_taking_back_adds_a_commit(written: Writer) -> None:
     """What was applied is taken back by a further commit, and can be applied again."""
     action = dict(delta_table(written.path).plan_rewind(query(LAST), 2, change_id="x").action or {})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import shutil
@@ -16,6 +17,7 @@ from broker_support import HEADWATER, headwater
 from corpus_support import load
 from headwater.checkpoint.local_tree import LocalTree
 from headwater.timemachine.journal import read_pending
+from lakehouse.delta_support import Writer, rows_of
 from timemachine.test_rewind_and_undo import bytes_of
 
 SEED = int(os.environ.get("SEED", "1"))
@@ -65,6 +67,43 @@ def test_kill_9(tmp_path: Path) -> None:
             assert contents(path) == (after if option == "--resume" else before), f"round {number}, seed {SEED}"
         shutil.rmtree(path)
     print(f"kill -9: {ROUNDS} rounds, {interrupted} of them during a change, seed {SEED}")
+    assert interrupted
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_kill_9_with_a_table(tmp_path: Path) -> None:
+    """Whenever a rewind or undo with a Delta table is killed, resume or abort leads to a consistent pair."""
+    dice = random.Random(SEED)
+    origin = tmp_path / "origin"
+    checkpoint = load("join-changelog", origin).path
+    query_id = json.loads((checkpoint / "metadata").read_text())["id"]
+    committed = sorted(int(file.name) for file in (checkpoint / "commits").iterdir() if file.name.isdigit())
+    interrupted = 0
+    for number in range(ROUNDS):
+        path, writer = tmp_path / f"round {number}", Writer(tmp_path / f"table {number}")
+        shutil.copytree(checkpoint, path)
+        for batch in committed:
+            writer.batch(query_id, batch)
+        rewind = ["rewind", path, "--to", "4", "--sink", f"delta:{writer.path}", "--yes", "--allow-missing-input"]
+        verb, before, after = rewind, committed, [batch for batch in committed if batch <= 4]
+        if dice.random() < 0.5:
+            assert headwater(*rewind).returncode == 0
+            verb, before, after = ["undo", path, "--yes"], after, before
+        process = subprocess.Popen([HEADWATER, *verb], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        _kill_while_it_works(process, path, dice, 1.0)
+        allowed = [before, after]
+        if read_pending(LocalTree(path)) is not None:
+            interrupted += 1
+            option = dice.choice(["--resume", "--abort"])
+            ended = headwater("rewind", path, option)
+            if "already-done" in ended.stderr:
+                option, ended = "--resume", headwater("rewind", path, "--resume")
+            assert ended.returncode == 0, ended.stderr
+            allowed = [after if option == "--resume" else before]
+        rows = [batch for _, batch in rows_of(writer.path)]
+        commits = sorted(int(file.name) for file in (path / "commits").iterdir() if file.name.isdigit())
+        assert rows in allowed and commits == rows, f"round {number}, seed {SEED}"
     assert interrupted
 
 

@@ -65,7 +65,7 @@ def test_a_plan_for_a_named_table(streamed: Streamed) -> None:
     """The plan names the table, its versions, the batches in it and what leaves; a dry run changes nothing."""
     shown = run_here("rewind", streamed.checkpoint, "--to", 4, "--sink", streamed.sink, "--dry-run").stdout
     assert f"{streamed.sink}, version 9 now; version 10 returns to version 4" in shown
-    assert "batches 5 to 9 (5 batches) with this query's id" in shown
+    assert "batches 5 to 9 (5 batches) are in this table with this query's id" in shown
     assert "5 files, 5 rows" in shown
     planned = run_here("rewind", streamed.checkpoint, "--to", 4, "--sink", streamed.sink, "--dry-run", "--json")
     table = json.loads(planned.stdout)["table"]

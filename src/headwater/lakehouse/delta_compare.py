@@ -39,16 +39,12 @@ def compare_batches(log: DeltaLog, query: Checkpointed, app_id: str, uri: str) -
         )
         yield Finding("error", "table-ahead", uri, message)
     elif newest < query.committed:
-        severity, what = (
-            ("error", "output is missing")
-            if is_streaming
-            else ("warning", "unless they had no rows, output is missing")
-        )
+        what = "output is missing" if is_streaming else "unless these batches had no rows, output is missing"
         message = (
             f"is behind: it {_holds(newest)}, but the checkpoint has committed batch {query.committed}; {what}; "
             f"{rewind} {newest + 1} --sink {uri}"
         )
-        yield Finding("error" if severity == "error" else "warning", "table-behind", uri, message)
+        yield Finding("error" if is_streaming else "warning", "table-behind", uri, message)
     elif newest > query.committed and query.is_format_two:
         message = (
             f"contains batch {newest}, which was never committed: Delta skips it and, with checkpoint format 2, Spark "

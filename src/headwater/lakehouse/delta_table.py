@@ -232,5 +232,5 @@ def _without_raising(path: str, check: Callable[[], Iterator[Finding]]) -> Itera
         yield from check()
     except HeadwaterError as error:
         yield Finding("error", error.code, path, error.problem)
-    except (OSError, KeyError, TypeError, ValueError, json.JSONDecodeError) as error:
+    except (OSError, KeyError, TypeError, ValueError) as error:
         yield Finding("error", "table-unreadable", path, f"cannot be read: {error}")

@@ -72,7 +72,8 @@ def _table_facts(plan: TablePlan | None) -> list[tuple[str, str]]:
         target = "becomes empty" if plan.returns_to < 0 else f"returns to version {plan.returns_to}"
     facts = [("table", f"{plan.uri}, version {plan.now} now; version {plan.now + 1} {target}")]
     if plan.batches:
-        facts.append(("in it", f"{_batch_span(plan.batches)} with this query's id"))
+        are = "is" if len(plan.batches) == 1 else "are"
+        facts.append(("", f"{_batch_span(plan.batches)} {are} in this table with this query's id"))
     facts += [
         (label, f"{count(found.files, 'file')}, {_rows(found)}")
         for label, found in (("leaves", plan.leaving), ("returns", plan.returning))
