@@ -19,8 +19,8 @@ from typing import Any
 from bench import results
 
 WORK = Path(__file__).parent / ".work"
-WORKLOADS = ("throughput", "latency", "custom_state", "time_machine", "growth", "settings")
-WITHOUT_KAFKA = {"time_machine"}
+WORKLOADS = ("throughput", "latency", "custom_state", "time_machine", "growth", "settings", "lakehouse")
+WITHOUT_KAFKA = {"time_machine", "lakehouse"}
 
 
 def parse_options() -> argparse.Namespace:
@@ -72,11 +72,18 @@ def parse_options() -> argparse.Namespace:
         help="growth: smallest state; 10 and 100 times as much follow (default: %(default)s)",
     )
     parser.add_argument(
+        "--delta-batches",
+        type=int,
+        default=500,
+        help="lakehouse: batches that a rewind undoes, of twice as many (default: %(default)s)",
+    )
+    parser.add_argument(
         "--publish", action="store_true", help="publish a run that is not full size in latest.* and the documentation"
     )
     parser.add_argument("--report", action="store_true", help="run nothing; rewrite the tables and plots")
     options = parser.parse_args()
     sizes = ("only", "rounds", "records", "rate", "seconds", "purchases", "keys", "first_records", "first_keys")
+    sizes += ("delta_batches",)
     options.publish |= all(getattr(options, name) == parser.get_default(name) for name in sizes)
     return options
 
@@ -106,7 +113,7 @@ def main() -> int:
 
 def run_workloads(options: argparse.Namespace) -> dict[str, dict[str, Any]]:
     """Run the chosen workloads; each result is saved when its workload ends, so that a later failure does not lose it."""
-    from bench import custom_state, growth, latency, settings, throughput, time_machine
+    from bench import custom_state, growth, lakehouse, latency, settings, throughput, time_machine
     from bench.broker import local_broker
 
     only = [name for name in options.only.split(",") if name]
@@ -121,6 +128,7 @@ def run_workloads(options: argparse.Namespace) -> dict[str, dict[str, Any]]:
             "time_machine": lambda: time_machine.run(WORK, keys=options.keys, **repeat),
             "growth": lambda: growth.run(bootstrap, WORK, **sizes, **repeat),
             "settings": lambda: settings.run(bootstrap, WORK, records=options.records * 2 // 5, **repeat),
+            "lakehouse": lambda: lakehouse.run(WORK, batches=options.delta_batches, **repeat),
         }
         found: dict[str, dict[str, Any]] = {}
         for name in options.workload:
@@ -130,7 +138,7 @@ def run_workloads(options: argparse.Namespace) -> dict[str, dict[str, Any]]:
 
 
 def _load_workloads() -> dict[str, Any]:
-    from bench import custom_state, growth, latency, settings, throughput, time_machine
+    from bench import custom_state, growth, lakehouse, latency, settings, throughput, time_machine
 
     return {
         "throughput": throughput,
@@ -139,6 +147,7 @@ def _load_workloads() -> dict[str, Any]:
         "time_machine": time_machine,
         "growth": growth,
         "settings": settings,
+        "lakehouse": lakehouse,
     }
 
 

@@ -40,6 +40,8 @@ JOBS = (
             "tests/timemachine/test_sources_and_sinks_on_spark.py",
         ),
     ),
+    TestSet("Delta tables", ("tests/spark/test_delta.py",), marks=ALL),
+    TestSet("Iceberg tables", ("tests/matrix/iceberg_tables.py", "-o", "headwater_jars=iceberg")),
 )
 # The rows of the table that count the tests of a file.
 FILES = {
@@ -50,6 +52,8 @@ FILES = {
     "test_dropped": "`late`",
     "test_repartition_on_spark": "`repartition`",
     "test_connect": "refusal of Spark Connect",
+    "test_delta": "Delta tables",
+    "iceberg_tables": "Iceberg tables",
     "test_internals": "parts of Spark that are not public",
 }
 

@@ -20,6 +20,7 @@ import typer
 
 from headwater.cli.app import RUN, app
 from headwater.cli.child_processes import BackgroundCommand, run_command, stop_orphans
+from headwater.cli.lakehouse_demo import LakehouseDemo
 from headwater.cli.output import StatusLine, note, say
 from headwater.core.errors import JobFailed, SetupProblem
 
@@ -39,17 +40,28 @@ def demo(
         int | None, typer.Option(min=1, max=65535, help="Port of the broker; default: 9092, or a free port.")
     ] = None,
     rate: Annotated[float, typer.Option(min=0.1, help="Visits per second.")] = 20.0,
+    lakehouse: Annotated[
+        bool,
+        typer.Option(
+            "--lakehouse",
+            help="Instead: two jobs on Delta tables, a bad deployment, and the rewind of both. Takes about a minute.",
+        ),
+    ] = False,
 ) -> None:
     """Run Kafka, a data generator, a stateful job and its live page, until Ctrl-C.
 
     Everything is stored under .headwater/demo, which is emptied at each start.
 
-    Example:
+    Examples:
       headwater demo
+      headwater demo --lakehouse
     """
     stop = _StopRequest()
     with _single_demo():
         _clean_up_previous()
+        if lakehouse:
+            LakehouseDemo(HOME, lambda: stop.received).run()
+            return
         running = _Demo(port or _free_port(9092), rate, stop)
         try:
             running.start()

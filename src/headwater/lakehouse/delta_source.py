@@ -101,7 +101,7 @@ def unreadable_part(
         return None
     return (
         f"version {changed} ({log.commit(changed).operation}) removes rows, and a query that reads the table fails there. "
-        "Start over with the table as it is: --redo 0 --replan"
+        "Restart from scratch with the table as it is: --redo 0 --replan"
     )
 
 

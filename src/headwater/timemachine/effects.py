@@ -80,8 +80,8 @@ def find_rereads(
     for batch in batches:
         for part in batch.sources:
             parts.setdefault(part.name, []).append(part)
-    starts_over = replan and next_batch == 0
-    return tuple(_reread(history, found, uris, ask_kafka, starts_over=starts_over) for found in parts.values())
+    from_scratch = replan and next_batch == 0
+    return tuple(_reread(history, found, uris, ask_kafka, from_scratch=from_scratch) for found in parts.values())
 
 
 def _reread(
@@ -90,7 +90,7 @@ def _reread(
     uris: Mapping[str, str],
     ask_kafka: EarliestOffsets | None,
     *,
-    starts_over: bool,
+    from_scratch: bool,
 ) -> Reread:
     counts = [part.rows for part in parts]
     rows = sum(count for count in counts if count is not None) if None not in counts else None
@@ -115,7 +115,7 @@ def _reread(
             return _check_files(history, reread)
         case "delta":
             table = uris.get(first.name) or uris.get("") or first.uri or _folder_uri(first)
-            return _check_delta(table, reread, starts_over=starts_over)
+            return _check_delta(table, reread, from_scratch=from_scratch)
         case "socket":
             return replace(reread, still_there=False, why="a socket cannot be read again")
         case "rate" | "rate-micro-batch":
@@ -200,8 +200,8 @@ def _folder_uri(source: SourceRange) -> str:
     return f"delta:{folder}" if kind == "delta" and folder else ""
 
 
-def _check_delta(source: str, reread: Reread, *, starts_over: bool) -> Reread:
-    """Check that the versions and files are still there. A query that starts over reads the table as it is now."""
+def _check_delta(source: str, reread: Reread, *, from_scratch: bool) -> Reread:
+    """Check that the versions and files are still there. A query that restarts from scratch reads it as it is now."""
     table, end = parse_table_uri(source), delta_position(reread.end)
     if table is None or end is None:
         return replace(reread, why="the table is unknown; name it with --source delta:PATH")
@@ -214,7 +214,7 @@ def _check_delta(source: str, reread: Reread, *, starts_over: bool) -> Reread:
         log = DeltaLog(open_files(table.path))
         if not log.exists:
             return replace(reread, still_there=False, why=f"there is no Delta table at {table.path}")
-        if starts_over and not {"startingVersion", "startingTimestamp"} & table.options.keys():
+        if from_scratch and not {"startingVersion", "startingTimestamp"} & table.options.keys():
             return replace(reread, start=None, end=None, rows=None, still_there=True)
         skips = table.options.get("skipChangeCommits", "").lower() == "true"
         why = unreadable_part(log, start, end, skips_changes=skips)

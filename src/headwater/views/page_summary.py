@@ -30,9 +30,9 @@ class Figure:
 def summary_figures(
     batches: Sequence[Batch], progress: dict[int, ProgressRecord], *, now_ms: int, lags: Mapping[str, int | None]
 ) -> list[Figure]:
-    """Return the figures, always with the same names in the same order; an unknown number is a dash.
+    """Return the figures, always in the same order; an unknown number is a dash.
 
-    ``lags`` are the unread records of each Kafka source, None where they are unknown.
+    ``lags`` are the unread records of each Kafka or Delta source, None where they are unknown.
     """
     newest = batches[-1] if batches else None
     recent = [progress[batch.batch_id] for batch in batches[-RECENT_BATCHES:] if batch.batch_id in progress]
@@ -43,7 +43,7 @@ def summary_figures(
         _watermark(newest, now_ms),
         _state_size(latest),
         _dropped(list(progress.values())),
-        _lag(lags),
+        _lag(lags, newest),
         _rewindable(batches, now_ms),
     ]
 
@@ -89,12 +89,14 @@ def _dropped(records: list[ProgressRecord]) -> Figure:
     return Figure("Dropped", f"{dropped:,}", f"late; {malformed:,} malformed")
 
 
-def _lag(lags: Mapping[str, int | None]) -> Figure:
+def _lag(lags: Mapping[str, int | None], newest: Batch | None) -> Figure:
+    reads_table = any(source.kind == "delta" and source.label in lags for source in (newest.sources if newest else ()))
+    name = "Lag" if reads_table else "Kafka lag"
     known = [lag for lag in lags.values() if lag is not None]
     if not known or len(known) < len(lags):
-        return Figure("Kafka lag", "-", "records not read yet")
+        return Figure(name, "-", "records not read yet")
     each = ", ".join(f"{label} {lag:,}" for label, lag in lags.items())
-    return Figure("Kafka lag", f"{sum(known):,}", each if len(known) > 1 else "records not read yet")
+    return Figure(name, f"{sum(known):,}", each if len(known) > 1 else "records not read yet")
 
 
 def _rewindable(batches: Sequence[Batch], now_ms: int) -> Figure:

@@ -11,6 +11,7 @@ from nicegui import events, ui
 from headwater.views.page_points import Point, merge_points, points, rewind_times_ms
 from headwater.views.page_summary import Figure, explain_watermark, summary_figures
 from headwater.web import charts
+from headwater.web.delta_lag import DeltaLag
 from headwater.web.kafka_lag import KafkaLag
 from headwater.web.watch import Snapshot
 from headwater.web.widgets import panel
@@ -26,6 +27,7 @@ class Overview:
     def __init__(self, on_pick: Callable[[int], None], lag: KafkaLag) -> None:
         self._on_pick = on_pick
         self._lag = lag
+        self._delta_lag = DeltaLag()
         self._range = "60"
         self._points: list[Point] = []
         self._shown: list[Point] = []
@@ -67,7 +69,8 @@ class Overview:
     def tick(self) -> None:
         """Update what changes with time, even without a new snapshot."""
         snapshot, now_ms = self._snapshot, int(time.time() * 1000)
-        lags = self._lag.by_source(snapshot.job, snapshot.batches)
+        where = (snapshot.job, snapshot.batches)
+        lags = {**self._lag.by_source(*where), **self._delta_lag.by_source(*where)}
         figures = summary_figures(snapshot.batches, snapshot.progress, now_ms=now_ms, lags=lags)
         for card, figure in zip(self._figures, figures, strict=True):
             card.show(figure)
@@ -105,7 +108,7 @@ class Overview:
             return f"The current lag is unknown: {self._lag.problem}."
         if not self._shown or any(point.lag_rows is not None for point in self._shown):
             return ""
-        return f"{UNKNOWN} Only Kafka sources have a lag."
+        return f"{UNKNOWN} Only Kafka sources have one for each batch."
 
     def _draw_timeline(self) -> None:
         _replace(self._timeline, charts.timeline(self._shown, self._selected, self._forks))

@@ -1,0 +1,62 @@
+"""The number of rows of Delta tables that a job has not read yet, refreshed in the background while the page is open."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping, Sequence
+
+from headwater.checkpoint.history import Batch
+from headwater.checkpoint.locate import open_files
+from headwater.checkpoint.record import JobRecord
+from headwater.checkpoint.table_offsets import DeltaPosition, delta_position
+from headwater.core.errors import HeadwaterError
+from headwater.lakehouse.delta_log import DeltaLog
+from headwater.lakehouse.delta_source import unread_rows
+from headwater.lakehouse.tables import parse_table_uri
+
+REFRESH_SECONDS = 2.0
+
+
+class DeltaLag:
+    """The lag of each Delta source of a job, as of the last time that the table's log was read."""
+
+    def __init__(self) -> None:
+        self._rows: dict[tuple[str, DeltaPosition], int | None] = {}
+        self._refreshed_at = 0.0
+        self._refreshing = threading.Lock()
+
+    def by_source(self, job: JobRecord, batches: Sequence[Batch]) -> dict[str, int | None]:
+        """Return the lag of each Delta source by its label, at once; None while it is unknown."""
+        found = _positions(job, batches)
+        if found and time.monotonic() - self._refreshed_at >= REFRESH_SECONDS:
+            self._refreshed_at = time.monotonic()
+            threading.Thread(target=self.refresh, args=(found,), daemon=True).start()
+        return {label: self._rows.get(place) for label, place in found.items()}
+
+    def refresh(self, places: Mapping[str, tuple[str, DeltaPosition]]) -> None:
+        """Read the logs of the tables, unless another thread is still doing so."""
+        if not self._refreshing.acquire(blocking=False):
+            return
+        try:
+            self._rows = {place: _unread(*place) for place in places.values()}
+        finally:
+            self._refreshing.release()
+
+
+def _positions(job: JobRecord, batches: Sequence[Batch]) -> dict[str, tuple[str, DeltaPosition]]:
+    """Return the table and the position of each Delta source after the newest batch, by the source's label."""
+    found = {}
+    for source in batches[-1].sources if batches else ():
+        table = parse_table_uri(source.uri or (job.source if len(batches[-1].sources) == 1 else None))
+        position = delta_position(source.end)
+        if table is not None and position is not None:
+            found[source.label] = (table.path, position)
+    return found
+
+
+def _unread(path: str, position: DeltaPosition) -> int | None:
+    try:
+        return unread_rows(DeltaLog(open_files(path)), position)
+    except (HeadwaterError, OSError, ValueError):
+        return None
