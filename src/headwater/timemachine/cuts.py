@@ -43,7 +43,7 @@ def cut_steps(
     files = history.files
     if sink is not None:
         cut = cut_sink(history, sink, next_batch)
-        yield from _log_steps(sink, "sink", SINK_LOG, cut.log, change_id)
+        yield from log_steps(sink, "sink", SINK_LOG, cut.log, change_id)
         for path in cut.data:
             folder, name = parent_and_name(path)
             present = [entry.name for entry in sink.entries(folder)]
@@ -51,10 +51,11 @@ def cut_steps(
     for path in (*cut_batch_logs(files, next_batch, replan=replan), *cut_state(history, next_batch)):
         yield set_aside(change_id, "checkpoint", path)
     for name, log_cut in cut_sources(history, next_batch, replan=replan).items():
-        yield from _log_steps(files, "checkpoint", f"{SOURCES}/{name}", log_cut, change_id)
+        yield from log_steps(files, "checkpoint", f"{SOURCES}/{name}", log_cut, change_id)
 
 
-def _log_steps(files: FileTree, root: Root, folder: str, cut: LogCut, change_id: str) -> Iterator[Step]:
+def log_steps(files: FileTree, root: Root, folder: str, cut: LogCut, change_id: str) -> Iterator[Step]:
+    """Yield the steps that cut a log in a folder."""
     present = {entry.name for entry in files.entries(folder)}
     # A checksum that is left behind would not match the file that is written.
     stale = [crc for name in cut.written if (crc := f".{name}.crc") in present and name not in cut.aside]

@@ -16,7 +16,7 @@ from headwater.core.errors import CheckpointUnreadable, HeadwaterError, UsagePro
 from headwater.core.ids import BatchId
 from headwater.lakehouse.delta_log import DeltaLog
 from headwater.lakehouse.delta_source import reads_between, start_position, unreadable_part
-from headwater.lakehouse.tables import TablePlan, parse_table_uri
+from headwater.lakehouse.tables import TablePlan, TableUri, parse_table_uri
 
 EarliestOffsets = Callable[[str, list[str]], dict[str, dict[int, int]]]
 """Returns the first offset that Kafka retains, by topic and partition, given the URI of a source and its topics."""
@@ -67,11 +67,13 @@ def find_rereads(
     given: Sequence[str] = (),
     *,
     replan: bool = False,
+    moved: Sequence[str] = (),
 ) -> tuple[Reread, ...]:
     """Return what each source has to provide again: from the end of the last kept batch to that of the newest one.
 
     ``given`` are URIs of Kafka sources or Delta tables, each of them optionally with a name:
-    ``clicks=kafka://HOST:PORT/TOPIC``. With ``replan``, the first batch does not run with its recorded offsets.
+    ``clicks=kafka://HOST:PORT/TOPIC``. With ``replan``, the first batch does not run with its recorded offsets. Sources
+    in ``moved`` continue elsewhere and read nothing again.
     """
     uris = _given_uris(history, given)
     numbers = [number for number in history.batch_ids if number >= next_batch]
@@ -79,7 +81,8 @@ def find_rereads(
     parts: dict[str, list[SourceRange]] = {}
     for batch in batches:
         for part in batch.sources:
-            parts.setdefault(part.name, []).append(part)
+            if part.name not in moved:
+                parts.setdefault(part.name, []).append(part)
     from_scratch = replan and next_batch == 0
     return tuple(_reread(history, found, uris, ask_kafka, from_scratch=from_scratch) for found in parts.values())
 
@@ -114,7 +117,7 @@ def _reread(
         case "files" | "table":
             return _check_files(history, reread)
         case "delta":
-            table = uris.get(first.name) or uris.get("") or first.uri or _folder_uri(first)
+            table = _table(uris, first.name, first.uri, first.description)
             return _check_delta(table, reread, from_scratch=from_scratch)
         case "socket":
             return replace(reread, still_there=False, why="a socket cannot be read again")
@@ -194,15 +197,22 @@ def _check_files(history: History, reread: Reread) -> Reread:
     return replace(reread, files=len(entries), still_there=not missing, why=why)
 
 
-def _folder_uri(source: SourceRange) -> str:
-    """Return the table that Spark's description of a source names; empty if it names none."""
-    kind, _, folder = (source.description or "").partition(" ")
-    return f"delta:{folder}" if kind == "delta" and folder else ""
+def source_table(history: History, source: str, given: Sequence[str] = ()) -> TableUri | None:
+    """Return the Delta table that a source reads: as given, as recorded, or as Spark describes it; None if unknown."""
+    identity = history.logs.identities.get(source)
+    uri, description = (identity.uri, identity.description) if identity else (None, None)
+    return _table(_given_uris(history, given), source, uri, description)
 
 
-def _check_delta(source: str, reread: Reread, *, from_scratch: bool) -> Reread:
+def _table(uris: Mapping[str, str], source: str, recorded: str | None, description: str | None) -> TableUri | None:
+    kind, _, folder = (description or "").partition(" ")
+    described = f"delta:{folder}" if kind == "delta" and folder else None
+    return parse_table_uri(uris.get(source) or uris.get("") or recorded or described)
+
+
+def _check_delta(table: TableUri | None, reread: Reread, *, from_scratch: bool) -> Reread:
     """Check that the versions and files are still there. A query that restarts from scratch reads it as it is now."""
-    table, end = parse_table_uri(source), delta_position(reread.end)
+    end = delta_position(reread.end)
     if table is None or end is None:
         return replace(reread, why="the table is unknown; name it with --source delta:PATH")
     start = delta_position(reread.start)

@@ -8,23 +8,26 @@ from typing import Any
 
 from headwater.checkpoint.filetree import FileTree
 from headwater.checkpoint.history import History
+from headwater.checkpoint.layout import OFFSETS
 from headwater.checkpoint.lease import signs_of_life
 from headwater.checkpoint.record import sink_of
 from headwater.core.errors import ChangeRefused
 from headwater.core.ids import BatchId
 from headwater.lakehouse.tables import RewindableTable, TablePlan
 from headwater.timemachine.change import Change, CommitToTable, Move, Put, fingerprint, new_change_id, shown_path
-from headwater.timemachine.cuts import cut_steps, has_sink_log
+from headwater.timemachine.cuts import cut_steps, has_sink_log, log_steps
 from headwater.timemachine.effects import (
     EarliestOffsets,
     Reread,
     find_rereads,
     sink_effects,
+    source_table,
     table_effects,
     table_warnings,
 )
 from headwater.timemachine.executor import Progress, apply_change, no_progress, refuse_if_pending
 from headwater.timemachine.journal import Entry
+from headwater.timemachine.moved_sources import MovedSource, moved_offsets, moved_sources
 from headwater.timemachine.tables import checkpointed, table_of
 
 WithEngine = Callable[[RewindableTable], RewindableTable]
@@ -49,6 +52,8 @@ class RewindPlan:
     table: TablePlan | None = None
     """What happens to the Delta table that the query writes to."""
     writes_table: RewindableTable | None = field(default=None, repr=False, compare=False)
+    moved_sources: tuple[MovedSource, ...] = ()
+    """Sources that continue elsewhere, because the table that they read was rewound."""
 
     @property
     def location(self) -> str:
@@ -100,6 +105,7 @@ class RewindPlan:
             "rereads": [reread.as_dict() for reread in self.rereads],
             "sink": self.sink,
             "table": self.table.as_dict() if self.table else None,
+            "moved_sources": [source.as_dict() for source in self.moved_sources],
             "warnings": list(self.warnings),
             "signs_of_life": list(self.signs_of_life),
         }
@@ -167,15 +173,21 @@ def plan_rewind(
         else table.plan_rewind(checkpointed(history), next_batch - 1, change_id=change_id, keep_foreign=keep_foreign)
     )
     table_step = (CommitToTable(returned.action),) if returned and returned.action else ()
-    if not undone and not table_step:
+    moved = () if to is None else moved_sources(history, to, lambda source: source_table(history, source, source_uris))
+    if not undone and not table_step and not moved:
         raise ChangeRefused(
             "nothing-to-undo",
             f"nothing to rewind: batch {to} is the last one",
             evidence={"checkpoint": files.location, "batches": _range(history)},
         )
-    # If its offsets are not on disk, the next batch can only be planned again.
-    replan = replan or next_batch not in history.logs.offsets.entries
-    steps = (*cut_steps(history, sink, next_batch, change_id, replan=replan), *table_step)
+    # If its offsets are not on disk, or those before it change, the next batch can only be planned again.
+    replan = replan or bool(moved) or next_batch not in history.logs.offsets.entries
+    moves = [
+        step
+        for cut in moved_offsets(history, next_batch - 1, moved)
+        for step in log_steps(files, "checkpoint", OFFSETS, cut, change_id)
+    ]
+    steps = (*cut_steps(history, sink, next_batch, change_id, replan=replan), *moves, *table_step)
     if not steps:
         raise ChangeRefused(
             "nothing-to-undo",
@@ -185,6 +197,8 @@ def plan_rewind(
         )
     if returned is not None:
         effects, warnings = table_effects(returned, to), list(returned.warnings)
+    elif not undone:
+        effects, warnings = "nothing is written again", []
     else:
         effects, warnings = sink_effects(sink_uri or history.logs.job.sink, has_log=sink is not None, undone=undone)
     warnings += table_warnings(history.logs.job.statics, undone)
@@ -207,12 +221,13 @@ def plan_rewind(
         undone,
         replan,
         change,
-        find_rereads(history, next_batch, ask_kafka, source_uris, replan=replan),
+        find_rereads(history, next_batch, ask_kafka, source_uris, replan=replan, moved=[one.source for one in moved]),
         effects,
         tuple(warnings),
         tuple(signs_of_life(history)),
         returned,
         table if table_step else None,
+        moved,
     )
 
 

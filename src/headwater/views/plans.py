@@ -42,6 +42,7 @@ def rewind_text(plan: RewindPlan) -> PlanText:
     if plan.rewritten:
         facts.append(("rewritten", ", ".join(plan.rewritten)))
     facts += [("read again", _reread_text(reread)) for reread in plan.rereads]
+    facts += [("continues", source.sentence) for source in plan.moved_sources]
     facts.append(("sink", plan.sink))
     facts += _table_facts(plan.table)
     warnings = [warning for warning in plan.warnings if warning != plan.sink]
