@@ -29,6 +29,7 @@ class LakehouseDemo:
     def __init__(self, home: Path, is_stopped: Callable[[], bool]) -> None:
         self._home, self._is_stopped = home, is_stopped
         self._line = StatusLine()
+        self._good: dict[str, int] = {}
         self._landing, self._bronze, self._totals = home / "landing", home / "lake/bronze", home / "lake/totals"
 
     def run(self) -> None:
@@ -45,6 +46,7 @@ class LakehouseDemo:
         )
         self._land(0, GOOD_FILES)
         self._run_both()
+        self._good = {name: self._last_batch(name) for name in ("bronze", "totals")}
         self._show_totals()
 
     def _deploy_bad_code(self) -> None:
@@ -54,9 +56,10 @@ class LakehouseDemo:
         self._show_totals()
 
     def _rewind(self) -> None:
-        say("\nRewind both: the bronze table to its last good batch, and the totals, which read it, to the start.")
-        self._command("rewind", str(self._checkpoint("bronze")), "--to", str(GOOD_FILES - 1), "--yes", shown=True)
-        self._command("rewind", str(self._checkpoint("totals")), "--redo", "0", "--replan", "--yes", shown=True)
+        say("\nRewind both jobs to their last batch before the deployment. Each takes its table along.")
+        for name in ("bronze", "totals"):
+            self._command("rewind", str(self._checkpoint(name)), "--to", str(self._good[name]), "--yes", shown=True)
+        self._show_totals()
 
     def _run_again(self) -> None:
         say("\nThe corrected code runs again. Each table gets every row exactly once.")
@@ -95,6 +98,9 @@ class LakehouseDemo:
     def _run_job(self, job: str, name: str, *options: str) -> None:
         ends = ("--checkpoint", str(self._checkpoint(name)), "--trigger", "available-now")
         self._command("run", job, *options, *ends)
+
+    def _last_batch(self, name: str) -> int:
+        return max((int(file.name) for file in self._checkpoint(name).glob("commits/[0-9]*")), default=0)
 
     def _checkpoint(self, name: str) -> Path:
         return self._home / "checkpoints" / name
