@@ -237,6 +237,24 @@ def test_appended_batch_runs_again(shop: Shop) -> None:
 
 
 @pytest.mark.slow
+def test_batch_that_format_two_cannot_finish(shop: Shop) -> None:
+    """In checkpoint format 2, a batch that the table has and the checkpoint has not is refused until it is rewound."""
+    conf = {"spark.sql.streaming.stateStore.checkpointFormatVersion": "2"}
+    job = replace(shop.totals, name="closed", mode="append", writes=Delta(str(shop.folder / "closed")), conf=conf)
+    for amount, at in ((1, "10:01"), (2, "10:40"), (4, "11:40")):
+        shop.sell(("a", amount, at))
+        shop.run(shop.bronze, job)
+    expected = shop.rows("closed", *TOTALS)
+    shop.forget_last_commit(job)
+    with pytest.raises(JobRefused, match="cannot finish batch") as refused:
+        shop.run(job)
+    number = int(str(refused.value.remedy).partition("--redo ")[2].split()[0])
+    Checkpoint(shop.checkpoint(job)).plan_rewind(to=number - 1).apply()
+    shop.run(job)
+    assert shop.rows("closed", *TOTALS) == expected == [("10:00", "a", 1), ("10:40", "a", 2)]
+
+
+@pytest.mark.slow
 def test_new_columns(shop: Shop) -> None:
     """With mergeSchema, a merge adds the columns that a later version of the job has."""
     sink = replace(shop.totals.writes, options={"mergeSchema": "true"})  # type: ignore[type-var]

@@ -19,10 +19,13 @@ from headwater.checkpoint.local_tree import LocalTree
 from headwater.checkpoint.logs import CheckpointLogs
 from headwater.checkpoint.record import JobRecord, ProgressRecord, ProgressWriter, read_job_record
 from headwater.core.errors import JobRefused
-from headwater.jobs.endpoints import Postgres, Table
+from headwater.jobs.endpoints import Delta, Postgres, Sink, Table
+from headwater.lakehouse.delta_log import DeltaLog
 from headwater.spark import postgres
+from headwater.spark.delta import location
 from headwater.spark.dropped import collecting_dead_letters
 from headwater.spark.dropped.lateness import source_order
+from headwater.spark.dropped.store import query_id_of
 from headwater.spark.failures import explained
 from headwater.spark.internals.hadoop_tree import HadoopTree
 from headwater.spark.job_session import isolated_session, settings_of_job
@@ -129,7 +132,10 @@ def _files_at(spark: SparkSession, checkpoint: str) -> FileTree:
 
 def _refuse_stuck_batch(spark: SparkSession, files: FileTree, run: Run) -> None:
     folder = job_record(run).sink_folder or read_job_record(files).table_folder
-    batch = stuck_batch(CheckpointLogs(files), _files_at(spark, folder.removeprefix("file:")) if folder else None)
+    logs = CheckpointLogs(files)
+    batch = stuck_batch(logs, _files_at(spark, folder.removeprefix("file:")) if folder else None)
+    if batch is None:
+        batch = _stuck_in_table(logs, run.job.writes)
     if batch is None:
         return
     raise JobRefused(
@@ -137,11 +143,23 @@ def _refuse_stuck_batch(spark: SparkSession, files: FileTree, run: Run) -> None:
         f"Spark cannot finish batch {batch} of this checkpoint",
         evidence={
             "checkpoint": run.checkpoint,
-            "why": "the query was killed between the output and the commit of this batch; the file sink now skips it, and "
+            "why": "the query was killed between the output and the commit of this batch; the sink now skips it, and "
             "checkpoint format 2 cannot continue without its state",
         },
         remedy=f"headwater rewind {run.checkpoint} --redo {batch}   (sets its output aside and writes it again)",
     )
+
+
+def _stuck_in_table(logs: CheckpointLogs, sink: Sink) -> int | None:
+    """Return the batch that a Delta table has and the checkpoint has not, if Spark cannot recover from that."""
+    if not isinstance(sink, Delta) or sink.merge_names or not logs.is_format_two or "://" in location(sink):
+        return None
+    table = DeltaLog(LocalTree(Path(location(sink))))
+    if not table.exists:
+        return None
+    newest = table.snapshot(table.head).transactions.get(query_id_of(logs.files), -1)
+    done, planned = logs.commits.latest or 0, logs.offsets.ids[-1] if logs.offsets.ids else -1
+    return newest if done < newest <= planned else None
 
 
 def _recording(files: FileTree, *listeners: Callable[[ProgressRecord], None]) -> Callable[[ProgressRecord], None]:
