@@ -1,4 +1,4 @@
-"""``headwater generate``: write generated data to a topic, a folder or an object store."""
+"""``headwater generate``: write generated data to a topic, a folder, an object store or a Delta table."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from headwater.core.uris import Uri
     from headwater.datagen.files import FileWriter
     from headwater.kafka.records import TopicWriter
+    from headwater.lakehouse.delta_lines import DeltaLineWriter
 
 DEFAULT_EVERY_SECONDS = 5.0
 
@@ -39,8 +40,8 @@ def generate(
         ...,
         "--to",
         metavar="URI",
-        help="Target: kafka://127.0.0.1:9092/visits, files:DIR?format=json or s3://BUCKET/DIR. NAME=URI for each stream "
-        "of impressions,clicks.",
+        help="Target: kafka://127.0.0.1:9092/visits, files:DIR?format=json, s3://BUCKET/DIR or delta:PATH. NAME=URI for "
+        "each stream of impressions,clicks.",
     ),
     rate: float = typer.Option(None, "--rate", help="Records per second; default: as fast as possible."),
     count: int = typer.Option(None, "--count", min=1, help="Total number of records; default: until Ctrl-C."),
@@ -263,10 +264,11 @@ def _format(uri: Uri) -> str:
         return "json"
     found = uri.options.get("format", "json")
     unknown = uri.options.keys() - {"format", "header"}
-    if uri.scheme != "files" or found not in SUFFIXES or unknown:
+    if uri.scheme not in ("files", "delta") or found not in SUFFIXES or unknown:
         raise UsageProblem(
             "bad-target",
-            "generated records can be written to a Kafka topic, or as json, csv or text to a folder or to S3",
+            "generated records can be written to a Kafka topic, as json, csv or text to a folder or to S3, or to a Delta "
+            "table",
             evidence={"found": uri.redacted()},
             remedy="--to kafka://127.0.0.1:9092/visits, or --to 'files:data/visits?format=json'",
         )
@@ -275,7 +277,7 @@ def _format(uri: Uri) -> str:
 
 def _target(
     uri: Uri, shape: str, stem: str, format_name: str, per_file: int
-) -> AbstractContextManager[TopicWriter | FileWriter]:
+) -> AbstractContextManager[TopicWriter | FileWriter | DeltaLineWriter]:
     from pathlib import Path
 
     from headwater.core.errors import UsageProblem
@@ -284,6 +286,11 @@ def _target(
     from headwater.kafka.options import Connection
     from headwater.kafka.records import TopicWriter
 
+    if uri.scheme == "delta":
+        from headwater.checkpoint.locate import open_files
+        from headwater.lakehouse.delta_lines import DeltaLineWriter
+
+        return DeltaLineWriter(open_files(str(Path(uri.path).absolute())), records_per_file=per_file)
     if uri.scheme == "files":
         header = uri.options.get("header", "false").lower() == "true" and format_name == "csv"
         layout: dict[str, Any] = {
