@@ -10,9 +10,9 @@ from headwater.spark.postgres import QUERY_ID_PROPERTY
 
 # Spark's tasks write rows in the order in which they arrive, so one task may write to several partitions at a time.
 DEFAULT_OPTIONS = {"fanout-enabled": "true"}
-# The properties that Iceberg's own streaming sink gives to its snapshots.
-QUERY_ID = "spark.sql.streaming.queryId"
-EPOCH_ID = "spark.sql.streaming.epochId"
+# The properties that Iceberg's own streaming sink gives to its snapshots, in lower case: Spark folds names of options.
+QUERY_ID = "spark.sql.streaming.queryid"
+EPOCH_ID = "spark.sql.streaming.epochid"
 
 
 def start_iceberg(writer: DataStreamWriter, sink: Iceberg) -> StreamingQuery:
