@@ -144,6 +144,10 @@ def test_rewind_an_appended_table(headwater_spark: SparkSession, tmp_path: Path)
     assert len(copy.rows) == 12
     copy.run(5, right)
     assert copy.rows == expected
+    copy.rewind(3)
+    assert len(copy.rows) == 12
+    copy.undo()
+    assert copy.rows == lake.rows == expected
 
 
 def test_spark_refuses_to_start_between_checkpoint_and_table(headwater_spark: SparkSession, tmp_path: Path) -> None:

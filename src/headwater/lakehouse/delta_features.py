@@ -37,7 +37,7 @@ IDENTITY = "delta.identity."
 
 def refuse_features(table: Snapshot, uri: str, *, engine: str = "native") -> None:
     """Raise ``ChangeRefused`` if a commit to the table could break a rule that Headwater does not know."""
-    features = {*table.protocol.get("readerFeatures", ()), *table.protocol.get("writerFeatures", ())}
+    features = {name for kind in ("readerFeatures", "writerFeatures") for name in table.protocol.get(kind) or ()}
     managed = sorted(features & CATALOG_FEATURES)
     if managed:
         raise ChangeRefused(
