@@ -1,4 +1,4 @@
-"""The Kafka jobs of the gallery on a real broker, step by step, with kcat as producer and consumer.
+"""The Kafka jobs of the gallery on a real broker, step by step, with kcat as consumer.
 
 Most of them run on the session of the tests; one is started with ``headwater run``.
 """
@@ -18,6 +18,7 @@ from queue import Empty, Queue
 from typing import IO, Any
 
 import pytest
+from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
 from broker_support import HEADWATER, Broker, run_here
@@ -29,6 +30,7 @@ from headwater.spark.ownership import Run
 from headwater.spark.runner import start_job
 from spark import topic_support as topics
 from spark.draining import drain_source
+from waiting_support import PATIENCE_SECONDS
 
 KCAT = shutil.which("kcat") or shutil.which("kafkacat")
 NEEDS_KCAT = pytest.mark.skipif(KCAT is None, reason="kcat is not installed")
@@ -94,11 +96,11 @@ def create_topic(broker: Broker, name: str, partitions: int) -> str:
 
 
 def send(broker: Broker, topic: str, lines: list[str]) -> None:
-    """Send all lines to one partition in one request: kcat waits until it has read them all, and sends them at its end."""
-    options = ["-p", "0", "-X", "linger.ms=60000", "-X", "batch.num.messages=1000"]
-    text = "".join(f"{line}\n" for line in lines)
-    assert KCAT
-    subprocess.run([KCAT, "-P", "-b", broker.bootstrap, "-t", topic, *options], input=text, text=True, check=True)
+    """Send all lines to one partition in one request, so that one batch reads them: only ``flush`` ends the wait."""
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "linger.ms": 60_000})
+    for line in lines:
+        producer.produce(topic, line, partition=0)
+    assert producer.flush(PATIENCE_SECONDS) == 0
 
 
 def received(broker: Broker, topic: str) -> list[str]:
