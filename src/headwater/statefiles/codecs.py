@@ -1,4 +1,4 @@
-"""Decompression of state files. The first bytes of a file show which codec wrote it.
+"""Compression of state files. The first bytes of a file show which codec wrote it.
 
 Spark's LZ4 stream is that of lz4-java. Each block begins with ``LZ4Block``, a token (high nibble 1: raw, 2: compressed),
 the compressed and the decompressed length (int32 little-endian) and a checksum. A block of length 0 ends the stream.
@@ -169,3 +169,48 @@ def _lzf_chunk(data: bytes, length: int) -> bytes:
     if len(out) != length:
         raise ValueError("a chunk whose length differs from its header")
     return bytes(out)
+
+
+_LZ4_BLOCK = 1 << 16
+_SNAPPY_BLOCK = 1 << 15
+_LZF_CHUNK = (1 << 16) - 1
+CODECS = ("lz4", "zstd", "snappy", "lzf")
+
+
+def compress(data: bytes, codec: str) -> bytes:
+    """Return a state file in the format of one of ``CODECS``."""
+    match codec:
+        case "lz4":
+            return _lz4_stream(data)
+        case "zstd":
+            import pyarrow as pa  # noqa: PLC0415  not every codec needs it
+
+            return pa.compress(data, "zstd", asbytes=True)  # type: ignore[no-any-return]
+        case "snappy":
+            import cramjam  # noqa: PLC0415  not every codec needs it
+
+            parts = [_SNAPPY_MAGIC, struct.pack(">ii", 1, 1)]
+            for at in range(0, len(data), _SNAPPY_BLOCK):
+                packed = bytes(cramjam.snappy.compress_raw(data[at : at + _SNAPPY_BLOCK]))
+                parts += (struct.pack(">i", len(packed)), packed)
+            return b"".join(parts)
+        case "lzf":
+            chunks = [data[at : at + _LZF_CHUNK] for at in range(0, len(data), _LZF_CHUNK)]
+            return b"".join(struct.pack(">2sBH", _LZF_MAGIC, 0, len(chunk)) + chunk for chunk in chunks)
+        case other:
+            raise ValueError(f"unknown codec {other!r}")
+
+
+def _lz4_stream(data: bytes) -> bytes:
+    import cramjam  # noqa: PLC0415  not every codec needs it
+    import xxhash  # noqa: PLC0415
+
+    level = _LZ4_BLOCK.bit_length() - 1 - _LZ4_LEVEL_BASE
+    parts: list[bytes] = []
+    for at in range(0, len(data), _LZ4_BLOCK):
+        block = data[at : at + _LZ4_BLOCK]
+        packed = bytes(cramjam.lz4.compress_block(block, store_size=False))
+        method, stored = (_LZ4_COMPRESSED, packed) if len(packed) < len(block) else (_LZ4_RAW, block)
+        checksum = xxhash.xxh32_intdigest(block, _LZ4_SEED) & _LZ4_CHECKSUM_MASK
+        parts += (_LZ4_HEADER.pack(_LZ4_MAGIC, method | level, len(stored), len(block), checksum), stored)
+    return b"".join((*parts, _LZ4_HEADER.pack(_LZ4_MAGIC, _LZ4_RAW | level, 0, 0, 0)))

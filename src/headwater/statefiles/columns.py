@@ -49,6 +49,10 @@ class RowDecoder:
         types = Struct((key, Field("list_value", Array(element.type)), partition))
         return types, pa.table({"key": self.keys(rows), "list_value": values, PARTITION: numbers(partitions)})
 
+    def values(self, rows: Records) -> pa.StructArray:
+        """Return the values of a target that is not a list."""
+        return self._values(rows, rows.value_start, rows.value_length)
+
     def keys(self, rows: Records) -> pa.StructArray:
         """Return the keys as they are stored; those of maps and timers are structs of several parts."""
         if self.target.kind == "raw":

@@ -121,9 +121,9 @@ def parse_fields(key: Struct, wanted: Mapping[str, str]) -> list[FieldValue]:
     """Parse values given as text according to the key's schema. ``window.start`` is a field of a struct."""
     found = []
     for name, text in wanted.items():
-        path, kind = _find(key, name)
+        path, kind = find_field(key, name)
         try:
-            value = None if text == "null" and kind != Atomic("string") else _value(kind, text)
+            value = None if text == "null" and kind != Atomic("string") else parse_value(kind, text)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError):
             raise UsageProblem(
                 "bad-key", f"{text!r} is not a valid value for {name}", evidence={"type": str(arrow_type(kind))}
@@ -132,12 +132,13 @@ def parse_fields(key: Struct, wanted: Mapping[str, str]) -> list[FieldValue]:
     return found
 
 
-def _find(key: Struct, name: str) -> tuple[tuple[int, ...], SqlType]:
+def find_field(key: Struct, name: str) -> tuple[tuple[int, ...], SqlType]:
+    """Return the path and the type of a field, given by name: ``window.start`` is a field of a struct."""
     for number, field in enumerate(key.fields):
         if field.name == name:
             return (number,), field.type
         if isinstance(field.type, Struct) and name.startswith(f"{field.name}."):
-            inner, kind = _find(field.type, name[len(field.name) + 1 :])
+            inner, kind = find_field(field.type, name[len(field.name) + 1 :])
             return (number, *inner), kind
     raise UsageProblem(
         "no-key-field", f"the key has no field {name!r}", evidence={"key fields": ", ".join(field_names(key)) or "none"}
@@ -153,7 +154,8 @@ def field_names(key: Struct, prefix: str = "") -> list[str]:
     return found
 
 
-def _value(kind: SqlType, text: str) -> pa.Scalar:
+def parse_value(kind: SqlType, text: str) -> pa.Scalar:
+    """Return a value of a type that is not nested, given as text. Bytes are in base64, times in UTC."""
     arrow = arrow_type(kind)
     if kind == Atomic("binary"):
         # Bytes are given as they are shown.
@@ -285,6 +287,14 @@ def _probe(field: FieldValue) -> Callable[[ByteSpace, Ints, Ints], Mask] | None:
 
         return same_beginning
     return None
+
+
+def matching_keys(keys: pa.StructArray, fields: Sequence[FieldValue]) -> Mask:
+    """Return which keys have the given values."""
+    found = np.ones(len(keys), bool)
+    for field in fields:
+        found &= _equal(_at(keys, field.path), field)
+    return found
 
 
 def _at(keys: pa.StructArray, path: tuple[int, ...]) -> pa.Array:

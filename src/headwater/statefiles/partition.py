@@ -152,7 +152,7 @@ class PartitionReader:
                 from headwater.statefiles.rocksdb_snapshot import read_snapshot  # noqa: PLC0415  not every store has one
                 from headwater.statefiles.sst import read_tables  # noqa: PLC0415
 
-                only = None if exact is None else [self._prefix(batch) + key for key in exact]
+                only = None if exact is None else [self.key_prefix(batch) + key for key in exact]
                 return read_snapshot(files, path) if path.endswith(".zip") else read_tables(files, [path], only)
             space = decompress(files.read(path), path)
             if keys and keys.needle and only_plain_records(space, path) and not space.holds(keys.needle):
@@ -163,7 +163,8 @@ class PartitionReader:
         except (ValueError, IndexError) as error:
             raise corrupt_state(path, f"is corrupt: {error}") from None
 
-    def _prefix(self, batch: int) -> bytes:
+    def key_prefix(self, batch: int) -> bytes:
+        """Return the id of the column family that precedes the target's keys; nothing if there are no families."""
         number = None if self.target.family is None else self.family_id(batch)
         return b"" if number is None else number.to_bytes(2, "little", signed=True)
 

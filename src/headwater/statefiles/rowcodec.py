@@ -15,7 +15,7 @@ from headwater.statefiles.schemafile import KeyEncoding
 from headwater.statefiles.sqltypes import Atomic, SqlType, Struct, arrow_type
 from headwater.statefiles.unsaferow import bitset_bytes, decode_fields, struct_of
 
-_RANGE_TYPES = {
+RANGE_TYPES = {
     "byte": ">i1",
     "short": ">i2",
     "integer": ">i4",
@@ -168,10 +168,10 @@ def _prefix_size(space: ByteSpace, start: Ints, length: Ints) -> Ints:
 
 
 def _range_number(kind: SqlType, space: ByteSpace, marker_at: Ints, number_at: Ints) -> pa.Array:
-    if not isinstance(kind, Atomic) or kind.name not in _RANGE_TYPES:
+    if not isinstance(kind, Atomic) or kind.name not in RANGE_TYPES:
         raise ValueError(f"a range key with a column of unsupported type {kind}")
     marker = space.gather("u1", marker_at)
-    form = _RANGE_TYPES[kind.name]
+    form = RANGE_TYPES[kind.name]
     if kind.name in ("float", "double"):
         bits = space.gather(form.replace("f", "u"), number_at)
         bits = np.where(marker == _NEGATIVE, ~bits, bits)

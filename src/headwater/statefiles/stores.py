@@ -19,6 +19,8 @@ from headwater.statefiles.schemafile import FamilySchema, KeyEncoding, parse_sch
 Kind = Literal["rows", "raw", "value", "list", "map", "timers", "side", "hidden"]
 
 JOIN = "symmetricHashJoin"
+# The end of the names of a join's stores that contain rows, each under its key and an index.
+JOIN_INDEX = "keyWithIndexToValue"
 _VARIABLE_KINDS: dict[str, Kind] = {
     "ValueState": "value",
     "ListState": "list",

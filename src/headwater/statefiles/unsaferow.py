@@ -17,7 +17,7 @@ from headwater.statefiles.buffers import ByteSpace, Ints, Mask, expand
 from headwater.statefiles.sqltypes import Array, Atomic, Decimal, Interval, Map, SqlType, Struct, arrow_type
 
 # Atomic types that are stored in the field itself, in the form that arrays use for their elements.
-_FIXED = {
+FIXED = {
     "boolean": "u1",
     "byte": "i1",
     "short": "<i2",
@@ -30,9 +30,9 @@ _FIXED = {
     "timestamp_ntz": "<i8",
     "time": "<i8",
 }
-_INLINE_DECIMAL_DIGITS = 18
-_NANOS = 1000
-_LARGEST_MICROS = (2**63 - 1) // _NANOS
+INLINE_DECIMAL_DIGITS = 18
+NANOS = 1000
+_LARGEST_MICROS = (2**63 - 1) // NANOS
 
 
 def struct_of(kind: Struct, columns: list[pa.Array], count: int, valid: Mask | None) -> pa.StructArray:
@@ -84,9 +84,9 @@ def check_rows(kind: Struct, space: ByteSpace, start: Ints, length: Ints, *, ver
 def _is_inline(kind: SqlType) -> bool:
     match kind:
         case Atomic(name):
-            return name in _FIXED or name == "void"
+            return name in FIXED or name == "void"
         case Decimal(precision):
-            return precision <= _INLINE_DECIMAL_DIGITS
+            return precision <= INLINE_DECIMAL_DIGITS
         case _:
             return isinstance(kind, Interval)
 
@@ -108,10 +108,10 @@ def _column(kind: SqlType, space: ByteSpace, at: Ints, base: Ints, valid: Mask |
     match kind:
         case Atomic("void"):
             return pa.nulls(len(at))
-        case Atomic(name) if name in _FIXED:
-            values = space.gather(_FIXED[name], at)
+        case Atomic(name) if name in FIXED:
+            values = space.gather(FIXED[name], at)
             return buffers.fixed(arrow_type(kind), values != 0 if name == "boolean" else values, valid)
-        case Decimal(precision) if precision <= _INLINE_DECIMAL_DIGITS:
+        case Decimal(precision) if precision <= INLINE_DECIMAL_DIGITS:
             low = space.gather("<i8", at)
             return buffers.words(arrow_type(kind), len(at), np.stack([low, low >> 63], axis=1), valid)
         case Interval(months):
@@ -177,7 +177,7 @@ def _calendar_interval(space: ByteSpace, start: Ints, valid: Mask | None) -> pa.
         micros = np.where(valid, micros, 0)
     if len(micros) and int(np.abs(micros).max()) > _LARGEST_MICROS:
         raise ValueError("an interval whose microseconds exceed 292 years")
-    pairs = np.stack([space.gather("<i8", start), micros * _NANOS], axis=1)
+    pairs = np.stack([space.gather("<i8", start), micros * NANOS], axis=1)
     return buffers.words(pa.month_day_nano_interval(), len(start), pairs, valid)
 
 
@@ -207,14 +207,15 @@ def _elements(kind: SqlType, space: ByteSpace, start: Ints, valid: Mask | None) 
     present: Mask | None = (null_bits & 1) == 0
     if present is not None and bool(present.all()):
         present = None
-    at = begin + 8 + (counts[owner] + 63) // 64 * 8 + within * _element_width(kind)
+    at = begin + 8 + (counts[owner] + 63) // 64 * 8 + within * element_width(kind)
     return offsets, _column(kind, space, at, begin, present)
 
 
-def _element_width(kind: SqlType) -> int:
+def element_width(kind: SqlType) -> int:
+    """Return how many bytes an array uses for each element, apart from the variable parts."""
     match kind:
-        case Atomic(name) if name in _FIXED:
-            return np.dtype(_FIXED[name]).itemsize
+        case Atomic(name) if name in FIXED:
+            return np.dtype(FIXED[name]).itemsize
         case Interval(months) if months:
             return 4
         case _:
