@@ -98,6 +98,16 @@ def _state_contenders(checkpoint: Path, keys: int, folder: Path) -> list[Contend
         _spark(f"key-{keys}-spark", one, "key", path, user),
         _headwater(f"diff-{keys}", change, "diff", path, *last_two, "--json"),
         _spark(f"diff-{keys}-spark", change, "diff", path, *last_two),
+        *_edit_contenders(path, keys, user),
+    ]
+
+
+def _edit_contenders(path: str, keys: int, user: str) -> list[Contender]:
+    """Change one key, then undo it: the pair leaves the checkpoint as it was."""
+    edit = ("edit", path, "--key", f"user={user}", "--set", "count=7", "--yes", "--json")
+    return [
+        _headwater(f"edit-{keys}", f"edit of one key of {keys:,}", *edit),
+        _headwater(f"edit-{keys}-undo", "undo of that edit", "undo", path, "--yes"),
     ]
 
 

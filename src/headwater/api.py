@@ -20,6 +20,7 @@ from headwater.results import (
     DroppedRecordList,
     FindingList,
     ShownBatch,
+    ShownEditPlan,
     ShownForkPlan,
     ShownRepartitionPlan,
     ShownRewindPlan,
@@ -266,8 +267,83 @@ class Checkpoint:
         )
         return shown_as(ShownRewindPlan, plan)
 
+    def edit(
+        self,
+        key: Mapping[str, object] | None = None,
+        *,
+        where: str | None = None,
+        set: Mapping[str, object] | None = None,
+        delete: bool = False,
+        insert: bool = False,
+        sql: str | None = None,
+        rows: pa.Table | None = None,
+        operator: int | None = None,
+        store: str | None = None,
+        var: str | None = None,
+        reason: str | None = None,
+        sink: str | Path | None = None,
+    ) -> ShownEditPlan:
+        """Plan to change the state. ``plan.apply()`` adds a batch that does it and reads no input.
+
+        Choose rows with ``key`` and ``where``, and ``set`` fields of their values or ``delete`` them; or give an
+        ``update``, ``delete`` or ``insert`` in ``sql``; or ``rows`` to put, in the columns of ``state()``. ``insert``
+        adds the row if the key does not exist. ``reason`` is recorded in the journal.
+        """
+        from headwater.statefiles.key_lookup import key_texts  # noqa: PLC0415
+        from headwater.views.state_edits import plan_edit  # noqa: PLC0415
+
+        plan = plan_edit(
+            self.files,
+            StoreRef(operator, store, var),
+            key=key_texts(key) if key else None,
+            where=where,
+            fields=set,
+            remove=delete,
+            insert=insert,
+            sql=sql,
+            rows=rows,
+            reason=reason,
+            sink=_sink_uri(sink),
+        )
+        return shown_as(ShownEditPlan, plan)
+
+    def export(
+        self,
+        out: str | Path,
+        *,
+        at: int | str = "HEAD",
+        operator: int | None = None,
+        store: str | None = None,
+        var: str | None = None,
+    ) -> list[Path]:
+        """Write the state as of a batch to a Parquet or Arrow file, or several stores to a folder. Return the files."""
+        from headwater.statefiles.reader import StateReader  # noqa: PLC0415
+        from headwater.timemachine.transfer import export_tables  # noqa: PLC0415
+        from headwater.views.state_files import write_tables  # noqa: PLC0415
+
+        tables = export_tables(StateReader(self.files), self.resolve(at), StoreRef(operator, store, var))
+        return write_tables(tables, str(out))
+
+    def import_(
+        self,
+        source: str | Path,
+        *,
+        operator: int | None = None,
+        store: str | None = None,
+        var: str | None = None,
+        reason: str | None = None,
+        sink: str | Path | None = None,
+    ) -> ShownEditPlan:
+        """Plan to replace state by what ``export`` wrote. ``plan.apply()`` adds a batch that does it."""
+        from headwater.timemachine.transfer import plan_import  # noqa: PLC0415
+        from headwater.views.state_files import read_tables  # noqa: PLC0415
+
+        ref = StoreRef(operator, store, var)
+        plan = plan_import(self.files, read_tables(str(source)), ref, reason=reason, sink=_sink_uri(sink))
+        return shown_as(ShownEditPlan, plan)
+
     def undo(self, *, drop_newer: bool = False, keep_foreign: bool = False) -> ShownUndoPlan:
-        """Plan to undo the last rewind, repair or repartition. ``plan.apply()`` does it.
+        """Plan to undo the last change to the checkpoint. ``plan.apply()`` does it.
 
         Raise ``ChangeRefused`` if batches were committed since, unless ``drop_newer``, which discards them, or if other
         programs have changed the Delta table since, unless ``keep_foreign``.

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from headwater.checkpoint.history import Batch
 from headwater.core.extras import naming_extras
 from headwater.core.finding import Finding
+from headwater.timemachine.edit_plan import EditPlan
 from headwater.timemachine.executor import Progress, no_progress
 from headwater.timemachine.fork import ForkPlan
 from headwater.timemachine.journal import Entry
@@ -19,7 +20,7 @@ from headwater.timemachine.repartition import RepartitionPlan
 from headwater.timemachine.rewind import RewindPlan
 from headwater.timemachine.undo import UndoPlan
 from headwater.views import html
-from headwater.views.plans import PlanText, fork_text, repartition_text, rewind_text, undo_text
+from headwater.views.plans import PlanText, edit_text, fork_text, repartition_text, rewind_text, undo_text
 
 if TYPE_CHECKING:
     from headwater.spark.dropped.records import DroppedRecord
@@ -101,6 +102,16 @@ class ShownUndoPlan(_ShownPlan, UndoPlan):
 
     def _text(self) -> PlanText:
         return undo_text(self)
+
+
+class ShownEditPlan(_ShownPlan, EditPlan):
+    """A planned edit or import of state."""
+
+    def apply(self, progress: Progress = no_progress) -> AppliedChange:
+        return shown_as(AppliedChange, super().apply(progress))
+
+    def _text(self) -> PlanText:
+        return edit_text(self)
 
 
 class ShownForkPlan(_ShownPlan, ForkPlan):

@@ -14,6 +14,7 @@ from headwater.spark.dropped.records import DroppedRecord
 from headwater.testing import Crash
 from headwater.testing.scenario import Scenario, Step
 from headwater.timemachine.bisect import Bisected
+from headwater.timemachine.edit_plan import EditPlan
 from headwater.timemachine.fork import ForkPlan
 from headwater.timemachine.repartition import RepartitionPlan
 from headwater.timemachine.rewind import RewindPlan
@@ -47,7 +48,7 @@ def test_every_method_is_there() -> None:
     internal = {"close", "fail", "dropped_lines", "malformed_count", "job"}  # for the plugin itself
     shown_elsewhere = {"stores", "stores_missing", "problem", "change", "sink_files", "writes_table"}
     values = (Batch, Bisected, DroppedRecord, Finding)
-    plans = (RewindPlan, UndoPlan, ForkPlan, RepartitionPlan)
+    plans = (RewindPlan, EditPlan, UndoPlan, ForkPlan, RepartitionPlan)
     for kind in (headwater.Checkpoint, headwater.RunningJob, *values, *plans, Scenario, Step):
         for name, _ in inspect.getmembers(kind):
             if not name.startswith("_") and name not in internal | shown_elsewhere | {"location"}:

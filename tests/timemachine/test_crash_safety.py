@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -10,10 +11,13 @@ import pytest
 
 from headwater.checkpoint.checks import interrupted_operation, run_checks
 from headwater.checkpoint.checks.context import CheckContext
+from headwater.checkpoint.history import History
 from headwater.core.errors import ChangeRefused
+from headwater.statefiles.statewriter import put
 from headwater.timemachine.change import Change
 from headwater.timemachine.compact import empty_quarantine
 from headwater.timemachine.executor import Executor, guard_notice
+from headwater.timemachine.extra_batch import StoreChange, plan_extra_batch
 from headwater.timemachine.journal import read_pending
 from headwater.timemachine.rewind import plan_rewind
 from headwater.timemachine.undo import plan_undo
@@ -80,6 +84,18 @@ def _verbs(name: str) -> Iterator[tuple[str, Verb]]:
     )
     files, folder = trees(ran)
     yield "undo --drop-newer", Verb.of(ran, plan_undo(files, sink=folder, drop_newer=True).change)
+    files, folder = trees(start)
+    batch = plan_extra_batch(History(files), {}, verb="edit", about="an edit", sink=folder)
+    edited = Verb.of(start, batch.change)
+    yield "edit", edited
+    files, folder = trees(edited.after)
+    yield "undo of an edit", Verb.of(edited.after, plan_undo(files, sink=folder).change)
+    files, folder = trees(start)
+    store = History(files).logs.state.expected(2)[0]
+    large = StoreChange([put(b"\0" * 10, random.Random(1).randbytes(100_000))])
+    batch = plan_extra_batch(History(files), {store: large}, verb="edit", about="a large edit", sink=folder)
+    assert batch.files
+    yield "large edit", Verb.of(Place(start.checkpoint | batch.files, start.sink), batch.change)
 
 
 def _again(first: int, last: int) -> Contents:

@@ -16,6 +16,7 @@ from headwater.cli.output import json_line, note, say
 if TYPE_CHECKING:
     from headwater.checkpoint.filetree import FileTree
     from headwater.checkpoint.history import Batch, History
+    from headwater.timemachine.journal import Entry
     from headwater.views.batches import TableLayout
 
 POLL_SECONDS = 1.0
@@ -90,25 +91,27 @@ class _Printer:
         if not batches:
             return
         from headwater.checkpoint.watermark_hold import watermark_holds
+        from headwater.timemachine.journal import added_batches
 
+        added = added_batches(history.files)
         if self.as_json:
             from headwater.views.batches import batch_as_dict
 
             holds = watermark_holds(history.logs, [batch.batch_id for batch in batches])
             for batch in batches:
-                json_line(batch_as_dict(batch, holds.get(batch.batch_id)))
+                json_line(batch_as_dict(batch, holds.get(batch.batch_id), added.get(batch.batch_id)))
             return
-        self._table(batches)
+        self._table(batches, added)
         newest = batches[-1].batch_id
         hold = str(watermark_holds(history.logs, [newest]).get(newest, ""))
         if hold and hold != self.last_hold:
             say(hold)
         self.last_hold = hold
 
-    def _table(self, batches: list[Batch]) -> None:
+    def _table(self, batches: list[Batch], added: dict[int, Entry]) -> None:
         from headwater.views.batches import COLUMNS, batch_cells, table_layout
 
-        rows = [batch_cells(batch) for batch in batches]
+        rows = [batch_cells(batch, added.get(batch.batch_id)) for batch in batches]
         if self.layout is None:
             self.layout = table_layout(rows, shutil.get_terminal_size().columns if sys.stdout.isatty() else None)
             say(self.layout.line(COLUMNS))

@@ -28,10 +28,13 @@ VERBS: tuple[str, ...] = (
     "late",
     "replay",
     "rewind",
+    "edit",
     "undo",
     "compact",
     "fork",
     "repartition",
+    "export",
+    "import",
     "ui",
     "jars",
     "broker",
@@ -42,11 +45,14 @@ VERBS: tuple[str, ...] = (
 )
 
 
+_MODULES = {"import": "import_state"}  # a module cannot have the name of a keyword
+
+
 def load_verbs(arguments: Sequence[str]) -> None:
     """Import the verb that is named in the arguments, or all verbs if none is named, as for ``--help``."""
     named = next((argument for argument in arguments if not argument.startswith("-")), None)
     for verb in (named,) if named in VERBS else VERBS:
-        importlib.import_module(f"headwater.cli.{verb}")
+        importlib.import_module(f"headwater.cli.{_MODULES.get(verb, verb)}")
 
 
 def main() -> None:

@@ -29,6 +29,7 @@ def show(
     from headwater.api import Checkpoint
     from headwater.checkpoint.history import files_of
     from headwater.checkpoint.watermark_hold import watermark_hold
+    from headwater.timemachine.journal import added_batches
 
     opened = Checkpoint(checkpoint)
     warn_if_interrupted(opened.files)
@@ -36,12 +37,13 @@ def show(
     found = history.batch(opened.resolve(batch, history=history))
     files = files_of(history, found)
     hold = watermark_hold(history.logs, found.batch_id)
+    added_by = added_batches(opened.files).get(found.batch_id)
     if as_json:
         from headwater.views.batches import batch_in_full
 
-        json_line(batch_in_full(found, files, hold))
+        json_line(batch_in_full(found, files, hold, added_by))
         return
     from headwater.views.batches import batch_lines
 
-    for line in batch_lines(found, files, hold):
+    for line in batch_lines(found, files, hold, added_by):
         say(line)

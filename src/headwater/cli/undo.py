@@ -27,7 +27,7 @@ def undo(
     yes: Yes = False,
     as_json: PlanJson = False,
 ) -> None:
-    """Undo the last rewind, repair or repartition.
+    """Undo the last rewind, edit, import, repair or repartition.
 
     Moves the files that were set aside back to where they were. A Delta table that was rewound gets its rows back by a
     further commit. Repeat the command to undo earlier changes.

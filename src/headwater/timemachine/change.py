@@ -128,6 +128,12 @@ class Change:
             touched.update(step.touches)
         return [*found, tuple(stage)] if stage else found
 
+    @property
+    def uses_scratch(self) -> bool:
+        """Whether a step moves a file out of the scratch folder of the change."""
+        scratch = f"{scratch_of(self.change_id)}/"
+        return any(isinstance(step, Move) and step.source.startswith(scratch) for step in self.steps)
+
     def as_dict(self) -> dict[str, Any]:
         """Return the change as it is stored in the journal."""
         return {
@@ -167,6 +173,16 @@ def quarantine_of(change_id: str) -> str:
 def set_aside(change_id: str, root: Root, path: str) -> Move:
     """Return the move of a file to the quarantine in the same root; on a disk this is a rename."""
     return Move(root, path, f"{quarantine_of(change_id)}/{path}")
+
+
+def scratch_of(change_id: str) -> str:
+    """Return the folder for large files that are written before a change begins. The executor removes it."""
+    return f"{SCRATCH}/{change_id}"
+
+
+def staged(change_id: str, path: str) -> Move:
+    """Return the move of a file from the scratch folder of a change."""
+    return Move("checkpoint", f"{scratch_of(change_id)}/{path}", path)
 
 
 def shown_path(root: Root, path: str) -> str:

@@ -32,7 +32,7 @@ from headwater.checkpoint.lease import hold_lease
 from headwater.checkpoint.locate import open_files
 from headwater.core.errors import ChangeRefused, CheckpointUnreadable
 from headwater.lakehouse.tables import RewindableTable, open_table
-from headwater.timemachine.change import Change, CommitToTable, Move, Put, Root, Step, fingerprint
+from headwater.timemachine.change import Change, CommitToTable, Move, Put, Root, Step, fingerprint, scratch_of
 from headwater.timemachine.journal import Entry, Pending, entry_of, read_pending, write_entry
 
 METADATA_CRC = hadoop_crc_of(METADATA)
@@ -168,6 +168,7 @@ class Executor:
                 self._drop_empty_folders(parts[number])
         self._lower_guard(pending)
         self.checkpoint.remove(PENDING_FILE)
+        self._remove_scratch(pending.change)
         return pending.change
 
     def _finish(self, pending: Pending) -> Entry:
@@ -187,7 +188,12 @@ class Executor:
         self._lower_guard(pending)
         entry = entry_of(self.checkpoint, change) or write_entry(self.checkpoint, change, _now_ms())
         self.checkpoint.remove(PENDING_FILE)
+        self._remove_scratch(change)
         return entry
+
+    def _remove_scratch(self, change: Change) -> None:
+        if change.uses_scratch:
+            self.checkpoint.remove_folder(scratch_of(change.change_id))
 
     def _record(self, pending: Pending) -> Pending:
         self.checkpoint.write(PENDING_FILE, pending.to_bytes())

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from headwater.checkpoint.filetree import FileTree
 from headwater.checkpoint.layout import HEADWATER_FOLDER, PENDING_FILE
 from headwater.checkpoint.logtext import json_object, read_bytes
 from headwater.core.errors import CheckpointUnreadable
-from headwater.timemachine.change import Change, quarantine_of
+from headwater.timemachine.change import Change, Put, quarantine_of
 
 FOLDER = f"{HEADWATER_FOLDER}/journal"
 
@@ -72,8 +72,9 @@ def read_pending(files: FileTree) -> Pending | None:
 
 
 def write_entry(files: FileTree, change: Change, done_at_ms: int) -> Entry:
-    """Add a change to the journal."""
-    entry = Entry(max(_numbers(files), default=0) + 1, done_at_ms, change)
+    """Add a change to the journal, without the contents of the files that it wrote: an undo does not need them."""
+    steps = tuple(replace(step, data=b"") if isinstance(step, Put) else step for step in change.steps)
+    entry = Entry(max(_numbers(files), default=0) + 1, done_at_ms, replace(change, steps=steps))
     value = {"number": entry.number, "done_at_ms": entry.done_at_ms, "change": entry.change.as_dict()}
     files.write(_path(entry.number), json.dumps(value).encode())
     return entry
@@ -97,6 +98,29 @@ def last_to_undo(files: FileTree) -> Entry | None:
     undone = {entry.change.undoes for entry in entries if entry.change.undoes}
     candidates = [entry for entry in entries if entry.change.undoes is None and entry.change.change_id not in undone]
     return candidates[-1] if candidates else None
+
+
+def added_batches(files: FileTree) -> dict[int, Entry]:
+    """Return the batches that changes have added and that no later change has removed, each with its change.
+
+    Return none if the journal is corrupt, which ``fsck`` reports.
+    """
+    try:
+        entries = read_entries(files)
+    except CheckpointUnreadable:
+        return {}
+    found: dict[int, Entry] = {}
+    earlier: dict[str, dict[int, Entry]] = {}
+    for entry in entries:
+        change = entry.change
+        earlier[change.change_id] = found
+        if change.undoes is not None:
+            found = earlier.get(change.undoes, found)
+        elif change.verb == "rewind":
+            found = {batch: added for batch, added in found.items() if change.to is not None and batch <= change.to}
+        else:
+            found = found | dict.fromkeys(change.details.get("added", ()), entry)
+    return found
 
 
 def is_emptied(files: FileTree, change: Change) -> bool:

@@ -15,7 +15,7 @@ from headwater.checkpoint.record import FILES, read_job_record, sink_of
 from headwater.core.errors import HeadwaterError, UsageProblem, redact
 from headwater.core.finding import Finding
 from headwater.lakehouse.tables import Checkpointed, RewindableTable, open_table
-from headwater.timemachine.journal import read_entries
+from headwater.timemachine.journal import added_batches
 
 
 def table_of(files: FileTree, given: str | None = None) -> RewindableTable | None:
@@ -30,7 +30,7 @@ def table_of(files: FileTree, given: str | None = None) -> RewindableTable | Non
 
 def checkpointed(history: History) -> Checkpointed:
     """Return what a table is compared with. Batches that Headwater itself added have written nothing to any sink."""
-    added = {number for entry in read_entries(history.files) for number in entry.change.details.get("added", ())}
+    added = added_batches(history.files)
     commits, offsets = history.logs.commits.ids, history.logs.offsets.ids
     return Checkpointed(
         history.files.location,

@@ -13,6 +13,7 @@ from headwater.checkpoint.table_offsets import table_position
 from headwater.checkpoint.watermark_hold import WatermarkHold
 from headwater.core.text import count
 from headwater.core.times import iso_from_ms
+from headwater.timemachine.journal import Entry
 from headwater.views.formatting import format_duration, format_time, shorten
 
 COLUMNS = (
@@ -38,8 +39,8 @@ _MAX_SHOWN_PARTITIONS = 3
 PartitionOffsets = dict[tuple[str, int], int]
 
 
-def batch_as_dict(batch: Batch, hold: WatermarkHold | None = None) -> dict[str, Any]:
-    """Return a batch as ``log --json`` prints it."""
+def batch_as_dict(batch: Batch, hold: WatermarkHold | None = None, added_by: Entry | None = None) -> dict[str, Any]:
+    """Return a batch as ``log --json`` prints it. ``added_by`` is the change that added it, if it was not Spark."""
     shown: dict[str, Any] = {
         "batch_id": batch.batch_id,
         "status": batch.status,
@@ -50,17 +51,39 @@ def batch_as_dict(batch: Batch, hold: WatermarkHold | None = None) -> dict[str, 
         "sources": [_source_as_dict(source) for source in batch.sources],
         "can_rewind_to": batch.can_rewind_to,
         "why_not": batch.why_not,
-        "duration_ms": batch.duration_ms,
+        "duration_ms": None if added_by else batch.duration_ms,
         "state_version": batch.state_version,
     }
     if batch.problem:
         shown["problem"] = batch.problem
+    if added_by is not None:
+        shown["change"] = _change_as_dict(added_by)
     return shown
 
 
-def batch_in_full(batch: Batch, files: BatchFiles, hold: WatermarkHold | None = None) -> dict[str, Any]:
+def _change_as_dict(entry: Entry) -> dict[str, Any]:
+    details = entry.change.details
+    return {
+        "verb": entry.change.verb,
+        "change_id": entry.change.change_id,
+        "at": _iso_or_none(entry.done_at_ms),
+        "by": details.get("by"),
+        "reason": details.get("reason"),
+        "rows": details.get("rows"),
+    }
+
+
+def change_text(entry: Entry) -> str:
+    """Return who added a batch and why: ``edit by ann@host: double-counted refund``."""
+    by, reason = entry.change.details.get("by"), entry.change.details.get("reason")
+    return entry.change.verb + (f" by {by}" if by else "") + (f": {reason}" if reason else "")
+
+
+def batch_in_full(
+    batch: Batch, files: BatchFiles, hold: WatermarkHold | None = None, added_by: Entry | None = None
+) -> dict[str, Any]:
     """Return a batch as ``show --json`` prints it: the fields of the log, and everything that belongs to the batch."""
-    return batch_as_dict(batch, hold) | {
+    return batch_as_dict(batch, hold, added_by) | {
         "next_watermark": _iso_or_none(batch.next_watermark_ms or None),
         "conf": dict(batch.conf),
         "state": [_store_as_dict(store) for store in files.stores],
@@ -102,15 +125,15 @@ def _store_as_dict(store: StoreState) -> dict[str, Any]:
     }
 
 
-def batch_cells(batch: Batch) -> tuple[str, ...]:
+def batch_cells(batch: Batch, added_by: Entry | None = None) -> tuple[str, ...]:
     """Return the texts of a batch for ``COLUMNS``."""
     return (
         str(batch.batch_id),
         batch.status,
-        format_time(batch.planned_at_ms),
-        format_duration(batch.duration_ms),
+        format_time(added_by.done_at_ms if added_by else batch.planned_at_ms),
+        format_duration(None if added_by else batch.duration_ms),
         _rows_cell(batch),
-        offset_ranges(batch.sources),
+        change_text(added_by) if added_by else offset_ranges(batch.sources),
         _unread_cell(batch),
         format_time(batch.watermark_ms),
         format_duration(batch.watermark_lag_ms),
@@ -237,9 +260,13 @@ def _line_width(shown: Sequence[int], widths: Sequence[int]) -> int:
     return sum(widths[column] for column in shown) + len(_GAP) * (len(shown) - 1)
 
 
-def batch_lines(batch: Batch, files: BatchFiles, hold: WatermarkHold | None = None) -> Iterator[str]:
+def batch_lines(
+    batch: Batch, files: BatchFiles, hold: WatermarkHold | None = None, added_by: Entry | None = None
+) -> Iterator[str]:
     """Yield the lines that ``show`` prints."""
     yield f"batch {batch.batch_id}, {batch.status}"
+    if added_by is not None:
+        yield f"  added by {change_text(added_by)}"
     yield from _labeled(batch_facts(batch, hold))
     for source in batch.sources:
         yield ""

@@ -1,4 +1,4 @@
-"""Plans of rewinds, undos, forks and repartitions as text, for the terminal, the page and notebooks."""
+"""Plans of rewinds, edits, undos, forks and repartitions as text, for the terminal, the page and notebooks."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from headwater.checkpoint.layout import SINK_LOG
 from headwater.core.text import count
 from headwater.lakehouse.tables import FilesMoved, TablePlan
+from headwater.timemachine.edit_plan import EditPlan
 from headwater.timemachine.effects import Reread
 from headwater.timemachine.fork import ForkPlan
 from headwater.timemachine.repartition import RepartitionPlan
@@ -87,6 +88,22 @@ def _table_facts(plan: TablePlan | None) -> list[tuple[str, str]]:
 
 def _rows(found: FilesMoved) -> str:
     return "unknown number of rows" if found.rows is None else count(found.rows, "row")
+
+
+def edit_text(plan: EditPlan) -> PlanText:
+    """Describe an edit or an import: the rows that change, and the batch that it adds."""
+    rows = plan.rows
+    parts = [f"{number:,} {what}" for what, number in rows.as_dict().items() if number]
+    facts = [
+        ("state", plan.target),
+        ("rows", ", ".join(parts)),
+        ("added", f"batch {plan.batch_id}, which reads no input"),
+    ]
+    facts.append(("written", _file_counts(plan.written)))
+    if plan.reason:
+        facts.append(("reason", plan.reason))
+    warnings = tuple(f"a query may still be running: {sign}" for sign in plan.signs_of_life)
+    return PlanText(f"{plan.verb.capitalize()} the state of {plan.location}", tuple(facts), warnings)
 
 
 def fork_text(plan: ForkPlan) -> PlanText:

@@ -10,15 +10,19 @@ import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
 from headwater.core.errors import UsageProblem
-from headwater.statefiles.buffers import numbers
+from headwater.statefiles.buffers import Ints, Mask, as_mask, as_numbers, numbers, one_array
 from headwater.statefiles.reader import StateAnswer
 
 _ROW = "__headwater_row"
+_CHANGED = "__headwater_changed_"
+Columns = dict[str, dict[str, str]]
+"""The column names of the fields of ``key`` and ``value``, and of all columns (``flat``), by lower-case name."""
 # A quoted text, which is left as it is; a field of window, key or value; or the word window.
 _TOKENS = re.compile(
     r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|(?<![\w."])(window|key|value)\s*\.\s*(\w+)|(?<![\w."])window(?![\w"(])""", re.I
@@ -31,9 +35,13 @@ def where(answer: StateAnswer, condition: str) -> StateAnswer:
     return answer.with_table(answer.table.take(chosen))
 
 
-def where_in_table(table: pa.Table, condition: str) -> pa.Table:
-    """Return the rows of a table, such as that of a job's ``state_view``, that meet a condition."""
-    return table.take(_matching_rows(table, _resolve_names(_table_columns(table), condition), condition))
+def where_in_table(table: pa.Table, condition: str, columns: Columns | None = None) -> pa.Table:
+    """Return the rows of a table, such as that of a job's ``state_view``, that meet a condition.
+
+    ``columns`` are the names of the fields of key and value, if the table has both.
+    """
+    names = _table_columns(table) if columns is None else columns
+    return table.take(_matching_rows(table, _resolve_names(names, condition), condition))
 
 
 def _matching_rows(table: pa.Table, condition: str, shown: str) -> pa.Array:
@@ -63,7 +71,57 @@ def sql_on_table(table: pa.Table, query: str) -> pa.Table:
     return _run(table, _resolve_names(_table_columns(table), query), query)
 
 
-def _resolve_names(columns: dict[str, dict[str, str]], text: str) -> str:
+@dataclass(frozen=True)
+class EditedRows:
+    """The rows that a statement has changed or added, with the row that each comes from (0 for new ones)."""
+
+    rows: pa.Table
+    row: Ints
+    is_new: Mask
+    changed: dict[str, Mask]
+    """For each column, in which rows its value differs from the old one; all columns of a new row do."""
+    removed: Ints
+
+
+def edited(table: pa.Table, statement: str, columns: Columns) -> EditedRows:
+    """Run an ``update``, ``delete`` or ``insert`` on a copy of a table. Return what it changed."""
+    import duckdb  # noqa: PLC0415  slow to import, and rarely needed
+
+    names = table.column_names
+    differs = [f's."{name}" is distinct from o."{name}"' for name in names]
+    flags = ", ".join(f'{test} as "{_CHANGED}{number}"' for number, test in enumerate(differs))
+    listed = ", ".join(f'"{name}"' for name in names)
+    queries = (
+        f"select s.*, {flags} from state s left join original o on s.{_ROW} = o.{_ROW} "  # noqa: S608  the user's own SQL
+        f"where s.{_ROW} is null or {' or '.join(differs)}",
+        f"select {_ROW} from original where {_ROW} not in (select {_ROW} from state where {_ROW} is not null)",  # noqa: S608
+    )
+    connection = duckdb.connect()
+    try:
+        with _without_pandas():
+            connection.register("original", _for_duckdb(table.append_column(_ROW, numbers(np.arange(table.num_rows)))))
+            # The number of a row is last and hidden from "insert into state values (…)" by a default.
+            connection.execute(f"create table state as select {listed}, {_ROW} from original")  # noqa: S608
+            connection.execute(_resolve_names(columns, statement))
+            rows, removed = (connection.sql(query).to_arrow_table() for query in queries)
+    except duckdb.Error as error:
+        raise UsageProblem(
+            "bad-sql",
+            "DuckDB cannot run this SQL",
+            evidence={"SQL": statement, "DuckDB": str(error).splitlines()[0], "columns of state": ", ".join(names)},
+        ) from None
+    finally:
+        connection.close()
+    is_new = as_mask(one_array(rows[_ROW]).is_null())
+    row = np.where(is_new, 0, as_numbers(one_array(rows[_ROW]).fill_null(0), "<i8"))
+    changed = {
+        name: as_mask(one_array(rows[f"{_CHANGED}{number}"]).fill_null(True)) | is_new
+        for number, name in enumerate(names)
+    }
+    return EditedRows(rows.select(names), row, is_new, changed, as_numbers(one_array(removed[_ROW]), "<i8"))
+
+
+def _resolve_names(columns: Columns, text: str) -> str:
     """Replace ``key.x`` by the name of its column, and quote ``window``, which is a reserved word in SQL."""
 
     def resolve(found: re.Match[str]) -> str:
@@ -77,11 +135,11 @@ def _resolve_names(columns: dict[str, dict[str, str]], text: str) -> str:
     return _TOKENS.sub(resolve, text)
 
 
-def _table_columns(table: pa.Table) -> dict[str, dict[str, str]]:
+def _table_columns(table: pa.Table) -> Columns:
     return {"key": {}, "value": {}, "flat": {name.lower(): name for name in table.column_names}}
 
 
-def _columns(answer: StateAnswer) -> dict[str, dict[str, str]]:
+def _columns(answer: StateAnswer) -> Columns:
     """Return the column names of the fields of key and value; of a name that repeats within one of them, the first."""
     flat = answer.flat().column_names
     of_key = {

@@ -1,6 +1,7 @@
 """The watermark never goes backward, neither from batch to batch nor from a batch to its commit.
 
-A repartition is a batch without input. Spark copies its plan from the previous batch, including the watermark.
+A repartition or an edit of state adds a batch without input. Its plan is a copy of that of the batch before, including
+the watermark and the time.
 """
 
 from __future__ import annotations
@@ -29,17 +30,13 @@ def check(context: CheckContext) -> Iterator[Finding]:
 def _watermarks(context: CheckContext) -> Iterator[tuple[str, int]]:
     for number in context.logs.batch_ids:
         planned, done = context.logs.offsets.get(number), context.logs.commits.get(number)
-        if planned and planned.watermark_ms is not None and not _is_repartition(context, number, planned):
+        if planned and planned.watermark_ms is not None and not _is_copy(context, number, planned):
             yield context.logs.offsets.path(number), planned.watermark_ms
         # Spark before 2.4 wrote no watermark into commits, and writes 0 for a query without one.
         if done and done.next_watermark_ms:
             yield context.logs.commits.path(number), done.next_watermark_ms
 
 
-def _is_repartition(context: CheckContext, number: int, planned: OffsetEntry) -> bool:
+def _is_copy(context: CheckContext, number: int, planned: OffsetEntry) -> bool:
     before = context.logs.offsets.get(number - 1)
-    return (
-        before is not None
-        and (before.sources, before.timestamp_ms) == (planned.sources, planned.timestamp_ms)
-        and before.shuffle_partitions != planned.shuffle_partitions
-    )
+    return before is not None and (before.sources, before.timestamp_ms) == (planned.sources, planned.timestamp_ms)

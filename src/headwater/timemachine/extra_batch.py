@@ -1,0 +1,238 @@
+"""Plan a batch that reads no input and writes state: how every change of state gets into a checkpoint.
+
+With N the last committed batch, the new batch N+1 repeats the offsets of N and writes version N+2 of every store of
+every operator, also of those that stay as they are. Spark continues after it as after any other batch. A file sink gets
+an entry without files, because Spark expects one when it compacts the sink's log.
+
+The batch can be undone, rewound to and rewound across like one that Spark wrote.
+"""
+
+from __future__ import annotations
+
+import getpass
+import json
+import socket
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+from headwater.checkpoint.filetree import FileTree
+from headwater.checkpoint.history import History
+from headwater.checkpoint.layout import COMMITS, OFFSETS, SINK_LOG
+from headwater.checkpoint.log_entries import JOIN_STORES, CommitEntry, OffsetEntry
+from headwater.checkpoint.logs import CheckpointLogs
+from headwater.checkpoint.state_folder import StoreFiles
+from headwater.core.errors import ChangeRefused
+from headwater.core.ids import DEFAULT_STORE, BatchId, StoreKey, version_written_by
+from headwater.statefiles.codecs import CODECS, decompress
+from headwater.statefiles.records import changelog_header
+from headwater.statefiles.statewriter import Operation, changelog_file, plain_file
+from headwater.statefiles.stores import StoreSettings, find_targets
+from headwater.timemachine.change import Change, Put, Step, fingerprint, new_change_id, scratch_of, set_aside, staged
+from headwater.timemachine.cuts import cut_batch_logs, cut_state, entry_without_files
+from headwater.timemachine.edit_plan import ExtraBatch
+
+_CONF = "spark.sql.streaming.stateStore."
+_HDFS, _ROCKSDB = "HDFSBackedStateStoreProvider", "RocksDBStateStoreProvider"
+# Larger files are written next to the journal before the change begins, and not stored in it.
+_LARGEST_PUT = 64 * 1024
+
+
+@dataclass(frozen=True)
+class StoreChange:
+    """What a batch does to one store: operations on keys, which include the id of their column family.
+
+    If ``complete``, the puts are all that the store contains afterwards. On an HDFS-backed store it is then written as
+    a snapshot, so that Spark reads no older version. On RocksDB the operations have to delete the keys that vanish.
+    """
+
+    operations: Sequence[Operation] = ()
+    complete: bool = False
+
+
+def plan_extra_batch(
+    history: History,
+    changes: Mapping[StoreKey, StoreChange],
+    *,
+    verb: str,
+    about: str,
+    sink: FileTree | None = None,
+    reason: str | None = None,
+    details: Mapping[str, Any] | None = None,
+) -> ExtraBatch:
+    """Plan the batch after the last one. Raise ``ChangeRefused`` if its state cannot be written with certainty.
+
+    ``sink`` is the folder of a file sink with a log. ``details`` are recorded in the journal, with who and why.
+    """
+    files, logs = history.files, history.logs
+    last = writable_batch(history)
+    planned, commit = logs.offsets.read(last), logs.commits.read(last)
+    added = BatchId(last + 1)
+    stores = logs.state.expected(planned.shuffle_partitions)
+    unknown = set(changes) - set(stores)
+    if unknown:
+        raise ValueError(f"{min(unknown)} is not a store of batch {last}")
+    change_id = new_change_id(verb)
+    ids = {key: str(uuid.uuid4()) for key in stores} if commit.state_unique_ids is not None else {}
+    writer = _StoreWriter(logs, planned, last)
+    contents = {
+        f"{OFFSETS}/{added}": planned.text.to_bytes(),
+        **dict(writer.file(key, changes.get(key, StoreChange()), ids.get(key)) for key in stores),
+        f"{COMMITS}/{added}": _with_ids(commit, ids) if ids else commit.text.to_bytes(),
+    }
+    leftovers = [*cut_batch_logs(files, added, replan=True), *cut_state(history, added)]
+    logged = entry_without_files(sink, added) if sink is not None else {}
+    steps: list[Step] = [set_aside(change_id, "checkpoint", path) for path in leftovers]
+    scratch: dict[str, bytes] = {}
+    for path, data in contents.items():
+        if len(data) <= _LARGEST_PUT:
+            steps.append(Put("checkpoint", path, data))
+        else:
+            steps.append(staged(change_id, path))
+            scratch[f"{scratch_of(change_id)}/{path}"] = data
+    steps += [Put("sink", f"{SINK_LOG}/{name}", data) for name, data in logged.items()]
+    change = Change(
+        change_id,
+        verb,
+        about,
+        tuple(steps),
+        fingerprint(files, sink),
+        sink.location if sink else None,
+        to=last,
+        details={"added": [added], "replan": True, "by": _who(), "reason": reason, **(details or {})},
+    )
+    return ExtraBatch(added, change, scratch)
+
+
+def writable_batch(history: History) -> BatchId:
+    """Return the last committed batch. Raise ``ChangeRefused`` if no batch can be added after it."""
+    location, last = history.files.location, history.last_committed
+    if last is None or not history.logs.state.stores:
+        raise ChangeRefused("no-state", "this checkpoint has no state", evidence={"checkpoint": location})
+    newest = history.batch_ids[-1]
+    if newest > last:
+        raise ChangeRefused(
+            "uncommitted-batch",
+            f"batch {newest} is planned but not committed",
+            evidence={"checkpoint": location},
+            remedy=f"run the job until it has finished the batch, or discard its plan: headwater rewind {location} "
+            f"--to {last} --replan",
+        )
+    batch = history.batch(last)
+    if not batch.can_rewind_to:
+        raise ChangeRefused(
+            "cannot-write-state",
+            f"no batch can be added after batch {last}, because it is not complete",
+            evidence={"why": batch.why_not or "", "checkpoint": location},
+            remedy=f"headwater fsck {location}",
+        )
+    refuse_unknown_encoding(history.logs, last)
+    return last
+
+
+def refuse_unknown_encoding(logs: CheckpointLogs, batch: int) -> None:
+    """Raise ``ChangeRefused`` if the state of a batch is in a format that can only be read."""
+    entry = logs.offsets.get(batch)
+    conf = entry.conf if entry else {}
+    settings = StoreSettings.of(entry)
+    provider = conf.get(f"{_CONF}providerClass", _HDFS).rpartition(".")[2]
+    codec = conf.get(f"{_CONF}compression.codec", "lz4")
+    why = None
+    if provider not in (_HDFS, _ROCKSDB):
+        why = f"the state store is {provider}; only {_HDFS} and {_ROCKSDB} can be written"
+    elif settings.avro and any(target.family is not None for target in find_targets(logs, batch)):
+        why = "the state is encoded in Avro, which can be read but not written"
+    elif settings.row_checksums:
+        why = "every row of the state has a checksum, which can be read but not written"
+    elif codec not in CODECS:
+        why = f"the state files are compressed with {codec}; only {', '.join(CODECS)} can be written"
+    if why:
+        raise ChangeRefused(
+            "cannot-write-state", "the state of this checkpoint cannot be written", evidence={"why": why}
+        )
+
+
+@dataclass(frozen=True)
+class _StoreWriter:
+    """Writes the next version of stores, in the form that the last batch used."""
+
+    logs: CheckpointLogs
+    planned: OffsetEntry
+    last: BatchId
+
+    @property
+    def codec(self) -> str:
+        return self.planned.conf.get(f"{_CONF}compression.codec", "lz4")
+
+    def file(self, key: StoreKey, change: StoreChange, unique_id: str | None) -> tuple[str, bytes]:
+        """Return the path and contents of a store's next version."""
+        version = version_written_by(BatchId(self.last + 1))
+        store = self.logs.state.store(key)
+        names = self.logs.state.names.get(key.folder, [])
+        if any(name.endswith((".delta", ".snapshot")) for name in names):
+            suffix = "snapshot" if change.complete else "delta"
+            return f"{key.folder}/{version}.{suffix}", plain_file(change.operations, self.codec)
+        lineage = None if unique_id is None else self._lineage(key, store)
+        data = changelog_file(change.operations, self.codec, families=self._has_families(key), lineage=lineage)
+        stem = version if unique_id is None else f"{version}_{unique_id}"
+        return f"{key.folder}/{stem}.changelog", data
+
+    def _lineage(self, key: StoreKey, store: StoreFiles) -> list[tuple[int, str]]:
+        """Return the versions between the last snapshot and the new version, as the new changelog has to name them."""
+        version = version_written_by(self.last)
+        commit = self.logs.commits.read(self.last)
+        unique_id = commit.unique_id(key)
+        if unique_id is None:
+            raise ChangeRefused(
+                "cannot-write-state",
+                "the last commit does not name the state files of all stores",
+                evidence={"store": key, "file": self.logs.commits.path(self.last)},
+            )
+        snapshot = f"{version}_{unique_id}.zip"
+        if any(file.name == snapshot for file in store.snapshots.get(version, ())):
+            return [(version, unique_id)]
+        path = f"{key.folder}/{version}_{unique_id}.changelog"
+        header = changelog_header(decompress(self.logs.files.read(path), path), path)
+        return [*header.lineage, (version, unique_id)]
+
+    def _has_families(self, key: StoreKey) -> bool:
+        return (key.operator_id, key.store_name) in self._stores_with_families
+
+    @cached_property
+    def _stores_with_families(self) -> set[tuple[int, str]]:
+        targets = find_targets(self.logs, self.last)
+        return {(target.operator_id, target.folder_store) for target in targets if target.family is not None}
+
+
+def _with_ids(commit: CommitEntry, ids: Mapping[StoreKey, str]) -> bytes:
+    """Return a commit with the ids of the new state files in place of the old ones."""
+    version, first, *rest = commit.text.lines
+    value: dict[str, Any] = json.loads(first)
+    for operator, partitions in value["stateUniqueIds"].items():
+        value["stateUniqueIds"][operator] = [
+            _ids_of_partition(int(operator), number, len(old), ids) for number, old in enumerate(partitions)
+        ]
+    lines = (version, json.dumps(value, separators=(",", ":")), *rest)
+    return replace(commit.text, lines=lines).to_bytes()
+
+
+def _ids_of_partition(operator: int, partition: int, count: int, ids: Mapping[StoreKey, str]) -> list[str]:
+    names = (DEFAULT_STORE,) if count == 1 else JOIN_STORES
+    try:
+        return [ids[StoreKey(operator, partition, name)] for name in names]
+    except KeyError as missing:
+        raise ChangeRefused(
+            "cannot-write-state",
+            "the last commit names state files of a store that does not exist",
+            evidence={"store": missing.args[0]},
+        ) from None
+
+
+def _who() -> str:
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):
+        user = "unknown"
+    return f"{user}@{socket.gethostname()}"

@@ -1,0 +1,76 @@
+"""Exported state as files: Parquet or Arrow, one for each store and variable."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+
+from headwater.core.errors import UsageProblem
+from headwater.timemachine.transfer import origin_of
+from headwater.views.state_edits import read_table
+
+_FORMATS = (".parquet", ".arrow")
+
+
+def write_tables(tables: list[pa.Table], out: str) -> list[Path]:
+    """Write exported tables: one to a file, or each to a file in a folder. Return the files."""
+    path = Path(out)
+    suffix = path.suffix.lower()
+    if suffix in _FORMATS and len(tables) > 1:
+        labels = [origin_of(table, "").label for table in tables]
+        raise UsageProblem(
+            "which-state",
+            f"there are {len(tables)} stores and variables, which do not fit into one file",
+            evidence={"stores and variables": "; ".join(labels)},
+            remedy=f"give a folder: {path.with_suffix('')}   (or choose one with --operator, --store or --var)",
+        )
+    if suffix in _FORMATS:
+        _write(tables[0], path)
+        return [path]
+    if suffix:
+        raise UsageProblem(
+            "bad-file", f"{out} has an unknown suffix", remedy="use .parquet or .arrow, or give a folder"
+        )
+    path.mkdir(parents=True, exist_ok=True)
+    if any(path.iterdir()):
+        raise UsageProblem("not-empty", f"the folder {out} is not empty", remedy="give a new folder")
+    written = []
+    for table in tables:
+        name = origin_of(table, out).file_stem.replace("$", "").replace("/", "_")
+        suffix = ".arrow" if any(map(_has_interval, table.schema.types)) else ".parquet"
+        written.append(path / f"{name}{suffix}")
+        _write(table, written[-1])
+    return written
+
+
+def read_tables(source: str) -> dict[str, pa.Table]:
+    """Return the exported tables in a file, or in the files of a folder."""
+    path = Path(source)
+    if not path.is_dir():
+        return {source: read_table(source)}
+    files = sorted(one for one in path.iterdir() if one.suffix.lower() in _FORMATS)
+    if not files:
+        raise UsageProblem("no-file", f"the folder {source} contains no exported state")
+    return {str(one): read_table(str(one)) for one in files}
+
+
+def _write(table: pa.Table, path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.suffix.lower() == ".arrow":
+        with pa.OSFile(str(path), "wb") as out, pa.ipc.new_file(out, table.schema) as writer:
+            writer.write_table(table)
+        return
+    if any(map(_has_interval, table.schema.types)):
+        raise UsageProblem(
+            "bad-file",
+            "the state contains intervals of months, which Parquet cannot represent",
+            remedy=f"write an Arrow file: {path.with_suffix('.arrow')}",
+        )
+    from pyarrow import parquet  # noqa: PLC0415  slow to import
+
+    parquet.write_table(table, path)
+
+
+def _has_interval(kind: pa.DataType) -> bool:
+    return pa.types.is_interval(kind) or any(_has_interval(kind.field(each).type) for each in range(kind.num_fields))
