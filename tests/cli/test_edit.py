@@ -63,6 +63,16 @@ def test_the_plan_as_json(command: Command, path: Path) -> None:
     assert json.loads(refused.err)["error"] == "no-such-row"
 
 
+def test_the_output_of_state_can_be_put_back(command: Command, path: Path, tmp_path: Path) -> None:
+    """What state writes as CSV is a file of rows for --from; an unknown sink is a warning."""
+    before, file = counts(path), tmp_path / "rows.csv"
+    file.write_text(command("state", path, "--format", "csv").out.replace(f'"buy",{before["buy"]},', '"buy",99,'))
+    ran = command("edit", path, "--from", file, "--yes")
+    assert ran.status == 0, ran.err
+    assert "warning: the sink of this query is not recorded" in ran.out
+    assert counts(path) == before | {"buy": 99}
+
+
 def test_the_journal_has_no_rows(command: Command, path: Path) -> None:
     """A removed key is not left in the journal."""
     command("edit", path, "--key", "kind=buy", "--delete", "--yes")

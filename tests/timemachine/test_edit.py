@@ -17,11 +17,14 @@ from headwater.checkpoint.history import History
 from headwater.checkpoint.lease import hold_lease
 from headwater.checkpoint.local_tree import LocalTree
 from headwater.checkpoint.log_entries import JOIN_STORES
+from headwater.checkpoint.state_folder import Recipe
 from headwater.core.errors import ChangeRefused, CheckpointBusy, HeadwaterError, UsageProblem
 from headwater.core.ids import ANY_STORE, StoreRef
 from headwater.statefiles.reader import StateReader, state_rows
+from headwater.statefiles.statewriter import put
 from headwater.statefiles.stores import JOIN
 from headwater.timemachine.edit import StateEditor
+from headwater.timemachine.extra_batch import StoreChange, plan_extra_batch
 from headwater.timemachine.journal import added_batches, read_entries
 from headwater.timemachine.rewind import plan_rewind
 from headwater.timemachine.row_edits import Wanted
@@ -266,6 +269,45 @@ def test_rows_of_a_file_are_put(tmp_path: Path, suffix: str) -> None:
     assert plan.rows.as_dict() == {"added": 0, "changed": 1, "removed": 0, "unchanged": 0}
     plan.apply()
     assert sum(value["count"] == 99 for (value,) in state(files).values()) == 1
+
+
+def test_a_file_sink_gets_an_entry_without_files(tmp_path: Path) -> None:
+    """Spark looks for an entry of every batch when it compacts the sink's log, so the added batch gets one."""
+    held = load("sink-session", tmp_path)
+    log = held.sink / "_spark_metadata"
+    before = sorted(entry.name for entry in log.iterdir())
+    last = History(LocalTree(held.path)).last_committed
+    assert last is not None
+    plan = plan_edit(LocalTree(held.path), where="true", fields={"count": 1}, sink=f"files:{held.sink}")
+    assert any(path.startswith(f"sink:_spark_metadata/{last + 1}") for path in plan.written)
+    plan.apply()
+    (added,) = {entry.name for entry in log.iterdir()} - set(before)
+    assert added.removesuffix(".compact") == str(last + 1)
+    assert added.endswith(".compact") or (log / added).read_bytes() == b"v1"
+    assert not [
+        one
+        for one in run_checks(CheckContext(LocalTree(held.path), 0, LocalTree(held.sink)))
+        if one.severity == "error"
+    ]
+    plan_undo(LocalTree(held.path)).apply()
+    assert sorted(entry.name for entry in log.iterdir() if entry.is_file()) == before
+
+
+def test_a_complete_store_is_written_as_a_snapshot() -> None:
+    """On an HDFS-backed store, complete contents do not depend on any older version."""
+    files = as_memory_files("aggregation-hdfs")
+    reader = StateReader(files)
+    stores = reader.logs.state.expected(2)
+    contents = {}
+    for store in stores:
+        rows = reader.partition(reader.targets(9)[0], store).rows(9)
+        puts = [put(rows.key(number), rows.value(number)) for number in range(len(rows))]
+        contents[store] = StoreChange(puts, complete=True)
+    before = state(files)
+    batch = plan_extra_batch(History(files), contents, verb="edit", about="a rewrite")
+    batch.apply(files, None)
+    assert state(files) == before
+    assert [StateReader(files).recipe(store, 10) for store in stores] == [Recipe("11.snapshot", ())] * 2
 
 
 def write_arrow(table: pa.Table, path: Path) -> None:

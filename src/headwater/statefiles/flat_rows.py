@@ -22,6 +22,8 @@ from headwater.statefiles.stores import StateTarget
 from headwater.statefiles.unsaferow import struct_of
 
 LIST = "list_value"
+# Columns of ``state --json`` that are not part of a row.
+_IGNORED = ("partition_id", "operator_id", "store", "var")
 
 
 @dataclass(frozen=True)
@@ -111,7 +113,7 @@ class FlatRows:
         """Return a table with exactly the columns and types of the flat table. Raise ``UsageProblem`` if it lacks one."""
         table = table if "key" in self.names else _flattened(table)
         missing = [name for name in self.names if name not in table.column_names]
-        unknown = [name for name in table.column_names if name not in self.names and name != "partition_id"]
+        unknown = [name for name in table.column_names if name not in self.names and name not in _IGNORED]
         if missing or unknown:
             raise UsageProblem(
                 "bad-rows",

@@ -35,6 +35,11 @@ from headwater.timemachine.executor import refuse_if_pending
 from headwater.timemachine.extra_batch import StoreChange, plan_extra_batch, writable_batch
 from headwater.timemachine.row_edits import SAMPLE, RowEdit, Wanted
 
+_UNKNOWN_SINK = (
+    "the sink of this query is not recorded; if it writes files, name their folder with --sink files:DIR, because "
+    "Spark expects every batch in the log of a file sink"
+)
+
 
 class StateEditor:
     """The state after the last batch of a checkpoint, to be read and edited."""
@@ -46,6 +51,7 @@ class StateEditor:
         self.batch = writable_batch(self.history)
         self.reader = StateReader(files)
         self._ref = ref
+        self._sink_is_known = sink is not None or self.history.logs.job.sink is not None
         sink_files = sink_of(files, sink)
         self.sink = sink_files if sink_files is not None and has_sink_log(sink_files) else None
 
@@ -154,8 +160,10 @@ class StateEditor:
             reason=reason,
             details={"rows": rows.as_dict(), "state": label},
         )
+        shown = replace(rows, sample=rows.sample[:SAMPLE])
+        warnings = () if self._sink_is_known else (_UNKNOWN_SINK,)
         signs = tuple(signs_of_life(self.history))
-        return EditPlan(self.files, self.sink, label, replace(rows, sample=rows.sample[:SAMPLE]), batch, reason, signs)
+        return EditPlan(self.files, self.sink, label, shown, batch, reason, warnings, signs)
 
 
 def _refuse_uneditable(target: StateTarget) -> None:

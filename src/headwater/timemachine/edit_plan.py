@@ -73,6 +73,7 @@ class EditPlan:
     rows: RowChanges
     batch: ExtraBatch
     reason: str | None
+    warnings: tuple[str, ...]
     signs_of_life: tuple[str, ...]
 
     @property
@@ -114,5 +115,6 @@ class EditPlan:
             "sample": [{"before": before, "after": after} for before, after in self.rows.sample],
             "written": self.written,
             "reason": self.reason,
+            "warnings": list(self.warnings),
             "signs_of_life": list(self.signs_of_life),
         }

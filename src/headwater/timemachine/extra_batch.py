@@ -170,8 +170,7 @@ class _StoreWriter:
         """Return the path and contents of a store's next version."""
         version = version_written_by(BatchId(self.last + 1))
         store = self.logs.state.store(key)
-        names = self.logs.state.names.get(key.folder, [])
-        if any(name.endswith((".delta", ".snapshot")) for name in names):
+        if self._is_hdfs_backed:
             suffix = "snapshot" if change.complete else "delta"
             return f"{key.folder}/{version}.{suffix}", plain_file(change.operations, self.codec)
         lineage = None if unique_id is None else self._lineage(key, store)
@@ -196,6 +195,11 @@ class _StoreWriter:
         path = f"{key.folder}/{version}_{unique_id}.changelog"
         header = changelog_header(decompress(self.logs.files.read(path), path), path)
         return [*header.lineage, (version, unique_id)]
+
+    @cached_property
+    def _is_hdfs_backed(self) -> bool:
+        """Whether the state store is HDFS-backed. A checkpoint has one kind of store."""
+        return any(name.endswith((".delta", ".snapshot")) for names in self.logs.state.names.values() for name in names)
 
     def _has_families(self, key: StoreKey) -> bool:
         return (key.operator_id, key.store_name) in self._stores_with_families

@@ -102,7 +102,7 @@ def edit_text(plan: EditPlan) -> PlanText:
     facts.append(("written", _file_counts(plan.written)))
     if plan.reason:
         facts.append(("reason", plan.reason))
-    warnings = tuple(f"a query may still be running: {sign}" for sign in plan.signs_of_life)
+    warnings = (*plan.warnings, *(f"a query may still be running: {sign}" for sign in plan.signs_of_life))
     return PlanText(f"{plan.verb.capitalize()} the state of {plan.location}", tuple(facts), warnings)
 
 
