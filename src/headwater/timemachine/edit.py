@@ -33,7 +33,7 @@ from headwater.timemachine.cuts import has_sink_log
 from headwater.timemachine.edit_plan import EditPlan, RowChanges
 from headwater.timemachine.executor import refuse_if_pending
 from headwater.timemachine.extra_batch import StoreChange, plan_extra_batch, writable_batch
-from headwater.timemachine.row_edits import SAMPLE, RowEdit, Wanted
+from headwater.timemachine.row_edits import SAMPLE, Place, RowEdit, Wanted
 
 _UNKNOWN_SINK = (
     "the sink of this query is not recorded; if it writes files, name their folder with --sink files:DIR, because "
@@ -51,6 +51,7 @@ class StateEditor:
         self.batch = writable_batch(self.history)
         self.reader = StateReader(files)
         self._ref = ref
+        self._read: dict[tuple[StateTarget, Place], bytes] = {}
         self._sink_is_known = sink is not None or self.history.logs.job.sink is not None
         sink_files = sink_of(files, sink)
         self.sink = sink_files if sink_files is not None and has_sink_log(sink_files) else None
@@ -82,10 +83,12 @@ class StateEditor:
         keys = key_filter(self.reader.decoder(flat.target, self.batch), key) if key else None
         tables = []
         for store in self.reader.stores(flat.target, self.batch):
-            rows = self.reader.partition(flat.target, store).rows(self.batch, keys)
-            tables.append(
-                flat.table(self.reader, self.reader.one_row_per_key(flat.target, rows, self.batch), self.batch)
-            )
+            found = self.reader.partition(flat.target, store).rows(self.batch, keys)
+            rows = self.reader.one_row_per_key(flat.target, found, self.batch)
+            tables.append(flat.table(self.reader, rows, self.batch))
+            if key:  # few rows, which the plan needs again
+                places = ((store.partition_id, rows.key(each)) for each in range(len(rows)))
+                self._read |= {(target, place): rows.value(each) for each, place in enumerate(places)}
         return pa.concat_tables(tables)
 
     def plan(self, changes: Mapping[StateTarget, Wanted], *, verb: str = "edit", reason: str | None = None) -> EditPlan:
@@ -93,7 +96,8 @@ class StateEditor:
         operations: dict[StoreKey, list[Operation]] = {}
         found: list[RowChanges] = []
         for target, wanted in changes.items():
-            edit = RowEdit(self.reader, self.targets, self.batch, target, wanted)
+            read = {place: value for (of, place), value in self._read.items() if of == target}
+            edit = RowEdit(self.reader, self.targets, self.batch, target, wanted, read)
             found.append(edit.plan(operations))
         label = ", ".join(target.label for target in changes)
         return self._plan(operations, RowChanges.sum(found), label, verb=verb, reason=reason)

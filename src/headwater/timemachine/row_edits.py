@@ -6,8 +6,8 @@ is added only if the rows that are there already are where their hashes say.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -55,13 +55,17 @@ class Wanted:
 
 @dataclass(frozen=True)
 class RowEdit:
-    """The edit of one store or variable as of the last batch. ``targets`` are all of the checkpoint."""
+    """The edit of one store or variable as of the last batch.
+
+    ``targets`` are all of the checkpoint. ``read`` are values that were read already, by where they are.
+    """
 
     reader: StateReader
     targets: Sequence[StateTarget]
     batch: int
     original: StateTarget
     wanted: Wanted
+    read: Mapping[Place, bytes] = field(default_factory=dict)
 
     @cached_property
     def flat(self) -> FlatRows:
@@ -118,10 +122,11 @@ class RowEdit:
 
     def _before(self, places: list[Place] | None) -> dict[Place, bytes]:
         """Return the stored values of some keys, or of all."""
-        found: dict[Place, bytes] = {}
+        found = {place: self.read[place] for place in places or () if place in self.read}
         by_partition: dict[int, list[bytes]] = {}
         for partition, key in places or ():
-            by_partition.setdefault(partition, []).append(key)
+            if (partition, key) not in found:
+                by_partition.setdefault(partition, []).append(key)
         for partition in self.stores if places is None else by_partition:
             keys = by_partition.get(partition, [])
             chosen = None if places is None else ExactKeys(_records(keys, [b""] * len(keys)))
