@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 from soak import oracle
-from soak.oracle import Key, Rules, Value
+from soak.join_oracle import CLICKS, IMPRESSIONS, simulate_attribution
+from soak.oracle import ExpectedBatch, Key, Value, simulate
 from soak.records import milliseconds
+from soak.watermarks import BatchInput
 
 STATE = "spark.sql.streaming.stateStore"
 PROVIDERS = "org.apache.spark.sql.execution.streaming.state"
@@ -38,14 +42,24 @@ class JobKind:
 
     name: str
     mode: str
-    records: str
-    rules: Rules
+    sources: Mapping[str, str]
+    """The kind of records of each source, by its name, in the order of Spark's offsets; a single source has no name."""
+    expect: Callable[[Sequence[BatchInput]], list[ExpectedBatch]]
     sink_key: str
     row: Callable[[dict[str, Any]], tuple[Key, Value]]
     """Converts a row of the sink, with flattened structs (``window_start``), to a key and a value."""
     state_row: Callable[[dict[str, Any]], tuple[Key, Value]]
     var: str | None = None
     custom_state: bool = False
+    table: str = ""
+    """The name of the static table that the job joins, which changes during a story."""
+    file: Path | None = None
+    """The file of the job, if it is not in the gallery."""
+
+    @property
+    def reference(self) -> str:
+        """The job as ``headwater run`` takes it."""
+        return f"{self.file}:JOB" if self.file else self.name
 
 
 def _stats_row(row: dict[str, Any]) -> tuple[Key, Value]:
@@ -64,16 +78,16 @@ def _event_row(row: dict[str, Any]) -> tuple[Key, Value]:
 
 
 def _stats(mode: str, emits: str) -> JobKind:
-    rules = oracle.browser_stats(emits)
-    return JobKind("browser-stats-stateful", mode, "visit", rules, "browser,window", _stats_row, _stats_state)
+    expect = partial(simulate, oracle.browser_stats(emits))
+    return JobKind("browser-stats-stateful", mode, {"": "visit"}, expect, "browser,window", _stats_row, _stats_state)
 
 
 def _orders(mode: str, emits: str) -> JobKind:
     return JobKind(
         "order-status",
         mode,
-        "order",
-        oracle.order_status(emits),
+        {"": "order"},
+        partial(simulate, oracle.order_status(emits)),
         "order_status",
         lambda row: ((row.get("order_status"),), (row["count"],)),
         lambda row: ((row["key"]["order_status"],), (row["value"]["count"],)),
@@ -83,8 +97,8 @@ def _orders(mode: str, emits: str) -> JobKind:
 DEDUPLICATED = JobKind(
     "deduplicated-events",
     "append",
-    "event",
-    oracle.deduplicated_events(),
+    {"": "event"},
+    partial(simulate, oracle.deduplicated_events()),
     "User,event_time",
     _event_row,
     lambda row: _event_row(row["key"]),
@@ -92,13 +106,65 @@ DEDUPLICATED = JobKind(
 TOTALS = JobKind(
     "running-totals",
     "update",
-    "purchase",
-    oracle.running_totals(),
+    {"": "purchase"},
+    partial(simulate, oracle.running_totals()),
     "user",
     lambda row: ((row["user"],), (row["total"],)),
     lambda row: ((row["key"]["user"],), (row["value"]["total"],)),
     var="total",
     custom_state=True,
+)
+
+
+def _sales_row(row: dict[str, Any]) -> tuple[Key, Value]:
+    window = milliseconds(row["window_start"]), milliseconds(row["window_end"])
+    return (row["category"], *window), (row["units"], row["revenue"])
+
+
+def _sales_state(row: dict[str, Any]) -> tuple[Key, Value]:
+    window = row["key"]["window"]
+    key = row["key"]["category"], milliseconds(window["start"]), milliseconds(window["end"])
+    return key, tuple(row["value"].values())
+
+
+def _sales(mode: str, emits: str) -> JobKind:
+    expect = partial(simulate, oracle.enriched_sales(emits))
+    key = "category,window"
+    return JobKind("enriched-sales", mode, {"items": "item"}, expect, key, _sales_row, _sales_state, table="products")
+
+
+def _attributed_row(row: dict[str, Any]) -> tuple[Key, Value]:
+    clicked = row.get("clicked_at")
+    times = milliseconds(row["shown_at"]), None if clicked is None else milliseconds(clicked)
+    return (row.get("impression"), row.get("ad"), *times), ()
+
+
+def _attributed_state(row: dict[str, Any]) -> tuple[Key, Value]:
+    store, key, value = row["store"], (row["store"], row["key"]["field0"]), row["value"]
+    if store.endswith("keyToNumValues"):
+        return key, (value["value"],)
+    moment = value["shown_at" if store.startswith("left") else "clicked_at"]
+    return key, (value.get("ad"), milliseconds(moment), value["matched"])
+
+
+ATTRIBUTION = JobKind(
+    "ad-attribution",
+    "append",
+    {IMPRESSIONS: "impression", CLICKS: "click"},
+    simulate_attribution,
+    "impression",
+    _attributed_row,
+    _attributed_state,
+)
+UNITED = JobKind(
+    "united-visits",
+    "update",
+    {"web": "visit", "app": "visit"},
+    partial(simulate, oracle.browser_stats("changed", "web", "app")),
+    "browser,window",
+    _stats_row,
+    _stats_state,
+    file=Path(__file__).with_name("united_visits.py"),
 )
 JOBS_AND_SINKS = [
     (_stats("update", "changed"), "kafka"),
@@ -110,6 +176,11 @@ JOBS_AND_SINKS = [
     (TOTALS, "postgresql"),
     (_orders("update", "changed"), "kafka"),
     (_orders("complete", "all"), "postgresql"),
+    (ATTRIBUTION, "files"),
+    (ATTRIBUTION, "kafka"),
+    (_sales("append", "closed"), "files"),
+    (_sales("update", "changed"), "postgresql"),
+    (UNITED, "kafka"),
 ]
 
 

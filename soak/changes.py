@@ -109,7 +109,9 @@ class CheckpointChanges:
         require(is_done(now), f"batches after {verb}: {now.identities()}, before: {before.identities()}")
         self.stream.lineage = now
         if verb == "undo":
-            self.undoable.pop()
+            last = self.undoable.pop()
+            if last.verb != "repair":  # the batches are back as they ran, with the table of then
+                self.stream.lineage = self.env.read_lineage(self.stream, known=last.before)
             self.tally["undos"] += 1
         else:
             self.undoable.append(UndoableChange(verb, before))

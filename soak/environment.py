@@ -9,11 +9,13 @@ from pathlib import Path
 
 from soak.cells import FREQUENT_SNAPSHOTS, STORES
 from soak.lineage import Lineage, Place, places, read_lineage
-from soak.oracle import BatchInput, ExpectedBatch, Rows, simulate
-from soak.records import Record
+from soak.oracle import ExpectedBatch, Rows
+from soak.records import Fields, Record
 from soak.services import Services
 from soak.sinks import LastWrites, parse_table_rows, parse_topic_rows, read_folder_rows
 from soak.story import Feed, Story
+from soak.tables import ProductTable
+from soak.watermarks import Arrival, BatchInput
 
 PARTITIONS = 2
 
@@ -39,15 +41,20 @@ class StoryEnvironment:
         self.folder, self.services = folder, services
         self.records: dict[Place, Record] = {}
         self.line_counts: dict[str, int] = {}
-        self.inbox = folder / "in"
-        self.inbox.mkdir(parents=True)
+        self.inboxes = {source: folder / "in" / source for source in self.job.sources}
+        for inbox in self.inboxes.values():
+            inbox.mkdir(parents=True)
+        self.table = ProductTable(folder / "products")
+        if self.job.table:
+            self.table.replace(story.seed)
         # Topics and tables stay, so a story that runs twice needs new names.
         self.tag = f"story-{story.seed}-{os.getpid()}-{os.urandom(3).hex()}"
-        self.topic = f"{self.tag}-in"
+        self.topics = {source: f"{self.tag}-{source or 'in'}" for source in self.job.sources}
         if self.cell.uses_kafka:
             services.kafka.start()
         if self.cell.source == "kafka":
-            services.kafka.create(self.topic, PARTITIONS)
+            for topic in self.topics.values():
+                services.kafka.create(topic, PARTITIONS)
         if self.cell.sink == "postgresql":
             services.postgres.start()
         self.main = self.create_stream("main")
@@ -59,20 +66,25 @@ class StoryEnvironment:
         return Stream(name, self.folder / name, self.folder / f"{name}-out")
 
     def feed(self, feed: Feed) -> int:
-        """Write records to the folder or the topic and return how many."""
+        """Write records to the folders or the topics of the sources and return how many."""
+        sources = [feed.only] if feed.only else list(self.job.sources)
+        return sum(self._feed_source(feed, source) for source in sources)
+
+    def _feed_source(self, feed: Feed, source: str) -> int:
         kafka = self.cell.source == "kafka"
-        records = feed.burst.records(self.job.records, tombstones=kafka)
+        records = feed.burst.records(self.job.sources[source], tombstones=kafka, source=source)
         if kafka:
-            found = self.services.kafka.send(self.topic, [record.data for record in records], PARTITIONS)
-            self.records |= {(self.topic, *place): record for place, record in zip(found, records, strict=True)}
+            topic = self.topics[source]
+            found = self.services.kafka.send(topic, [record.data for record in records], PARTITIONS)
+            self.records |= {(topic, *place): record for place, record in zip(found, records, strict=True)}
             return len(records)
         size = -(-len(records) // feed.parts)
         for start in range(0, len(records), size):
             part = records[start : start + size]
-            name = f"{len(self.line_counts):05d}.json"
+            name = f"{source}{len(self.line_counts):05d}.json"
             draft = self.folder / name
             draft.write_bytes(b"".join((record.data or b"") + b"\n" for record in part))
-            draft.rename(self.inbox / name)
+            draft.rename(self.inboxes[source] / name)
             self.line_counts[name] = len(part)
             self.records |= {(name, line): record for line, record in enumerate(part, 1)}
         return len(records)
@@ -84,14 +96,19 @@ class StoryEnvironment:
             **STORES[self.cell.store],
             "spark.sql.streaming.minBatchesToRetain": self.story.retained_batches,
         }
-        arguments = ["run", self.job.name, "--source", self._source(limit), "--sink", self.sink_uri(stream)]
-        arguments += ["--checkpoint", str(stream.checkpoint), "--mode", self.job.mode, "--trigger", "available-now"]
+        arguments = ["run", self.job.reference, "--sink", self.sink_uri(stream), "--checkpoint", str(stream.checkpoint)]
+        arguments += ["--mode", self.job.mode, "--trigger", "available-now"]
+        sources = {source: self._source(source, limit) for source in self.job.sources}
+        if self.job.table:
+            sources[self.job.table] = f"files:{self.table.folder}"
+        for name, uri in sources.items():
+            arguments += ["--source", f"{name}={uri}" if name else uri]
         return arguments + [word for key, value in conf.items() for word in ("--conf", f"{key}={value}")]
 
-    def _source(self, limit: int) -> str:
+    def _source(self, name: str, limit: int) -> str:
         if self.cell.source == "kafka":
-            return f"kafka://{self.services.kafka.address}/{self.topic}?maxOffsetsPerTrigger={limit}"
-        return f"files:{self.inbox}?maxFilesPerTrigger={limit}"
+            return f"kafka://{self.services.kafka.address}/{self.topics[name]}?maxOffsetsPerTrigger={limit}"
+        return f"files:{self.inboxes[name]}?maxFilesPerTrigger={limit}"
 
     def sink_uri(self, stream: Stream) -> str:
         match self.cell.sink:
@@ -102,17 +119,25 @@ class StoryEnvironment:
             case _:
                 return f"files:{stream.sink}?format=json"
 
-    def read_lineage(self, stream: Stream) -> Lineage:
-        return read_lineage(stream.checkpoint, stream.lineage)
+    def read_lineage(self, stream: Stream, known: Lineage | None = None) -> Lineage:
+        return read_lineage(stream.checkpoint, known or stream.lineage, self.table.version)
 
     def expected_batches(self, lineage: Lineage) -> list[ExpectedBatch]:
         """Compute what every batch of a lineage, committed or planned, must do."""
         inputs = []
         for number, (batch, before) in enumerate(lineage.ranges()):
-            read = [(place, self.records[place].fields) for place in places(batch, before, self.line_counts)]
-            decoded = tuple((place, fields) for place, fields in read if fields is not None)
-            inputs.append(BatchInput(batch.batch_id, decoded, carried=lineage.is_carried(number)))
-        return simulate(self.job.rules, inputs)
+            read = [(place, self.records[place]) for place in places(batch, before, self.line_counts)]
+            arrivals = tuple(
+                Arrival(place, self._complete(record.fields, batch.table), record.source)
+                for place, record in read
+                if record.fields is not None
+            )
+            carried = lineage.is_carried(number)
+            inputs.append(BatchInput(batch.batch_id, arrivals, carried, batch.watermark_ms))
+        return self.job.expect(inputs)
+
+    def _complete(self, fields: Fields, table: int) -> Fields:
+        return self.table.enrich(fields, table) if self.job.table else fields
 
     def places_read(self, lineage: Lineage) -> Counter[Place]:
         pairs = [(batch, before) for batch, before in lineage.ranges() if batch.committed]

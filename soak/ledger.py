@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from soak.cells import CELLS, cell_for_seed
+from soak.cells import CELLS
 
 FILE = Path(__file__).with_name("ledger.jsonl")
 PAGE = Path(__file__).parent.parent / "docs" / "reliability.md"
@@ -55,7 +55,7 @@ def format_figures(lines: list[dict[str, Any]]) -> str:
         sums.update(line["tally"])
         refused.update(line["refused"])
     actions = sum(line["actions"] for line in good)
-    cells = {cell_for_seed(line["seed"]).name for line in good}
+    cells = {cell.name for cell in CELLS} & {line["cell"] for line in good}
     after = "kills after "
     kills = {name.removeprefix(after): count for name, count in sums.items() if name.startswith(after)}
     random_kills = kills.pop("any", 0)
@@ -81,6 +81,7 @@ def format_figures(lines: list[dict[str, Any]]) -> str:
         ),
         ("forks run and checked", f"{sums['forks']:,}"),
         ("repartitions", f"{sums['repartitions']:,}"),
+        ("static tables replaced", f"{sums['tables']:,}"),
         ("compactions of the quarantine", f"{sums['compactions']:,}"),
         ("Kafka killed or restarted", f"{sums['broker outages']:,}"),
         ("PostgreSQL killed or restarted", f"{sums['postgresql outages']:,}"),

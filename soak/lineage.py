@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 from urllib.parse import unquote, urlsplit
@@ -14,13 +14,18 @@ Place: TypeAlias = tuple[Any, ...]
 
 @dataclass(frozen=True)
 class PlannedBatch:
-    """One entry of the offset log. ``until`` is the end of its input: offsets by partition, or all file names so far."""
+    """One entry of the offset log. ``until`` is the end of its input, source by source.
+
+    It is offsets by partition, or all file names so far, or None before the first record of a source.
+    """
 
     batch_id: int
     watermark_ms: int
     timestamp_ms: int
-    until: Any
+    until: tuple[Any, ...]
     committed: bool
+    table: int = 0
+    """The version of the static table that the batch was joined with."""
 
     @property
     def identity(self) -> tuple[int, int, str]:
@@ -53,43 +58,63 @@ class Lineage:
         """Return whether a repartition added the batch: a copy of the one before, with its timestamp and no input."""
         return number > 0 and self.batches[number].timestamp_ms == self.batches[number - 1].timestamp_ms
 
-    def ranges(self) -> list[tuple[PlannedBatch, Any]]:
+    def ranges(self) -> list[tuple[PlannedBatch, tuple[Any, ...]]]:
         """Return each batch with the end of the one before."""
-        befores = [None, *(batch.until for batch in self.batches)]
+        befores = [(), *(batch.until for batch in self.batches)]
         return list(zip(self.batches, befores, strict=False))
 
 
-def read_lineage(checkpoint: Path, known: Lineage) -> Lineage:
-    """Read the lineage; ``known`` is the one read before, for batches that Spark has purged since."""
+def read_lineage(checkpoint: Path, known: Lineage, table: int = 0) -> Lineage:
+    """Read the lineage; ``known`` is the one read before, for batches that Spark has purged since.
+
+    A committed batch that is known keeps the version of its table; the others have the current one, ``table``.
+    """
     on_disk = {number: _lines(checkpoint / "offsets" / str(number)) for number in _numbers(checkpoint / "offsets")}
     commits = set(_numbers(checkpoint / "commits"))
-    files = _source_files(checkpoint / "sources" / "0")
+    tables = {batch.identity: batch.table for batch in known.committed}
+    logs: dict[int, list[tuple[int, str]]] = {}
     known_batches = {batch.batch_id: batch for batch in known.batches}
     first = min(on_disk, default=0)
     found = [known_batches[number] for number in range(first)]
     for number in sorted(on_disk):
-        metadata, offset = json.loads(on_disk[number][1]), json.loads(on_disk[number][2])
-        until = sorted(_up_to(files, offset["logOffset"])) if "logOffset" in offset else offset
+        _, metadata, *offsets = on_disk[number]
+        until = tuple(_end_of_input(line, checkpoint, source, logs) for source, line in enumerate(offsets))
         committed = number in commits or number < max(commits, default=-1)
-        batch = PlannedBatch(number, metadata["batchWatermarkMs"], metadata["batchTimestampMs"], until, committed)
-        found.append(batch)
+        times = json.loads(metadata)
+        batch = PlannedBatch(number, times["batchWatermarkMs"], times["batchTimestampMs"], until, committed, table)
+        found.append(replace(batch, table=tables.get(batch.identity, table)) if committed else batch)
     numbers = [batch.batch_id for batch in found]
     if numbers != list(range(len(found))):
         raise AssertionError(f"batches are missing from the logs: {numbers}")
     return Lineage(tuple(found))
 
 
-def places(batch: PlannedBatch, before: Any, line_counts: dict[str, int]) -> list[Place]:
+def places(batch: PlannedBatch, before: tuple[Any, ...], line_counts: dict[str, int]) -> list[Place]:
     """Return the place of every record of a batch. ``line_counts`` has the number of records in each input file."""
-    if isinstance(batch.until, list):
-        new = sorted(set(batch.until) - set(before or ()))
+    starts = before or (None,) * len(batch.until)
+    pairs = zip(batch.until, starts, strict=True)
+    return [place for end, start in pairs for place in _places_between(start, end, line_counts)]
+
+
+def _places_between(start: Any, end: Any, line_counts: dict[str, int]) -> list[Place]:
+    if isinstance(end, list):
+        new = sorted(set(end) - set(start or ()))
         return [(name, line) for name in new for line in range(1, line_counts[name] + 1)]
     found: list[Place] = []
-    for topic, partitions in batch.until.items():
-        starts = (before or {}).get(topic, {})
-        for partition, end in partitions.items():
-            found += [(topic, int(partition), offset) for offset in range(starts.get(partition, 0), end)]
+    for topic, partitions in (end or {}).items():
+        starts = (start or {}).get(topic, {})
+        for partition, until in partitions.items():
+            found += [(topic, int(partition), offset) for offset in range(starts.get(partition, 0), until)]
     return found
+
+
+def _end_of_input(line: str, checkpoint: Path, source: int, logs: dict[int, list[tuple[int, str]]]) -> Any:
+    offset = None if line == "-" else json.loads(line)
+    if offset is None or "logOffset" not in offset:
+        return offset
+    if source not in logs:
+        logs[source] = _source_files(checkpoint / "sources" / str(source))
+    return sorted(_up_to(logs[source], offset["logOffset"]))
 
 
 def _numbers(folder: Path) -> list[int]:

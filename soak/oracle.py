@@ -6,26 +6,21 @@ Everything else (watermark, drops, state, output) is computed here and compared 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from soak.records import Fields, milliseconds
+from soak.watermarks import BatchInput, follow_watermarks
 
 Key: TypeAlias = tuple[Any, ...]
 Value: TypeAlias = tuple[Any, ...]
 Rows: TypeAlias = dict[Key, Value]
+Bag: TypeAlias = Counter[tuple[Key, Value]]
+"""Rows in any order, with how often each occurs."""
 
 MINUTE_MS = 60_000
-
-
-@dataclass(frozen=True)
-class BatchInput:
-    """The decodable records of a batch with their places; ``carried`` marks a batch that a repartition added."""
-
-    batch_id: int
-    records: tuple[tuple[Any, Fields], ...]
-    carried: bool = False
 
 
 @dataclass(frozen=True)
@@ -34,8 +29,8 @@ class ExpectedBatch:
 
     batch_id: int
     watermark_ms: int
-    emitted: Rows
-    state: Rows
+    emitted: Bag
+    state: Bag
     late: frozenset[Any] = frozenset()
 
 
@@ -53,49 +48,32 @@ class Rules:
     delay_ms: int = 0
     emits: str = "changed"
     """``changed`` (update mode), ``closed`` (append mode of an aggregation), ``new`` (duplicates dropped), ``all``."""
-
-
-@dataclass
-class _Watermark:
-    """The watermark, which moves only between batches."""
-
-    rules: Rules
-    evicts_ms: int = 0
-    drops_ms: int = 0
-    latest_ms: int = field(default=0)
-
-    def next_batch(self, batch: BatchInput) -> None:
-        self.drops_ms = self.evicts_ms
-        if not batch.carried:
-            self.evicts_ms = max(self.evicts_ms, self.latest_ms - self.rules.delay_ms)
-
-    def see(self, records: Iterable[tuple[Any, Fields]]) -> None:
-        if self.rules.time_ms is not None:
-            self.latest_ms = max((self.rules.time_ms(fields) for _, fields in records), default=self.latest_ms)
+    sources: tuple[str, ...] = ("",)
 
 
 def simulate(rules: Rules, batches: Sequence[BatchInput]) -> list[ExpectedBatch]:
     """Return the expected results of all batches, from the first on."""
     state: Rows = {}
-    watermark = _Watermark(rules)
     expected = []
-    for batch in batches:
-        watermark.next_batch(batch)
+    watermarks = follow_watermarks(
+        batches, rules.sources, lambda record: rules.time_ms and rules.time_ms(record.fields), rules.delay_ms
+    )
+    for batch, watermark in zip(batches, watermarks, strict=True):
         before = dict(state)
         late, touched = set(), set()
-        for place, fields in batch.records:
+        for place, fields, _ in batch.records:
             key = rules.key(fields)
             if rules.end_ms is not None and rules.end_ms(key) <= watermark.drops_ms:
                 late.add(place)
                 continue
             state[key] = rules.fold(state.get(key), fields)
             touched.add(key)
-        watermark.see(batch.records)
         closed = _closed(rules, state, watermark.evicts_ms) if not batch.carried else {}
         emitted = {} if batch.carried else _emitted(rules, before, state, touched, closed)
         for key in closed:
             del state[key]
-        expected.append(ExpectedBatch(batch.batch_id, watermark.evicts_ms, emitted, dict(state), frozenset(late)))
+        bags = Counter(emitted.items()), Counter(state.items())
+        expected.append(ExpectedBatch(batch.batch_id, watermark.evicts_ms, *bags, frozenset(late)))
     return expected
 
 
@@ -128,7 +106,7 @@ def _count_with_latest(value: Value | None, fields: Fields) -> Value:
     return (count + 1, max(latest, milliseconds(fields["eventTime"])))
 
 
-def browser_stats(emits: str) -> Rules:
+def browser_stats(emits: str, *sources: str) -> Rules:
     return Rules(
         key=lambda fields: (fields["browser"], *_window(fields, "eventTime", 5)),
         fold=_count_with_latest,
@@ -136,6 +114,7 @@ def browser_stats(emits: str) -> Rules:
         end_ms=lambda key: key[2],
         delay_ms=20 * MINUTE_MS,
         emits=emits,
+        sources=sources or ("",),
     )
 
 
@@ -162,4 +141,22 @@ def order_status(emits: str) -> Rules:
         key=lambda fields: (fields["order_status"],),
         fold=lambda value, fields: ((value or (0,))[0] + 1,),  # noqa: ARG005
         emits=emits,
+    )
+
+
+def _add_sale(value: Value | None, fields: Fields) -> Value:
+    units, revenue = value or (0, 0)
+    return units + fields["quantity"], revenue + fields["quantity"] * fields["price"]
+
+
+def enriched_sales(emits: str) -> Rules:
+    """Return the rules for items with the category and the price of their product."""
+    return Rules(
+        key=lambda fields: (fields["category"], *_window(fields, "sold_at", 15)),
+        fold=_add_sale,
+        time_ms=lambda fields: milliseconds(fields["sold_at"]),
+        end_ms=lambda key: key[2],
+        delay_ms=60 * MINUTE_MS,
+        emits=emits,
+        sources=("items",),
     )

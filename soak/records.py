@@ -14,6 +14,9 @@ Fields: TypeAlias = dict[str, Any]
 START = datetime(2026, 3, 1, 9, 0, tzinfo=UTC)
 LATE = timedelta(hours=6)
 BROWSERS = ("Firefox", "Chrome", "Safari", "Edge", "Lynx", "Ćuk", 'q"uote', None)
+ADS = ("shoes", "tea", "Süßes", None)
+IMPRESSIONS = 90  # few, so that most are shown several times, and some of them are clicked
+PRODUCTS = 12
 STATUSES = ("CLOSED", "COMPLETE", "PENDING", "PAYMENT_REVIEW", "ON HOLD", None)
 
 
@@ -23,6 +26,7 @@ class Record:
 
     data: bytes | None
     fields: Fields | None
+    source: str = ""
 
 
 @dataclass(frozen=True)
@@ -35,20 +39,23 @@ class Burst:
     late: float = 0.0
     malformed: float = 0.0
 
-    def records(self, kind: str, *, tombstones: bool) -> list[Record]:
+    def records(self, kind: str, *, tombstones: bool, source: str = "") -> list[Record]:
         """Generate the records, always the same for the same burst; ``tombstones`` allows records without a value."""
-        rng = random.Random(f"{self.seed} {kind}")
+        rng = random.Random(f"{self.seed} {kind}{source}")
         now = START + timedelta(minutes=self.minute)
-        return [self._record(rng, GENERATORS[kind], now, tombstones=tombstones) for _ in range(self.count)]
+        made = [self._record(rng, GENERATORS[kind], now, tombstones=tombstones) for _ in range(self.count)]
+        return [Record(*one, source) for one in made]
 
-    def _record(self, rng: random.Random, make: Callable[..., Fields], now: datetime, *, tombstones: bool) -> Record:
+    def _record(
+        self, rng: random.Random, make: Callable[..., Fields], now: datetime, *, tombstones: bool
+    ) -> tuple[bytes | None, Fields | None]:
         if rng.random() < self.malformed:
-            return Record(_malformed(rng, make(rng, now), tombstones=tombstones), None)
+            return _malformed(rng, make(rng, now), tombstones=tombstones), None
         at = now - timedelta(seconds=rng.randrange(600))
         if rng.random() < self.late:
             at -= LATE + timedelta(minutes=rng.randrange(600))
         fields = make(rng, at)
-        return Record(json.dumps(fields, ensure_ascii=rng.random() < 0.5).encode(), fields)
+        return json.dumps(fields, ensure_ascii=rng.random() < 0.5).encode(), fields
 
 
 def _visit(rng: random.Random, at: datetime) -> Fields:
@@ -69,13 +76,43 @@ def _order(rng: random.Random, at: datetime) -> Fields:  # noqa: ARG001  orders 
     return {"order_id": rng.randrange(100_000), "order_status": rng.choice(STATUSES)}
 
 
+def _impression_id(rng: random.Random) -> str | None:
+    return f"i{rng.randrange(IMPRESSIONS)}" if rng.random() > 0.03 else None
+
+
+def _impression(rng: random.Random, at: datetime) -> Fields:
+    return {"impression": _impression_id(rng), "ad": rng.choice(ADS), "shown_at": _iso(at)}
+
+
+def _click(rng: random.Random, at: datetime) -> Fields:
+    # Most clicks follow within minutes; some come too late to count.
+    after = timedelta(seconds=rng.randrange(5400 if rng.random() < 0.1 else 300))
+    return {"impression": _impression_id(rng), "clicked_at": _iso(at + after)}
+
+
+def _item(rng: random.Random, at: datetime) -> Fields:
+    product = f"p{rng.randrange(PRODUCTS)}" if rng.random() > 0.05 else None
+    return {"store": f"s{rng.randrange(3)}", "product": product, "quantity": rng.randrange(1, 9), "sold_at": _iso(at)}
+
+
 GENERATORS: dict[str, Callable[[random.Random, datetime], Fields]] = {
     "visit": _visit,
     "event": _event,
     "purchase": _purchase,
     "order": _order,
+    "impression": _impression,
+    "click": _click,
+    "item": _item,
 }
-WRONG_TYPE = {"userId": "many", "event_time": "yesterday", "shopping": "a lot", "order_id": [1, 2]}
+WRONG_TYPE = {
+    "userId": "many",
+    "event_time": "yesterday",
+    "shopping": "a lot",
+    "order_id": [1, 2],
+    "shown_at": "at noon",
+    "clicked_at": {"hour": 9},
+    "quantity": "some",
+}
 
 
 def _malformed(rng: random.Random, fields: Fields, *, tombstones: bool) -> bytes | None:

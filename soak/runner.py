@@ -23,6 +23,7 @@ from soak.story import (
     Outage,
     Repair,
     Repartition,
+    ReplaceTable,
     Rewind,
     Run,
     Undo,
@@ -37,6 +38,7 @@ class StoryRunner:
         self.tally: Counter[str] = Counter()
         self.refused: Counter[str] = Counter()
         self._changes = CheckpointChanges(env, self.tally, self.refused)
+        self._killed_batches: dict[tuple[int, int, str], int] = {}
 
     @property
     def stream(self) -> Stream:
@@ -49,6 +51,8 @@ class StoryRunner:
                 count = self.env.feed(action)
                 self.tally["records"] += count
                 return f"{count} records"
+            case ReplaceTable():
+                return self._replace_table(action)
             case Run():
                 outcome = self._run(action)
             case KilledRun():
@@ -56,7 +60,7 @@ class StoryRunner:
             case Rewind():
                 outcome = self._changes.rewind(action)
             case Undo():
-                outcome = self._changes.undo(action)
+                outcome = self._changes.undo(action) + self._restore_table()
             case Fork():
                 outcome = self._changes.fork(action)
             case Repartition():
@@ -71,6 +75,23 @@ class StoryRunner:
                 outcome = self._inspect(action)
         checks.check_after_action(self.env, self.stream)
         return outcome
+
+    def _replace_table(self, replace: ReplaceTable) -> str:
+        """Replace the static table, unless a killed job left a batch that may have been written with this one."""
+        planned = self.env.read_lineage(self.stream).planned
+        if planned is not None and planned.identity in self._killed_batches:
+            return "not replaced: a batch is unfinished"
+        self.tally["tables"] += 1
+        return f"version {self.env.table.version + 1}: {self.env.table.replace(replace.seed)} products"
+
+    def _restore_table(self) -> str:
+        """Go back to the table of an unfinished batch that an undo brought back, because its rows may be written."""
+        planned, table = self.stream.lineage.planned, self.env.table
+        version = self._killed_batches.get(planned.identity, table.version) if planned else table.version
+        if version == table.version:
+            return ""
+        table.restore(version)
+        return f", and the table of version {version} is back"
 
     def _run(self, run: Run) -> str:
         arguments = self.env.run_arguments(self.stream, run.limit)
@@ -121,6 +142,9 @@ class StoryRunner:
 
     def _record_run(self) -> None:
         self.tally["batches"] += checks.record_run(self.env, self.stream)
+        planned = self.stream.lineage.planned
+        if planned is not None:
+            self._killed_batches[planned.identity] = self.env.table.version
 
     def _checkpoint_files(self, moment: str) -> set[str]:
         """Return the files whose appearance marks a moment of a batch."""
@@ -129,9 +153,9 @@ class StoryRunner:
         folders = {
             "offsets": [checkpoint / "offsets"],
             "commits": [checkpoint / "commits"],
-            "sources": [checkpoint / "sources" / "0"],
+            "sources": [checkpoint / "sources" / str(number) for number, _ in enumerate(self.env.job.sources)],
             "sink": [self.stream.sink / "_spark_metadata" if files_sink else checkpoint / "commits"],
-            "state": [checkpoint / "state" / "0" / part for part in ("0", "1", "0/default", "1/default")],
+            "state": [place for part in ("0", "1") for place in _with_folders(checkpoint / "state" / "0" / part)],
         }.get(moment, [])
         return {f"{folder}/{name}" for folder in folders for name in _file_names(folder)}
 
@@ -194,6 +218,11 @@ class StoryRunner:
                 a = max(first, lineage.head - 3)
                 checks.check_diff(self.env, self.stream, a, lineage.head)
                 return f"diff of {a} and {lineage.head}"
+
+
+def _with_folders(folder: Path) -> list[Path]:
+    """Return a folder and those in it: a join has one for each of its four stores."""
+    return [folder, *(folder / name for name in _file_names(folder) if "." not in name)]
 
 
 def _file_names(folder: Path) -> list[str]:

@@ -62,11 +62,11 @@ class LastWrites:
     possible: dict[Key, frozenset[Value]] = field(default_factory=dict)
 
     def record_committed(self, batch: ExpectedBatch) -> None:
-        for key, value in batch.emitted.items():
+        for key, value in batch.emitted:
             self.possible[key] = frozenset([value])
 
     def record_possible(self, batch: ExpectedBatch) -> None:
-        for key, value in batch.emitted.items():
+        for key, value in batch.emitted:
             self.possible[key] = self.possible.get(key, frozenset([NEVER_WRITTEN])) | {value}
 
     def differences(self, found: Rows) -> list[str]:

@@ -17,10 +17,18 @@ MOMENTS: tuple[Moment, ...] = ("any", "offsets", "commits", "state", "sources", 
 
 @dataclass(frozen=True)
 class Feed:
-    """Records arrive in ``parts`` files, or spread over the partitions of the topic."""
+    """Records arrive in ``parts`` files, or spread over the partitions of the topic; at ``only`` one source, or at all."""
 
     burst: Burst
     parts: int = 1
+    only: str = ""
+
+
+@dataclass(frozen=True)
+class ReplaceTable:
+    """The static table gets new rows, while no job runs."""
+
+    seed: int
 
 
 @dataclass(frozen=True)
@@ -99,7 +107,9 @@ class Inspect:
     what: Literal["state", "spark-state", "late", "diff"]
 
 
-Action: TypeAlias = Feed | Run | KilledRun | Rewind | Undo | Fork | Repartition | Compact | Repair | Outage | Inspect
+Action: TypeAlias = (
+    Feed | ReplaceTable | Run | KilledRun | Rewind | Undo | Fork | Repartition | Compact | Repair | Outage | Inspect
+)
 
 
 @dataclass(frozen=True)
@@ -156,6 +166,7 @@ class _ActionGenerator:
             (2, Repair),
             (5, self._inspect),
             (4 if self._services() else 0, self._outage),
+            (8 if self._cell.job.table else 0, self._replace_table),
         ]
         weights, factories = [weight for weight, _ in choices], [factory for _, factory in choices]
         action: Action = self._rng.choices(factories, weights)[0]()
@@ -171,7 +182,12 @@ class _ActionGenerator:
         self._minute += self._rng.choice([3, 7, 15, 40])
         count = self._rng.randrange(20, 120)
         burst = Burst(self._rng.randrange(2**31), self._minute, count, late, malformed)
-        return Feed(burst, self._rng.randrange(1, 5))
+        sources = list(self._cell.job.sources)
+        only = self._rng.choice(sources) if len(sources) > 1 and self._rng.random() < 0.3 else ""
+        return Feed(burst, self._rng.randrange(1, 5), only)
+
+    def _replace_table(self) -> ReplaceTable:
+        return ReplaceTable(self._rng.randrange(2**31))
 
     def run(self) -> Run:
         return Run(self._limit(), self._rng.random() < 0.06)
