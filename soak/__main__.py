@@ -28,7 +28,7 @@ ROOT = Path(__file__).parent.parent
 def parse_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m soak", description=__doc__)
     parser.add_argument("--minutes", type=float, default=3.0, help="run stories for this long (default: %(default)s)")
-    parser.add_argument("--seed", type=int, help="repeat the story of this seed")
+    parser.add_argument("--seed", type=int, nargs="+", help="repeat the stories of these seeds")
     parser.add_argument("--stories", type=int, help="stop after this many stories")
     parser.add_argument("--keep", type=Path, help="work in this folder and keep it (default: a temporary folder)")
     parser.add_argument(
@@ -77,7 +77,7 @@ def _run_stories(options: argparse.Namespace, services: Services) -> tuple[int, 
     """Run stories until the time is over; return the number of failures and a summary."""
     began = time.monotonic()
     if options.seed is not None:
-        seeds = iter([options.seed])
+        seeds = iter(options.seed)
     else:
         seeds = ledger.next_seeds(ledger.read()) if options.ledger else itertools.count(int(time.time()))
     stories, failed = 0, 0
@@ -89,7 +89,8 @@ def _run_stories(options: argparse.Namespace, services: Services) -> tuple[int, 
         tally.update(line["tally"])
         if options.ledger:
             ledger.append(line)
-        if stories == options.stories or time.monotonic() > began + options.minutes * 60:
+        is_over = options.seed is None and time.monotonic() > began + options.minutes * 60
+        if stories == options.stories or is_over:
             break
     summary = (
         f"soak: {stories} stories, {failed} failed; {tally['records']} records, {tally['batches']} batches, "

@@ -36,6 +36,7 @@ class _Waiting:
 class _State:
     """The rows of both sides, by impression."""
 
+    within_ms: int
     sides: dict[str, dict[str | None, list[_Waiting]]] = field(
         default_factory=lambda: {IMPRESSIONS: defaultdict(list), CLICKS: defaultdict(list)}
     )
@@ -45,7 +46,7 @@ class _State:
         found = []
         for other in self.sides[side].get(row.impression, ()) if row.impression is not None else ():
             shown, clicked = (other, row) if side == IMPRESSIONS else (row, other)
-            if shown.time_ms <= clicked.time_ms <= shown.time_ms + WITHIN_MS:
+            if shown.time_ms <= clicked.time_ms <= shown.time_ms + self.within_ms:
                 other.matched = row.matched = True
                 found.append(other)
         return found
@@ -74,9 +75,9 @@ class _State:
         return bag
 
 
-def simulate_attribution(batches: Sequence[BatchInput]) -> list[ExpectedBatch]:
+def simulate_attribution(batches: Sequence[BatchInput], within_ms: int = WITHIN_MS) -> list[ExpectedBatch]:
     """Return the expected results of all batches, from the first on."""
-    state = _State()
+    state = _State(within_ms)
     expected = []
     watermarks = follow_watermarks(batches, (IMPRESSIONS, CLICKS), _time_ms, DELAY_MS)
     for batch, (drops_ms, evicts_ms) in zip(batches, watermarks, strict=True):
@@ -102,7 +103,7 @@ def _join(state: _State, fresh: dict[str, list[_Waiting]], watermark_ms: int) ->
         for shown in state.matches(IMPRESSIONS, clicked):
             emitted[_attributed(shown, clicked), ()] += 1
         state.add(CLICKS, clicked)
-    for shown in state.evict(IMPRESSIONS, watermark_ms - WITHIN_MS):
+    for shown in state.evict(IMPRESSIONS, watermark_ms - state.within_ms):
         if not shown.matched:
             emitted[_attributed(shown, None), ()] += 1
     state.evict(CLICKS, watermark_ms)

@@ -5,14 +5,18 @@ from __future__ import annotations
 import json
 import sys
 from collections import Counter
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from corpus_support import CorpusCheckpoint
+
 sys.path.insert(0, str(Path(__file__).parent.parent.parent))  # soak/ is next to src/
 
-from soak.cells import CELLS, cell_for_seed
+from soak.cells import ATTRIBUTION, CELLS, cell_for_seed
 from soak.join_oracle import CLICKS, IMPRESSIONS, simulate_attribution
 from soak.lineage import Lineage, PlannedBatch, places, read_lineage
 from soak.oracle import MINUTE_MS, ExpectedBatch, simulate
@@ -206,6 +210,36 @@ def test_the_join_by_hand() -> None:
         ("left-keyToNumValues", "i"): (1,),
         ("right-keyToNumValues", "z"): (1,),
     }
+
+
+@pytest.mark.parametrize("name", ["left-join-hdfs", "left-join-changelog"])
+def test_the_join_oracle_agrees_with_spark(corpus: Callable[[str], CorpusCheckpoint], name: str) -> None:
+    """From the records of a recorded join, the oracle computes Spark's watermarks, output and state of every batch."""
+    recorded = corpus(name)
+    folders = {IMPRESSIONS: "shown", CLICKS: "clicked"}
+    lineage = read_lineage(recorded.path, Lineage())
+    inputs = []
+    for batch, before in lineage.ranges():
+        records = []
+        for place, (side, folder) in enumerate(folders.items()):
+            new = set(batch.until[place]) - set(before[place] if before else ())
+            lines = [line for file in sorted(new) for line in (recorded.input / folder / file).read_text().splitlines()]
+            records += [Arrival(line, renamed(json.loads(line)), side) for line in lines]
+        inputs.append(BatchInput(batch.batch_id, tuple(records), recorded_ms=batch.watermark_ms))
+    results = simulate_attribution(inputs, within_ms=10 * MINUTE_MS)
+    assert [one.watermark_ms for one in results] == [batch.watermark_ms for batch in lineage.batches]
+    for result in results:
+        emitted = Counter(ATTRIBUTION.row(renamed(row)) for row in recorded.emitted[result.batch_id])
+        assert result.emitted == emitted, result.batch_id
+        answers = [answer for answer in recorded.answers_at(result.batch_id) if answer.store_name]
+        rows = [{**row, "store": answer.store_name} for answer in answers for row in answer.rows]
+        assert result.state == Counter(ATTRIBUTION.state_row({**row, "value": renamed(row["value"])}) for row in rows)
+
+
+def renamed(row: dict[str, Any]) -> dict[str, Any]:
+    """Return a row of the recorded join with the names of ad-attribution."""
+    others = {name: value for name, value in row.items() if name not in ("ad", "site", "clicked_ad", "user")}
+    return {**others, "impression": row.get("ad", row.get("clicked_ad")), "ad": row.get("site")}
 
 
 def test_equal_rows_are_counted() -> None:
