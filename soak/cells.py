@@ -16,6 +16,7 @@ from soak.watermarks import BatchInput
 
 STATE = "spark.sql.streaming.stateStore"
 PROVIDERS = "org.apache.spark.sql.execution.streaming.state"
+LONG_STEPS = (7, 20, 45, 90)
 ROCKSDB = f"{PROVIDERS}.RocksDBStateStoreProvider"
 CHANGELOG = f"{STATE}.rocksdb.changelogCheckpointing.enabled"
 STORES: dict[str, dict[str, str]] = {
@@ -55,6 +56,8 @@ class JobKind:
     """The name of the static table that the job joins, which changes during a story."""
     file: Path | None = None
     """The file of the job, if it is not in the gallery."""
+    steps: tuple[int, ...] = (3, 7, 15, 40)
+    """The minutes between feeds; long ones let the watermark pass rows that wait for an hour."""
 
     @property
     def reference(self) -> str:
@@ -129,8 +132,17 @@ def _sales_state(row: dict[str, Any]) -> tuple[Key, Value]:
 
 def _sales(mode: str, emits: str) -> JobKind:
     expect = partial(simulate, oracle.enriched_sales(emits))
-    key = "category,window"
-    return JobKind("enriched-sales", mode, {"items": "item"}, expect, key, _sales_row, _sales_state, table="products")
+    return JobKind(
+        "enriched-sales",
+        mode,
+        {"items": "item"},
+        expect,
+        "category,window",
+        _sales_row,
+        _sales_state,
+        table="products",
+        steps=LONG_STEPS,
+    )
 
 
 def _attributed_row(row: dict[str, Any]) -> tuple[Key, Value]:
@@ -155,6 +167,7 @@ ATTRIBUTION = JobKind(
     "impression",
     _attributed_row,
     _attributed_state,
+    steps=LONG_STEPS,
 )
 UNITED = JobKind(
     "united-visits",

@@ -179,7 +179,7 @@ class _ActionGenerator:
         kind = self._rng.choices(["plain", "late", "malformed"], [6, 2, 2])[0]
         late = {"plain": 0.02, "late": 0.6, "malformed": 0.0}[kind]
         malformed = {"plain": 0.03, "late": 0.0, "malformed": 0.5}[kind]
-        self._minute += self._rng.choice([3, 7, 15, 40])
+        self._minute += self._rng.choice(self._cell.job.steps)
         count = self._rng.randrange(20, 120)
         burst = Burst(self._rng.randrange(2**31), self._minute, count, late, malformed)
         sources = list(self._cell.job.sources)
