@@ -119,6 +119,9 @@ def _run_story(seed: int, services: Services, *, verbose: bool) -> dict[str, Any
             lines[-1] += f"  →  {runner.perform(action)} ({time.monotonic() - started:.1f} s)"
             if verbose:
                 print(f"       {lines[-1].rpartition('→')[2].strip()}", flush=True)
+        lines.append(f"     at the end: {runner.inspect_all()}")
+        if verbose:
+            print(lines[-1], flush=True)
         checks.check_no_secret(runner.env)
     except Exception as error:
         outcome = f"{type(error).__name__}: {error}"[:2000]

@@ -76,6 +76,10 @@ class StoryRunner:
         checks.check_after_action(self.env, self.stream)
         return outcome
 
+    def inspect_all(self) -> str:
+        """Check the state of every batch that can be rewound to, and the late and malformed records of all batches."""
+        return "; ".join(self._inspect(Inspect(what)) for what in ("state", "late"))
+
     def _replace_table(self, replace: ReplaceTable) -> str:
         """Replace the static table, unless a killed job left a batch that may have been written with this one."""
         planned = self.env.read_lineage(self.stream).planned
