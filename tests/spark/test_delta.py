@@ -21,6 +21,7 @@ from headwater.jars.versions import has_release
 from headwater.lakehouse.delta_log import DeltaLog
 from headwater.spark.dropped import DroppedRecords
 from headwater.spark.dropped.store import query_id_of
+from headwater.spark.internals.state_stores import unload_state_stores
 from headwater.spark.ownership import Run, check_run
 from headwater.spark.preflight import check_services
 from headwater.spark.prepared import check_only, prepare_job
@@ -331,6 +332,25 @@ def test_rewind_checks_the_source_table(with_late: Shop) -> None:
     with pytest.raises(ChangeRefused, match="no longer has all the input") as refused:
         Checkpoint(shop.checkpoint(shop.totals)).plan_rewind(to=0).apply()
     assert "as after VACUUM" in str(refused.value)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("to", [1, 2])
+def test_rewind_of_two_jobs(with_late: Shop, to: int) -> None:
+    """Both jobs are rewound and run again with other code; their tables are those of an uninterrupted run."""
+    shop = with_late
+    for job in (shop.bronze, shop.totals):
+        Checkpoint(shop.checkpoint(job)).plan_rewind(to=to).apply()
+    unload_state_stores(shop.spark)
+    (last,) = Checkpoint(shop.checkpoint(shop.totals)).batches[-1].sources
+    assert last.end["reservoirVersion"] == 6
+    corrected = replace(shop.bronze, transform=lambda sales: sales.withColumn("amount", F.col("amount") + 100))
+    shop.run(corrected, shop.totals)
+    kept = {1: [1, 2], 2: [1, 2, 3]}[to]
+    again = [amount + 100 for amount in (1, 2, 3, 4, 8, 16)[len(kept) :]]
+    assert shop.rows("bronze", "amount") == sorted((amount,) for amount in [*kept, *again])
+    at_eleven = sum([*kept, *again]) - 1 - 104
+    assert shop.rows("totals", *TOTALS) == [("10:00", "a", 1), ("11:00", "a", at_eleven)]
 
 
 def feed(amount: int, at: str, shop: str = "a") -> dict[str, Any]:

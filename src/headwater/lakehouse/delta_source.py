@@ -61,6 +61,20 @@ def reads_between(log: DeltaLog, start: DeltaPosition, end: DeltaPosition) -> It
         yield VersionRead(version, False, _slice(added_files(log.commit(version)), after, until))
 
 
+def files_before(log: DeltaLog, position: DeltaPosition) -> list[Action]:
+    """Return the files of the table that lie before a position."""
+    if position.in_snapshot:
+        return (
+            list(_slice(snapshot_files(log, position.version), None, position.file))
+            if position.file is not None
+            else []
+        )
+    earlier = list(log.snapshot(position.version - 1).files.values()) if position.version else []
+    if position.file is None:
+        return earlier
+    return [*earlier, *_slice(added_files(log.commit(position.version)), None, position.file)]
+
+
 def snapshot_files(log: DeltaLog, version: int) -> list[Action]:
     """Return the files of a table in the order in which a query that starts with them reads them."""
     files = log.snapshot(version).files.values()

@@ -1,7 +1,8 @@
-"""Sources whose table was rewound: where a query continues after the commit that took its rows back.
+"""Sources whose table was rewound: where a query continues after the commit that took rows back.
 
-A query that reads a Delta table cannot pass a commit that removes rows. If that commit returned the table to exactly what
-the last kept batch has read, then nothing between the two is missing, and the query can continue after it.
+A query that reads a Delta table cannot pass a commit that removes rows. But if the files that it has read are the first
+ones of the table as of that commit, in the order in which Delta reads a table, then it can continue with the others.
+When Spark starts a query, it also asks the source for the last batch, so the offsets before it move as well.
 """
 
 from __future__ import annotations
@@ -17,85 +18,117 @@ from headwater.checkpoint.locate import open_files
 from headwater.checkpoint.source_offsets import offset_value
 from headwater.checkpoint.table_offsets import DeltaPosition, delta_position
 from headwater.core.errors import CheckpointUnreadable
-from headwater.lakehouse.delta_log import DeltaLog
-from headwater.lakehouse.delta_source import removes_rows, unread_rows
+from headwater.core.text import count
+from headwater.lakehouse.delta_log import DeltaLog, file_key
+from headwater.lakehouse.delta_source import files_before, removes_rows, snapshot_files, unread_rows
 from headwater.lakehouse.tables import TableUri
 from headwater.timemachine.compacted_log import LogCut
 
 
 @dataclass(frozen=True)
 class MovedSource:
-    """A source that continues at another version. ``returned_at`` is the version that took back what follows the batch."""
+    """A source that continues at another position. ``returned_at`` is the last version that removed rows."""
 
     source: str
     label: str
     table: str
-    before: int
-    after: int
+    before: DeltaPosition
+    after: DeltaPosition
     returned_at: int
     rows: int | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """Return the JSON form."""
-        return {"source": self.source, "table": self.table, "from_version": self.before, "to_version": self.after}
+        places = {"from": str(self.before), "to": str(self.after), "returned_at": self.returned_at}
+        return {"source": self.source, "table": self.table, **places, "rows": self.rows}
 
     @property
     def sentence(self) -> str:
+        rows = "" if self.rows is None else f", {count(self.rows, 'row')}"
+        if self.after.in_snapshot:
+            return f"{self.label} with the rest of {self.table} as of version {self.returned_at}{rows}"
         return (
-            f"{self.label} at version {self.after} of {self.table} instead of {self.before}: version {self.returned_at} "
-            "returned the table to what the query has read"
+            f"{self.label} at version {self.after} of {self.table}{rows}: version {self.returned_at} returned the table "
+            "to what the query has read"
         )
 
 
 def moved_sources(history: History, to: int, table_of: Callable[[str], TableUri | None]) -> tuple[MovedSource, ...]:
-    """Return the sources that have to continue at another version after batch ``to``, which is the last one kept.
+    """Return the sources that have to continue at another position after batch ``to``, which is the last one kept.
 
     ``table_of`` returns the Delta table that a source reads, by the source's name in the offset log.
     """
-    entry = history.logs.offsets.get(to)
     found = []
-    for source in entry.sources if entry else ():
-        position = delta_position(offset_value(source.text))
-        table = table_of(source.name) if position else None
-        if position is None or table is None or table.options.get("skipChangeCommits", "").lower() == "true":
+    for source, position in _positions(history, to).items():
+        table = table_of(source)
+        if table is None or table.options.get("skipChangeCommits", "").lower() == "true":
             continue
-        try:
-            log = DeltaLog(open_files(table.path))
-            returned_at = _returned_at(log, position) if log.exists else None
-            rows = None if returned_at is None else unread_rows(log, DeltaPosition(returned_at + 1))
-        except (CheckpointUnreadable, OSError):
+        log = DeltaLog(open_files(table.path))
+        before = _positions(history, to - 1).get(source)
+        after = _moved(log, position)
+        # Without an equivalent for the offsets before it, Spark could not start the query.
+        if after is None or (before is not None and _moved(log, before) is None):
             continue
-        if returned_at is not None:
-            identity = history.logs.identities.get(source.name)
-            label = identity.label if identity else f"source {source.name}"
-            found.append(
-                MovedSource(source.name, label, table.sink, position.version, returned_at + 1, returned_at, rows)
-            )
+        identity = history.logs.identities.get(source)
+        label = identity.label if identity else f"source {source}"
+        rows = unread_rows(log, after)
+        found.append(MovedSource(source, label, table.sink, position, after, _removing(log, position)[-1], rows))
     return tuple(found)
 
 
-def _returned_at(log: DeltaLog, position: DeltaPosition) -> int | None:
-    """Return the last version that removes rows, if the table then has exactly what lies before the position."""
-    if position.in_snapshot or position.file is not None or not log.can_rebuild(max(position.version - 1, 0)):
-        return None
-    later = [number for number in range(position.version, log.head + 1) if log.has(number)]
-    removing = [number for number in later if removes_rows(log.commit(number))]
-    if not removing or log.snapshot(log.head).table_id != position.table_id:
-        return None
-    was_read = log.snapshot(position.version - 1).files.keys() if position.version else set()
-    return removing[-1] if log.snapshot(removing[-1]).files.keys() == was_read else None
+def moved_offsets(
+    history: History, to: int, moved: Sequence[MovedSource], table_of: Callable[[str], TableUri | None]
+) -> Iterator[LogCut]:
+    """Yield the replacement of the offsets of batch ``to`` and of the one before it, if a source continues elsewhere."""
+    for batch in (to - 1, to) if moved else ():
+        if history.logs.offsets.get(batch) is None:
+            continue
+        entry = history.logs.offsets.read(batch)
+        text = entry.text.to_bytes().decode("utf-8")
+        for one in moved:
+            old = next(source.text for source in entry.sources if source.name == one.source)
+            place, table = delta_position(offset_value(old)), table_of(one.source)
+            if old is None or place is None or table is None:
+                continue
+            after = _moved(DeltaLog(open_files(table.path)), place)
+            assert after is not None
+            text = text.replace(old, _offset_text(json.loads(old), after), 1)
+        name = history.logs.offsets.path(batch).removeprefix(f"{OFFSETS}/")
+        yield LogCut((name,), {name: text.encode("utf-8")})
 
 
-def moved_offsets(history: History, to: int, moved: Sequence[MovedSource]) -> Iterator[LogCut]:
-    """Yield the replacement of the offsets of batch ``to``, if a source has to continue elsewhere."""
-    if not moved:
-        return
-    entry = history.logs.offsets.read(to)
-    text = entry.text.to_bytes().decode("utf-8")
-    for one in moved:
-        old = next(source.text for source in entry.sources if source.name == one.source)
-        assert old is not None
-        offset = {**json.loads(old), "reservoirVersion": one.after}
-        text = text.replace(old, json.dumps(offset, separators=(",", ":")), 1)
-    name = history.logs.offsets.path(to).removeprefix(f"{OFFSETS}/")
-    yield LogCut((name,), {name: text.encode("utf-8")})
+def _positions(history: History, batch: int) -> dict[str, DeltaPosition]:
+    """Return the position of each Delta source after a batch."""
+    entry = history.logs.offsets.get(batch)
+    found = {source.name: delta_position(offset_value(source.text)) for source in (entry.sources if entry else ())}
+    return {source: position for source, position in found.items() if position is not None}
+
+
+def _moved(log: DeltaLog, position: DeltaPosition) -> DeltaPosition | None:
+    """Return the position after the last version that removed rows which has the same files before it; None if none has."""
+    try:
+        removing = _removing(log, position) if log.exists else []
+        if not removing or log.snapshot(log.head).table_id != position.table_id:
+            return None
+        has_read = {file_key(action) for action in files_before(log, position)}
+        files = [file_key(action) for action in snapshot_files(log, removing[-1])]
+    except (CheckpointUnreadable, OSError):
+        return None
+    if set(files[: len(has_read)]) != has_read:
+        return None
+    if len(has_read) == len(files):
+        return DeltaPosition(removing[-1] + 1, None, False, position.table_id)
+    return DeltaPosition(removing[-1], len(has_read) - 1 if has_read else None, True, position.table_id)
+
+
+def _removing(log: DeltaLog, position: DeltaPosition) -> list[int]:
+    """Return the versions that a query at a position has yet to pass and that remove rows."""
+    first = position.version + 1 if position.in_snapshot else position.version
+    return [number for number in range(first, log.head + 1) if log.has(number) and removes_rows(log.commit(number))]
+
+
+def _offset_text(old: dict[str, Any], position: DeltaPosition) -> str:
+    before_first = -100 if old.get("sourceVersion") == 3 else -1
+    place = before_first if position.file is None else position.file
+    offset = {**old, "reservoirVersion": position.version, "index": place, "isStartingVersion": position.in_snapshot}
+    return json.dumps(offset, separators=(",", ":"))

@@ -13,7 +13,7 @@ from headwater.checkpoint.lease import signs_of_life
 from headwater.checkpoint.record import sink_of
 from headwater.core.errors import ChangeRefused
 from headwater.core.ids import BatchId
-from headwater.lakehouse.tables import RewindableTable, TablePlan
+from headwater.lakehouse.tables import RewindableTable, TablePlan, TableUri
 from headwater.timemachine.change import Change, CommitToTable, Move, Put, fingerprint, new_change_id, shown_path
 from headwater.timemachine.cuts import cut_steps, has_sink_log, log_steps
 from headwater.timemachine.effects import (
@@ -173,7 +173,11 @@ def plan_rewind(
         else table.plan_rewind(checkpointed(history), next_batch - 1, change_id=change_id, keep_foreign=keep_foreign)
     )
     table_step = (CommitToTable(returned.action),) if returned and returned.action else ()
-    moved = () if to is None else moved_sources(history, to, lambda source: source_table(history, source, source_uris))
+
+    def read_table(source: str) -> TableUri | None:
+        return source_table(history, source, source_uris)
+
+    moved = () if to is None else moved_sources(history, to, read_table)
     if not undone and not table_step and not moved:
         raise ChangeRefused(
             "nothing-to-undo",
@@ -184,7 +188,7 @@ def plan_rewind(
     replan = replan or bool(moved) or next_batch not in history.logs.offsets.entries
     moves = [
         step
-        for cut in moved_offsets(history, next_batch - 1, moved)
+        for cut in moved_offsets(history, next_batch - 1, moved, read_table)
         for step in log_steps(files, "checkpoint", OFFSETS, cut, change_id)
     ]
     steps = (*cut_steps(history, sink, next_batch, change_id, replan=replan), *moves, *table_step)
