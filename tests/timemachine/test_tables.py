@@ -64,7 +64,7 @@ def streamed(tmp_path: Path) -> Streamed:
 def test_a_plan_for_a_named_table(streamed: Streamed) -> None:
     """The plan names the table, its versions, the batches in it and what leaves; a dry run changes nothing."""
     shown = run_here("rewind", streamed.checkpoint, "--to", 4, "--sink", streamed.sink, "--dry-run").stdout
-    assert f"{streamed.sink}, version 9 now; version 10 returns to version 4" in shown
+    assert f"{streamed.sink}: version 9 now; returns to version 4, as version 10" in shown
     assert "batches 5 to 9 (5 batches) are in this table with this query's id" in shown
     assert "5 files, 5 rows" in shown
     planned = run_here("rewind", streamed.checkpoint, "--to", 4, "--sink", streamed.sink, "--dry-run", "--json")

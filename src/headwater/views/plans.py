@@ -72,7 +72,7 @@ def _table_facts(plan: TablePlan | None) -> list[tuple[str, str]]:
         target = "keeps what other programs committed"
     else:
         target = "becomes empty" if plan.returns_to < 0 else f"returns to version {plan.returns_to}"
-    facts = [("table", f"{plan.uri}, version {plan.now} now; version {plan.now + 1} {target}")]
+    facts = [("table", f"{plan.uri}: version {plan.now} now; {target}, as version {plan.now + 1}")]
     if plan.batches:
         are = "is" if len(plan.batches) == 1 else "are"
         facts.append(("", f"{_batch_span(plan.batches)} {are} in this table with this query's id"))
