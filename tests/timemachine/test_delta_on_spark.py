@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.errors import PySparkException
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -169,7 +169,7 @@ def test_spark_refuses_to_start_between_checkpoint_and_table(headwater_spark: Sp
         executor.apply(plan.change)
     assert (lake.checkpoint / "metadata").read_bytes() == guard_notice(plan.change)
     assert not (lake.checkpoint / "commits/1").exists()
-    with pytest.raises(PySparkException, match="headwater_rewind_was_interrupted"):
+    with pytest.raises(Py4JJavaError, match="headwater_rewind_was_interrupted"):
         lake.run(2)
     executor.resume()
     assert len(lake.rows) == 3

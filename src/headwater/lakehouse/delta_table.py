@@ -30,8 +30,8 @@ from headwater.lakehouse.delta_restore import (
 from headwater.lakehouse.tables import Checkpointed, RewindableTable, TableCopy, TablePlan, TableUri
 
 DOWNSTREAM = (
-    "streams that read this Delta table fail with DELTA_SOURCE_IGNORE_DELETE when rows leave it, until they are rewound "
-    "too; with skipChangeCommits they read the rows of the re-run a second time"
+    "streams that read this Delta table fail when rows leave it (DELTA_SOURCE_IGNORE_DELETE): rewind them too. With "
+    "skipChangeCommits they read the rows of the re-run a second time"
 )
 
 
