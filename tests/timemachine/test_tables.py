@@ -141,6 +141,7 @@ def test_a_fork_gets_a_copy_of_the_table(streamed: Streamed, tmp_path: Path) -> 
     """A fork continues in a copy as of its batch, which shares the data files; the original stays as it is."""
     into, copy = tmp_path / "fork", tmp_path / "copy"
     options = ("--at", 6, "--sink", f"delta:{copy}", "--copy-of", streamed.sink)
+    streamed.writer.insert(77)
     done = run_here("fork", streamed.checkpoint, into, *options)
     assert done.returncode == 0, done.stderr
     assert "shares 7 files, 7 rows with the original as of version 6" in done.stdout

@@ -12,11 +12,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from headwater.core.errors import ChangeRefused
+from headwater.lakehouse.delta_commit import ENGINE, line_of
 from headwater.lakehouse.delta_features import refuse_features
 from headwater.lakehouse.delta_files import absolute, missing_files, vector_path
 from headwater.lakehouse.delta_lineage import Mark
 from headwater.lakehouse.delta_log import ROW_TRACKING, Action, DeltaLog, Snapshot, commit_path
-from headwater.lakehouse.delta_restore import ENGINE, line_of, moved, plan_restoration
+from headwater.lakehouse.delta_restore import moved, plan_restoration
 from headwater.lakehouse.tables import Checkpointed, TableCopy
 
 
@@ -24,7 +25,7 @@ def plan_delta_copy(log: DeltaLog, query: Checkpointed, at: int, *, app_id: str,
     """Return the first commit of a copy as of a batch, with the transaction of the query that continues it."""
     head = log.snapshot(log.head)
     refuse_features(head, uri)
-    found = plan_restoration(log, query, at, uri=uri, keep_foreign=True, app_id=app_id)
+    found = plan_restoration(log, query, at, uri=uri, app_id=app_id, others_since="leave out")
     table = head if found is None else found.result
     lost = missing_files(log.files, table.files.values())
     if lost:

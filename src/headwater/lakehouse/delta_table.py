@@ -14,14 +14,13 @@ from headwater.checkpoint.filetree import FileTree
 from headwater.checkpoint.locate import open_files
 from headwater.core.errors import ChangeRefused, HeadwaterError
 from headwater.core.finding import Finding
+from headwater.lakehouse.delta_commit import Restoration, line_of
 from headwater.lakehouse.delta_compare import compare_batches
 from headwater.lakehouse.delta_copy import plan_delta_copy
 from headwater.lakehouse.delta_features import refuse_features
 from headwater.lakehouse.delta_log import DeltaLog, commit_path
 from headwater.lakehouse.delta_restore import (
-    Restoration,
     described,
-    line_of,
     moved,
     plan_restoration,
     plan_return,
@@ -75,7 +74,9 @@ class DeltaTable(RewindableTable):
     def plan_rewind(self, query: Checkpointed, to: int, *, change_id: str, keep_foreign: bool = False) -> TablePlan:
         self._refuse_missing()
         app_id = self.app_id(query)
-        found = plan_restoration(self.log, query, to, uri=self.uri, keep_foreign=keep_foreign, app_id=app_id)
+        found = plan_restoration(
+            self.log, query, to, uri=self.uri, app_id=app_id, others_since="keep" if keep_foreign else "refuse"
+        )
         if found is None:
             return TablePlan(self.uri, None, self.log.head, self.log.head, ())
         other = "rewind to a later batch, whose files are still there"
