@@ -38,7 +38,8 @@ Corpus = Callable[[str], CorpusCheckpoint]
 WRITABLE = [
     name
     for name in corpus_names()
-    if not name.startswith(("avro", "row-checksum", "crashed", "spark4.3-avro")) and name != "kafka-async"
+    if not name.startswith(("avro", "row-checksum", "crashed", "spark4.3-avro"))
+    and name not in ("kafka-async", "spark3.4-aggregation-rocksdb", "spark3.5-aggregation-rocksdb")
 ]
 TOTAL, RECENT, BY_KIND = (StoreRef(var=var) for var in ("total", "recent", "by_kind"))
 
@@ -190,6 +191,7 @@ def _bytes_of_all(files: FileTree) -> list[str]:
         ("kafka-stateless", ANY_STORE, {"where": "true", "remove": True}, "no-state"),
         ("crashed-after-changelog", ANY_STORE, {"where": "true", "remove": True}, "uncommitted-batch"),
         ("avro-custom", TOTAL, {"where": "true", "remove": True}, "cannot-write-state"),
+        ("spark3.4-aggregation-rocksdb", ANY_STORE, {"where": "true", "remove": True}, "cannot-write-state"),
         ("row-checksum-hdfs", ANY_STORE, {"where": "true", "remove": True}, "cannot-write-state"),
         ("join-changelog", StoreRef(store="left"), {"where": "true", "remove": True}, "cannot-edit"),
         ("custom-changelog", StoreRef(var="timers"), {"where": "true", "remove": True}, "cannot-edit"),

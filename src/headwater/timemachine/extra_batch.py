@@ -148,10 +148,18 @@ def refuse_unknown_encoding(logs: CheckpointLogs, batch: int) -> None:
         why = "every row of the state has a checksum, which can be read but not written"
     elif codec not in CODECS:
         why = f"the state files are compressed with {codec}; only {', '.join(CODECS)} can be written"
+    elif provider == _ROCKSDB and not _reads_changelogs(logs, batch):
+        why = "it was written by a Spark before 4.0 without changelogs, and versions before 3.5 cannot read one"
     if why:
         raise ChangeRefused(
             "cannot-write-state", "the state of this checkpoint cannot be written", evidence={"why": why}
         )
+
+
+def _reads_changelogs(logs: CheckpointLogs, batch: int) -> bool:
+    """Return whether the Spark that wrote a RocksDB state is known to read changelogs: it wrote one, or is 4.0 or newer."""
+    has_one = any(name.endswith(".changelog") for names in logs.state.names.values() for name in names)
+    return has_one or all(logs.operator(operator, batch) is not None for operator in logs.state.operators)
 
 
 @dataclass(frozen=True)
