@@ -102,7 +102,18 @@ def _run_set(python: Path, patch: str, one: TestSet, report: Path) -> bool:
     draft, output, started = report.with_suffix(".draft"), report.with_suffix(".log"), time.monotonic()
     report.parent.mkdir(parents=True, exist_ok=True)
     display = Display(f"{patch}  {one.name}")
-    command = [str(python), "-m", "pytest", *one.tests, "-m", one.marks, "-v", "--tb=short", f"--junitxml={draft}"]
+    command = [
+        str(python),
+        "-m",
+        "pytest",
+        *one.tests,
+        *one.options,
+        "-m",
+        one.marks,
+        "-v",
+        "--tb=short",
+        f"--junitxml={draft}",
+    ]
     try:
         with output.open("w") as log:
             run_command(command, log.fileno(), _variables(patch), lambda: display.show(outcomes_in(output)))

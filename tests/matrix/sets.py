@@ -9,13 +9,14 @@ VERSIONS = ("3.5", "4.0", "4.1", "4.2", "4.3")
 
 @dataclass(frozen=True)
 class TestSet:
-    """Files or tests of pytest, with the marks that choose among them."""
+    """Files or tests of pytest, with the marks that choose among them and other options."""
 
     __test__ = False
 
     name: str
     tests: tuple[str, ...]
     marks: str = "not slow"
+    options: tuple[str, ...] = ()
 
 
 ALL = "slow or not slow"
@@ -41,7 +42,7 @@ JOBS = (
         ),
     ),
     TestSet("Delta tables", ("tests/spark/test_delta.py",), marks=ALL),
-    TestSet("Iceberg tables", ("tests/matrix/iceberg_tables.py", "-o", "headwater_jars=iceberg")),
+    TestSet("Iceberg tables", ("tests/matrix/iceberg_tables.py",), options=("-o", "headwater_jars=iceberg")),
 )
 # The rows of the table that count the tests of a file.
 FILES = {
