@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
+import threading
 from collections.abc import Generator
 
 import pytest
@@ -18,6 +20,10 @@ os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1")
 # Hundreds of processes import the same modules: they should find them compiled.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+
+# A shell starts background jobs with Ctrl-C ignored, and every process inherits that from its parent.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN and threading.current_thread() is threading.main_thread():
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # A change is judged by the same examples each time. `make soak` draws new ones: HEADWATER_RANDOM_EXAMPLES=1.
 # Nothing has a deadline: on a busy machine any example, and the generation of any, can take long.
@@ -41,7 +47,13 @@ def pytest_runtest_makereport(
     return report
 
 
-pytest_plugins = ["broker_support", "postgres_support", "registry_support", "s3_support", "spark_cluster_support"]
+pytest_plugins = [
+    "broker_support",
+    "postgres_support",
+    "registry_support",
+    "s3_support",
+    "spark_cluster_support",
+]
 
 # Fixtures that start Spark, a server or a browser. Tests that start one in a process of their own carry the marker.
 SERVICE_FIXTURES = {"headwater_spark", "broker", "secured_broker", "postgres", "browser", "s3", "spark_cluster"}

@@ -15,6 +15,7 @@ from headwater import Console, Files, Job
 from headwater.checkpoint.local_tree import LocalTree
 from headwater.checkpoint.record import ProgressRecord
 from headwater.jobs.loading import load_job
+from headwater.spark.internals.state_stores import unload_state_stores
 from jobs.golden import by_source
 from spark.draining import drain_source
 
@@ -84,6 +85,7 @@ def run_recorded(
     chosen, inbox = in_folder(job, folder, steps)
     recorded = Recorded(replace(chosen, **changes), inbox, folder / "checkpoint")
     recorded.progress += drain_source(spark, recorded.job, recorded.checkpoint)
+    unload_state_stores(spark)  # otherwise they may upload a snapshot at any later time
     return recorded
 
 

@@ -51,6 +51,7 @@ def repartition_and_continue(pair) -> None:
     before, state = bytes_of(stream.checkpoint), held(stream)
 
     repartition(stream.spark, stream.files, PARTITIONS)
+    unload_state_stores(stream.spark)
     plan_undo(stream.files).apply()
     assert bytes_of(stream.checkpoint) == before
     repartition(stream.spark, stream.files, PARTITIONS)
