@@ -14,7 +14,7 @@ from typing import Any
 import duckdb
 import pytest
 
-from broker_support import Broker, headwater
+from broker_support import Broker, run_here
 from cli.running import Command
 from headwater.checkpoint.lease import live_lease
 from headwater.checkpoint.local_tree import LocalTree
@@ -186,7 +186,7 @@ def test_a_program_between_topics(programs: Programs, folder: Path, command: Com
     topic = "attached-orders"
     lines = [json.dumps(order) for number in range(FILES) for order in orders(number)[:2]]
     for name in (topic, f"{topic}-forwarded"):
-        assert headwater("topics", "create", name, *broker.arguments).returncode == 0
+        assert run_here("topics", "create", name, *broker.arguments).returncode == 0
     broker.produce(topic, *lines)
 
     programs.run("forwarded_orders", folder, broker.bootstrap, topic)
@@ -208,7 +208,7 @@ def test_a_program_between_topics(programs: Programs, folder: Path, command: Com
 
 def consumed(broker: Broker, topic: str, count: int) -> list[str]:
     options = ["--from-beginning", "--count", count, "--timeout", 120]
-    return headwater("consume", f"{topic}-forwarded", *broker.arguments, *options).stdout.splitlines()
+    return run_here("consume", f"{topic}-forwarded", *broker.arguments, *options).stdout.splitlines()
 
 
 @pytest.mark.slow

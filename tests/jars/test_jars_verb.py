@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from broker_support import free_port, headwater
+from broker_support import free_port, run_here
 from headwater.jars.resolve import jar_paths
 
 
 def test_jars_are_listed() -> None:
     """The command lists exactly the files that Spark gets, with their sizes."""
-    done = headwater("jars", "--configuration", "spark", "--no-archive", "--json", timeout=300)
+    done = run_here("jars", "--configuration", "spark", "--no-archive", "--json")
     assert done.returncode == 0, done.stderr
     listed = [json.loads(line) for line in done.stdout.splitlines()]
     assert [entry["path"] for entry in listed] == [str(jar) for jar in jar_paths("spark")]
@@ -22,7 +22,7 @@ def test_jars_are_listed() -> None:
 
 def test_unknown_configuration() -> None:
     """An unknown configuration is refused with a list of the existing ones."""
-    done = headwater("jars", "--configuration", "flink")
+    done = run_here("jars", "--configuration", "flink")
     assert done.returncode == 2
     assert "spark, broker, s3" in done.stderr
 
@@ -37,7 +37,7 @@ def test_no_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HEADWATER_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("HEADWATER_IVY_SETTINGS", str(settings))
     for verb in (["jars"], ["broker", "start", "--port", free_port(), "--data", tmp_path / "kafka"]):
-        done = headwater(*verb)
+        done = run_here(*verb)
         assert done.returncode == 11
         assert "no repository can be reached" in done.stderr
         assert "Traceback" not in done.stderr

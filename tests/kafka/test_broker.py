@@ -14,10 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from broker_support import HEADWATER, Broker, free_port, headwater, run_here
+from broker_support import HEADWATER, Broker, free_port, run_here
 from headwater.kafka import broker as local_broker
 from headwater.kafka.broker_settings import new_cluster_id, server_properties
 from headwater.kafka.options import Connection
+from waiting_support import wait_until
 
 pytestmark = pytest.mark.services
 
@@ -77,31 +78,37 @@ def test_broker_is_bound_to_loopback(broker: Broker) -> None:
     assert set(listening) <= loopback
 
 
-def test_data_survives_stop_and_start(tmp_path: Path) -> None:
-    """After a stop or a kill, the broker starts with the same cluster id, port and records."""
+def test_data_survives_stop_and_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a stop or a kill, the broker starts with the same cluster id, port and records.
+
+    A cluster id that looks like a command-line option does not prevent the start.
+    """
+    monkeypatch.setattr(local_broker, "new_cluster_id", lambda: "-" + new_cluster_id()[1:])
     data, port = tmp_path / "kafka", free_port()
-    started = headwater("broker", "start", "--port", port, "--data", data)
+    started = run_here("broker", "start", "--port", port, "--data", data)
     assert started.returncode == 0, started.stderr
     try:
         first = status(data)
+        assert str(first["cluster_id"]).startswith("-")
         there = Broker(f"127.0.0.1:{port}", data)
         there.produce("kept", "one", "two")
-        stopped = headwater("broker", "stop", "--data", data)
+        stopped = run_here("broker", "stop", "--data", data)
         assert stopped.returncode == 0
         assert not alive(int(str(first["pid"])))
         assert status(data) | {"pid": None} == first | {"running": False, "ready": False, "pid": None}
 
-        assert headwater("broker", "start", "--data", data).returncode == 0
+        assert run_here("broker", "start", "--data", data).returncode == 0
         second = status(data)
         assert (second["cluster_id"], second["port"]) == (first["cluster_id"], port)
         assert there.consume("kept", 2) == ["one", "two"]
 
         os.kill(int(str(second["pid"])), signal.SIGKILL)
-        assert headwater("broker", "start", "--data", data).returncode == 0
+        wait_until(lambda: not alive(int(str(second["pid"]))), "the end of the broker")
+        assert run_here("broker", "start", "--data", data).returncode == 0
         assert there.consume("kept", 2) == ["one", "two"]
     finally:
         last = status(data)["pid"]
-        headwater("broker", "stop", "--data", data)
+        run_here("broker", "stop", "--data", data)
     assert not alive(int(str(last)))
 
 
@@ -130,7 +137,7 @@ def test_log_tail_is_shown_when_it_fails_to_start(tmp_path: Path) -> None:
     topics = tmp_path / "topics"
     topics.mkdir()
     (topics / "meta.properties").write_text("version=1\ncluster.id=AAAAAAAAAAAAAAAAAAAAAA\nnode.id=7\n")
-    failed = headwater("broker", "start", "--port", free_port(), "--data", tmp_path)
+    failed = run_here("broker", "start", "--port", free_port(), "--data", tmp_path)
     assert failed.returncode == 11
     assert "error[broker-failed]" in failed.stderr
     assert "Stored node id 7" in failed.stderr
@@ -188,19 +195,10 @@ def test_settings_use_loopback_and_unlimited_retention() -> None:
     assert len({new_cluster_id() for _ in range(10)}) == 10
 
 
-def test_cluster_id_may_begin_with_a_dash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A cluster id that looks like a command-line option does not prevent the start."""
-    monkeypatch.setattr(local_broker, "new_cluster_id", lambda: "-" + new_cluster_id()[1:])
-    try:
-        assert str(local_broker.start(tmp_path, port=free_port()).cluster_id).startswith("-")
-    finally:
-        local_broker.stop(tmp_path)
-
-
 def test_wipe_stops_and_removes(tmp_path: Path) -> None:
     """Wiping stops the broker and removes its topics; the next start is on the default port, with a new cluster id."""
     data = tmp_path / "kafka"
-    started = headwater("broker", "start", "--port", free_port(), "--data", data)
+    started = run_here("broker", "start", "--port", free_port(), "--data", data)
     assert started.returncode == 0, started.stderr
     first = status(data)
     try:
@@ -209,7 +207,7 @@ def test_wipe_stops_and_removes(tmp_path: Path) -> None:
         assert f"help: headwater broker stop --data {data} --wipe --yes" in refused.stderr
         assert status(data) == first, "without confirmation the broker keeps running"
     finally:
-        wiped = headwater("broker", "stop", "--data", data, "--wipe", "--yes")
+        wiped = run_here("broker", "stop", "--data", data, "--wipe", "--yes")
     assert (wiped.returncode, wiped.stdout) == (0, f"Kafka stopped (pid {first['pid']}); removed {data}\n")
     assert not alive(int(str(first["pid"])))
     assert list(tmp_path.iterdir()) == []

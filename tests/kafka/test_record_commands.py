@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from broker_support import Broker, headwater
+from broker_support import Broker, run_here
 from registry_support import SchemaRegistry
 
 ORDER = {
@@ -27,13 +27,13 @@ def test_avro_lines(broker: Broker, registry: SchemaRegistry, tmp_path: Path) ->
     schema = tmp_path / "order.avsc"
     schema.write_text(json.dumps(ORDER))
     options = ["--format", "avro", "--registry", registry.url, *broker.arguments]
-    sent = headwater("produce", "cli-orders", *options, "--schema", schema, stdin=LINE + "{}\n")
+    sent = run_here("produce", "cli-orders", *options, "--schema", schema, stdin=LINE + "{}\n")
     assert sent.returncode == 2
     assert "error[bad-record]" in sent.stderr
     assert list(registry.subjects) == ["cli-orders-value"]
     broker.produce("cli-orders", "nonsense")
     limits = ["--from-beginning", "--count", 2, "--timeout", 120, "--json"]
-    shown = headwater("consume", "cli-orders", *options, *limits)
+    shown = run_here("consume", "cli-orders", *options, *limits)
     first, second = map(json.loads, shown.stdout.splitlines())
     assert (json.loads(first["value"]), second["value"]) == (SHOWN, "bm9uc2Vuc2U=")
     assert "cli-orders[0]@1 is malformed: the first byte is 0x6e" in shown.stderr
@@ -44,8 +44,8 @@ def test_protobuf_lines(broker: Broker, tmp_path: Path) -> None:
     schema = tmp_path / "order.proto"
     schema.write_text('syntax = "proto3"; message Order { string id = 1; map<string, int32> n = 2; }')
     options = ["--format", "protobuf", "--schema", schema, *broker.arguments]
-    assert headwater("produce", "cli-proto", *options, stdin='{"id": "a", "n": {"x": 1}}').returncode == 0
-    shown = headwater("consume", "cli-proto", *options, "--from-beginning", "--count", 1, "--timeout", 120)
+    assert run_here("produce", "cli-proto", *options, stdin='{"id": "a", "n": {"x": 1}}').returncode == 0
+    shown = run_here("consume", "cli-proto", *options, "--from-beginning", "--count", 1, "--timeout", 120)
     assert json.loads(shown.stdout) == {"id": "a", "n": {"x": 1}}
 
 
@@ -61,5 +61,5 @@ def test_protobuf_lines(broker: Broker, tmp_path: Path) -> None:
 def test_refusals(options: list[str], code: str) -> None:
     """Options that contradict each other are refused before a broker is contacted."""
     for command in ("produce", "consume"):
-        done = headwater(command, "t", *options, "--bootstrap", "127.0.0.1:1")
+        done = run_here(command, "t", *options, "--bootstrap", "127.0.0.1:1")
         assert f"error[{code}]" in done.stderr

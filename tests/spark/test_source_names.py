@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from broker_support import headwater
+from broker_support import run_here
 from headwater import Console, Files, Job
 from headwater.checkpoint.history import History
 from headwater.checkpoint.local_tree import LocalTree
@@ -110,11 +110,11 @@ def test_named_sources(headwater_spark: SparkSession, job: Job, tmp_path: Path) 
 
     unload_state_stores(headwater_spark)
     for command in (["fsck", "--strict"], ["log"]):
-        done = headwater(command[0], checkpoint, *command[1:])
+        done = run_here(command[0], checkpoint, *command[1:])
         assert done.returncode == 0, done.stdout
     plan_fork(files, LocalTree(tmp_path / "fork"), at=1).apply()
     assert sorted(map(str, state_rows(LocalTree(tmp_path / "fork")))) == sorted(map(str, state_rows(files, 1)))
-    rewound = headwater("rewind", checkpoint, "--to", 0, "--yes")
+    rewound = run_here("rewind", checkpoint, "--to", 0, "--yes")
     assert rewound.returncode == 0, rewound.stderr
     assert committed_lines(tmp_path / "out") != expected
     with temporary_settings(headwater_spark, {NAMING: "false", PARTITIONS: "5"}):
