@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -102,11 +102,15 @@ def late_records(
     belongs to several windows is dropped when all of them have ended. ``frames`` are the job's inputs, of which only
     the static tables are read.
     """
-    empty = {name: spark.createDataFrame([], frames[name].schema) for name in job.sources}
+    # Of a list without rows, Spark would know that a join has no results, and replace the join.
+    nothing: Any = spark.sparkContext.emptyRDD() if rule.operator == JOIN else []
+    empty = {name: spark.createDataFrame(nothing, frames[name].schema) for name in job.sources}
     statics = {name: frames[name] for name in job.statics}
     plan = analyzed(apply_function(job, {**statics, **empty, rule.source: hidden(tagged)}))
     operator = list(_operators(plan).values())[rule.place]
     carried, tag = carry_tag(spark, operator.children[rule.side], without=DEDUPLICATION)
+    if operator.name == JOIN:
+        carried = _entering_rows(spark, operator, rule.side, carried)
     output = carried.output
     tag_position = next(place for place, attribute in enumerate(output) if attribute.id == tag.id)
     rows = carried.to_frame(spark).toDF(*[f"c{place}" for place in range(len(output))])
@@ -121,6 +125,19 @@ def late_records(
         F.every(late).alias("late"), F.max(event_time).alias("event_time"), F.max(compared).alias("compared")
     )
     return verdicts.where("late").drop("late")
+
+
+def _entering_rows(spark: SparkSession, join: Plan, side: int, rows: Plan) -> Plan:
+    """Return the rows of one side that reach a join.
+
+    Spark removes rows that can match nothing and are not emitted without a match before the join, such as those whose
+    key is null. The join does not count them as late.
+    """
+    children = join.children
+    children[side] = rows
+    after = optimized(spark, join.with_children(spark, children))
+    found = next((node for node in after.nodes() if node.name == JOIN), None)
+    return rows if found is None else rows.where(spark, found.children[side].conditions())
 
 
 def _marked_plan(job: Job, frames: Frames) -> Plan:

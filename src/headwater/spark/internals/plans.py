@@ -144,6 +144,20 @@ class Plan:
         logical = jvm.org.apache.spark.sql.catalyst.plans.logical
         return Plan(logical.Project(_appended(self.node.output(), column), self.node))
 
+    def conditions(self) -> list[Expression]:
+        """Return conditions that all rows of an optimized plan satisfy, such as that a column is not null."""
+        found = [Expression(item) for item in items(self.node.constraints().toSeq())]
+        return [one for one in found if one.class_name != "EqualNullSafe"]  # these only repeat computed columns
+
+    def where(self, spark: SparkSession, conditions: list[Expression]) -> Plan:
+        """Return the rows of this plan that satisfy conditions; those on columns that it lacks are left out."""
+        logical: Any = spark._jvm.org.apache.spark.sql.catalyst.plans.logical
+        found = self.node
+        for condition in conditions:
+            if condition.node.references().subsetOf(self.node.outputSet()):
+                found = logical.Filter(condition.node, found)
+        return Plan(found)
+
     def to_frame(self, spark: SparkSession) -> DataFrame:
         jvm: Any = spark._jvm
         return DataFrame(jvm.org.apache.spark.sql.classic.Dataset.ofRows(spark._jsparkSession, self.node), spark)
