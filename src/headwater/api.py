@@ -20,6 +20,7 @@ from headwater.results import (
     DroppedRecordList,
     FindingList,
     ShownBatch,
+    ShownComparison,
     ShownEditPlan,
     ShownForkPlan,
     ShownRepartitionPlan,
@@ -213,6 +214,30 @@ class Checkpoint:
         from headwater.timemachine.tables import fsck  # noqa: PLC0415
 
         return FindingList(fsck(self.files, _sink_uri(sink)))
+
+    def check(
+        self,
+        job: Job | str,
+        *,
+        source: str | Mapping[str, str] | None = None,
+        settings: Mapping[str, object] | None = None,
+        conf: Mapping[str, str] | None = None,
+    ) -> ShownComparison:
+        """Compare a job's code with this checkpoint: can it resume, and does the state keep its meaning?
+
+        ``verdict`` of the result is ``same``, ``compatible``, ``changes-meaning``, ``needs-migrate`` or
+        ``needs-new-checkpoint``, and ``differences`` has each difference with its remedy. No batch runs and no source is
+        contacted. Uses the Spark session of this process, or starts one with the settings in ``conf`` and stops it.
+        """
+        from headwater.jobs.loading import select_job  # noqa: PLC0415
+
+        with naming_extras():
+            from headwater.spark.code_check import check_in_program  # noqa: PLC0415
+
+        texts = {name: str(value) for name, value in (settings or {}).items()}
+        chosen = select_job(job, sources=_named_uris(source), settings=texts)
+        reference = job if isinstance(job, str) else None
+        return shown_as(ShownComparison, check_in_program(chosen, self.files, reference=reference, conf=conf))
 
     def late(
         self,

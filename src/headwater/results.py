@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from headwater.checkpoint.history import Batch
 from headwater.core.extras import naming_extras
 from headwater.core.finding import Finding
+from headwater.migration.comparison import Comparison
 from headwater.timemachine.edit_plan import EditPlan
 from headwater.timemachine.executor import Progress, no_progress
 from headwater.timemachine.fork import ForkPlan
@@ -20,6 +21,7 @@ from headwater.timemachine.repartition import RepartitionPlan
 from headwater.timemachine.rewind import RewindPlan
 from headwater.timemachine.undo import UndoPlan
 from headwater.views import html
+from headwater.views.code_check import comparison_lines
 from headwater.views.plans import PlanText, edit_text, fork_text, repartition_text, rewind_text, undo_text
 
 if TYPE_CHECKING:
@@ -69,6 +71,16 @@ class AppliedChange(Entry):
 
     def _repr_html_(self) -> str:
         return html.change_html(self.change, self.done_at_ms)
+
+
+class ShownComparison(Comparison):
+    """What changed between a checkpoint and a job's code."""
+
+    def __repr__(self) -> str:
+        return "\n".join(comparison_lines(self))
+
+    def _repr_html_(self) -> str:
+        return html.comparison_html(self)
 
 
 class _ShownPlan:

@@ -18,7 +18,8 @@ ALLOWED = {
     "statefiles": {"core", "checkpoint"},
     "lakehouse": {"core", "checkpoint"},
     "timemachine": {"core", "checkpoint", "statefiles", "lakehouse"},
-    "views": {"core", "checkpoint", "statefiles", "lakehouse", "timemachine"},
+    "migration": {"core", "checkpoint", "statefiles", "lakehouse", "timemachine"},
+    "views": {"core", "checkpoint", "statefiles", "lakehouse", "timemachine", "migration"},
     "jars": {"core"},
     "kafka": {"core", "jars"},
     "datagen": {"core"},
@@ -30,6 +31,7 @@ ALLOWED = {
         "statefiles",
         "lakehouse",
         "timemachine",
+        "migration",
         "views",
         "jars",
         "formats",
@@ -42,6 +44,7 @@ ALLOWED = {
         "statefiles",
         "lakehouse",
         "timemachine",
+        "migration",
         "views",
         "jars",
         "formats",
@@ -49,7 +52,7 @@ ALLOWED = {
         "kafka",
         "spark",
     },
-    "web": {"core", "checkpoint", "statefiles", "lakehouse", "timemachine", "views", "kafka"},
+    "web": {"core", "checkpoint", "statefiles", "lakehouse", "timemachine", "migration", "views", "kafka"},
 }
 IMPORT_SPARK = {"spark", "jobs", "testing"}
 # A package may call a higher one that is built on it, if it imports it only when it is called.

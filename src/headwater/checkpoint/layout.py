@@ -10,6 +10,7 @@ from typing import Literal
 OFFSETS, COMMITS, SOURCES, STATE, METADATA = "offsets", "commits", "sources", "state", "metadata"
 HEADWATER_FOLDER = "_headwater"
 JOB_FILE = f"{HEADWATER_FOLDER}/job.json"
+PLANS_FILE = f"{HEADWATER_FOLDER}/plans.json"
 PENDING_FILE = f"{HEADWATER_FOLDER}/pending.json"
 SINK_LOG = "_spark_metadata"
 SST_FOLDER, LOG_FOLDER = "SSTs", "logs"

@@ -74,6 +74,12 @@ def run(
     fail_together: Annotated[
         bool, typer.Option("--fail-together", help="If one of several jobs fails, stop the others too.")
     ] = False,
+    accept_change: Annotated[
+        bool,
+        typer.Option(
+            "--accept-change", help="Run although the code gives the state of the checkpoint another meaning."
+        ),
+    ] = False,
     query: Annotated[
         str | None,
         typer.Option(metavar="SQL", help="SQL query to run when the job ends, for example on a memory table."),
@@ -116,7 +122,10 @@ def run(
     from headwater.spark.preflight import check_services
     from headwater.spark.together import refuse_shared
 
-    runs = [Run(one, name, checkpoint_location(checkpoint, one)) for one, name in zip(chosen, jobs, strict=True)]
+    runs = [
+        Run(one, name, checkpoint_location(checkpoint, one), accept_change)
+        for one, name in zip(chosen, jobs, strict=True)
+    ]
     refuse_shared(runs)
     for one in runs:
         check_run(one)

@@ -92,18 +92,24 @@ class Job:
         return replace(self, reads=inputs if isinstance(self.reads, Mapping) else cast("Source", inputs[UNNAMED]))
 
     def start(
-        self, spark: SparkSession | None = None, checkpoint: str | Path | None = None, trigger: str | None = None
+        self,
+        spark: SparkSession | None = None,
+        checkpoint: str | Path | None = None,
+        trigger: str | None = None,
+        *,
+        accept_change: bool = False,
     ) -> RunningJob:
         """Start the job in this process and return a handle, with the checks, lease and record of ``headwater run``.
 
         Without ``spark``, the job runs on the session of this process, or on a new one with Headwater's settings. An
         existing session is used as it is. ``checkpoint`` is a folder or URL, by default ``.headwater/checkpoints/`` and
-        the job's name; ``trigger`` replaces the job's own.
+        the job's name; ``trigger`` replaces the job's own. ``accept_change`` starts code that gives the state of the
+        checkpoint another meaning, which is refused otherwise.
         """
         with naming_extras():
             from headwater.spark.programs import start_in_program  # noqa: PLC0415  a job is defined without Spark
 
-            return start_in_program(self, spark, checkpoint, trigger)
+            return start_in_program(self, spark, checkpoint, trigger, accept_change=accept_change)
 
     @property
     def about(self) -> str:

@@ -21,6 +21,17 @@ CONDITION = re.compile(r"^\[(?P<name>[A-Z0-9_.]+)\]\s*")
 REPORTED_BY_WORKER = re.compile(
     r"\nheadwater\.[\w.]+: error\[[\w-]+\]: (?P<problem>.+)(?P<evidence>(?:\n  .+)*)\nhelp: (?P<help>.+)"
 )
+INCOMPATIBLE_STATE = (
+    "SCHEMA_NOT_COMPATIBLE",
+    "SCHEMA_INCOMPATIBLE",
+    "STATE_STORE_INVALID_VALUE_SCHEMA_EVOLUTION",
+    "STATE_STORE_INVALID_VARIABLE_TYPE_CHANGE",
+    "STATE_STORE_INVALID_CONFIG_AFTER_RESTART",
+    "STREAMING_STATEFUL_OPERATOR_MISSING_STATE_DIRECTORY",
+    "STREAMING_STATEFUL_OPERATOR_NOT_MATCH_IN_STATE_METADATA",
+)
+# How Spark refuses another number of sources, without a condition.
+OTHER_SOURCES = "sources in the checkpoint offsets"
 TRAILING_STATE = re.compile(r"\s*SQLSTATE: \w+.*", re.DOTALL)
 
 
@@ -94,6 +105,34 @@ def _last_line(trace: str) -> str:
         return first
     message = re.sub(r"^: [\w.$]+: ", "", rest.partition("\n")[0])
     return TRAILING_STATE.sub("", CONDITION.sub("", message))
+
+
+def refuses_state(error: Exception) -> bool:
+    """Return whether Spark refuses to resume from the state of a checkpoint."""
+    cause = f"{condition_of(error)} {root_cause(error)} {error}"
+    return any(name in cause for name in INCOMPATIBLE_STATE)
+
+
+def resume_failure(name: str, error: Exception, *, job: str, checkpoint: str) -> JobFailed:
+    """Return the error for a query that failed; ``job`` is how the user names it.
+
+    If its code and its checkpoint do not match, the remedy is the command that compares them.
+    """
+    is_state = refuses_state(error)
+    if not is_state and OTHER_SOURCES not in str(error):
+        return failure(name, error)
+    check, migrate = f"headwater check {job} --checkpoint {checkpoint}", f"headwater migrate {checkpoint} --job {job}"
+    return JobFailed(
+        "state-incompatible" if is_state else "other-sources",
+        f"{name} cannot resume from {'the state of ' if is_state else ''}this checkpoint: its code has changed",
+        evidence={"cause": shortened_schemas(root_cause(error)), "checkpoint": checkpoint},
+        remedy=f"{check}   (shows every difference); where it says so: {migrate}",
+    )
+
+
+def shortened_schemas(text: str) -> str:
+    """Return a message of Spark without the two schemas that it quotes in full."""
+    return re.split(r"\s*Existing (?:key|value)_schema=", text)[0]
 
 
 def condition_of(error: Exception) -> str:

@@ -41,6 +41,8 @@ class Run:
     job: Job
     reference: str | None
     checkpoint: str
+    accept_change: bool = False
+    """Whether the code may give the state of the checkpoint another meaning."""
 
 
 def checkpoint_location(given: str | None, job: Job) -> str:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import inspect
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -105,6 +106,13 @@ def prepare_job(spark: SparkSession, job: Job, *, inputs: Frames | None = None) 
 
 def check_only(spark: SparkSession, job: Job) -> tuple[str, ...]:
     """Refuse the plan that ``run`` would refuse; return its warnings. Services and folders need not exist."""
+    with prepared_offline(spark, job) as prepared:
+        return prepared.warnings
+
+
+@contextmanager
+def prepared_offline(spark: SparkSession, job: Job) -> Iterator[PreparedJob]:
+    """Yield a job that is only to be planned: an empty folder takes the place of each input folder that does not exist."""
     with tempfile.TemporaryDirectory() as empty:
         sources: dict[str, Source | Static] = {
             name: replace(source, path=empty)
@@ -121,7 +129,7 @@ def check_only(spark: SparkSession, job: Job) -> tuple[str, ...]:
             for name, static in job.statics.items()
             if isinstance(static.table, Files) and _is_missing(static.table)
         }
-        return prepare_job(spark, job.with_inputs({**sources, **statics})).warnings
+        yield prepare_job(spark, job.with_inputs({**sources, **statics}))
 
 
 def _is_missing(files: Files) -> bool:

@@ -50,14 +50,20 @@ CONNECT = "pyspark.sql.connect."
 
 
 def start_in_program(
-    job: Job, spark: SparkSession | None, checkpoint: str | Path | None, trigger: str | None
+    job: Job,
+    spark: SparkSession | None,
+    checkpoint: str | Path | None,
+    trigger: str | None,
+    *,
+    accept_change: bool = False,
 ) -> RunningJob:
     """Check a job as ``headwater run`` does, and start it. See ``Job.start``."""
     job = replace(job, trigger=trigger or job.trigger)
     _refuse_session(job, spark)
     spark = spark or active_session()
     master = job.conf.get("spark.master", DEFAULT_MASTER) if spark is None else DEFAULT_MASTER
-    run = Run(job, reference_of(job), checkpoint_location(None if checkpoint is None else str(checkpoint), job))
+    location = checkpoint_location(None if checkpoint is None else str(checkpoint), job)
+    run = Run(job, reference_of(job), location, accept_change)
     try:
         check_run(run)
         check_services(job, master, warn=LOGGER.warning)

@@ -17,7 +17,7 @@ from headwater.core.errors import ChangeRefused, HeadwaterError
 from headwater.jobs.endpoints import Console, Kafka
 from headwater.jobs.job import Job
 from headwater.jobs.rules import check_job, has_socket
-from headwater.spark.failures import condition_of, explained, failure, root_cause
+from headwater.spark.failures import condition_of, explained, failure, refuses_state, root_cause
 from headwater.spark.prepared import PreparedJob, prepare_job
 from headwater.spark.session import CHECKPOINT_FORMAT, temporary_settings
 from headwater.spark.source_names import naming_settings
@@ -29,15 +29,6 @@ from headwater.timemachine.replay_scratch import (
     scratch_without_state,
 )
 
-INCOMPATIBLE_STATE = (
-    "SCHEMA_NOT_COMPATIBLE",
-    "SCHEMA_INCOMPATIBLE",
-    "STATE_STORE_INVALID_VALUE_SCHEMA_EVOLUTION",
-    "STATE_STORE_INVALID_VARIABLE_TYPE_CHANGE",
-    "STATE_STORE_INVALID_CONFIG_AFTER_RESTART",
-    "STREAMING_STATEFUL_OPERATOR_MISSING_STATE_DIRECTORY",
-    "STREAMING_STATEFUL_OPERATOR_NOT_MATCH_IN_STATE_METADATA",
-)
 DATA_LOSS = ("KAFKA_DATA_LOSS", "failOnDataLoss", "OffsetOutOfRange")
 
 
@@ -129,7 +120,7 @@ def _run_planned_batch(prepared: PreparedJob, scratch: LocalTree) -> dict[int, R
 
 def _replay_error(job: Job, error: StreamingQueryException) -> HeadwaterError:
     cause = f"{condition_of(error)} {root_cause(error)} {error}"
-    if any(name in cause for name in INCOMPATIBLE_STATE):
+    if refuses_state(error):
         return ChangeRefused(
             "state-incompatible",
             f"{job.name} cannot resume from the recorded state: its own state has a different schema",

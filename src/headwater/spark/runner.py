@@ -22,6 +22,7 @@ from headwater.core.errors import JobRefused
 from headwater.jobs.endpoints import Delta, Postgres, Sink, Table
 from headwater.lakehouse.delta_log import DeltaLog
 from headwater.spark import postgres
+from headwater.spark.change_guard import accept_or_refuse
 from headwater.spark.delta import location
 from headwater.spark.dropped import collecting_dead_letters
 from headwater.spark.dropped.lateness import source_order
@@ -77,6 +78,7 @@ def start_job(
         generation = max((entry.number for entry in read_entries(files)), default=0)
         recorded, order = read_job_record(files), source_order(job, prepared.inputs) if len(job.sources) > 1 else []
         check_source_order(files, recorded, order, prepared, naming)
+        accept_or_refuse(run, prepared, files, warn)
         record = replace(_record_of(run, recorded), source_order=tuple(order))
         files.write(JOB_FILE, record.to_bytes())
         # Dropped records are found while the job runs, when the session no longer has the job's settings.

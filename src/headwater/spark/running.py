@@ -20,7 +20,7 @@ from headwater.checkpoint.record import ProgressRecord
 from headwater.core.errors import HeadwaterError, InternalError, JobFailed, ServiceUnreachable
 from headwater.jobs.endpoints import Socket
 from headwater.jobs.job import Job
-from headwater.spark.failures import failure, root_cause
+from headwater.spark.failures import resume_failure, root_cause
 from headwater.spark.internals.gateway import is_stopped
 from headwater.spark.internals.listener import QueryReports
 from headwater.spark.internals.query_end import stop_after_batch
@@ -182,7 +182,7 @@ class RunningJob:
             except StreamingQueryException:
                 pass  # raised below, with its explanation
             self._wait_for_last_report()
-            _raise_if_failed(self.query, self.job)
+            _raise_if_failed(self.query, self._run)
 
     def _wait_for_last_report(self) -> None:
         deadline = time.monotonic() + LAST_REPORT_SECONDS
@@ -207,8 +207,8 @@ def explained_death(job: Job) -> Iterator[None]:
         ) from error
 
 
-def _raise_if_failed(query: StreamingQuery, job: Job) -> None:
-    error = query.exception()
+def _raise_if_failed(query: StreamingQuery, run: Run) -> None:
+    error, job = query.exception(), run.job
     if error is None:
         return
     socket = next((source for source in job.sources.values() if isinstance(source, Socket)), None)
@@ -218,7 +218,7 @@ def _raise_if_failed(query: StreamingQuery, job: Job) -> None:
             f"nothing is listening at {socket.host}:{socket.port}",
             remedy=f"nc -lk {socket.port}   (in another terminal; then type lines)",
         )
-    raise failure(job.name, error) from error
+    raise resume_failure(job.name, error, job=run.reference or job.name, checkpoint=run.checkpoint) from error
 
 
 def _refuses(source: Socket) -> bool:

@@ -160,7 +160,7 @@ def plan_fork(
         written |= {join(folder, log_file): data for log_file, data in cut.written.items()}
     shared = [path for path in _spark_paths(files) if path not in left_out and path not in written]
     for path in shared:
-        metadata = _relocated(files, path, into)
+        metadata = relocated_metadata(files, path, into)
         if metadata is not None and metadata != files.read(path):
             written[path] = metadata
     shared = [path for path in shared if path not in written and covered_by_hadoop_crc(path) not in written]
@@ -211,7 +211,7 @@ def plan_adoption(
 def _adoption_steps(files: FileTree, scratch: str, scratch_files: FileTree, change_id: str) -> Iterator[Step]:
     old = set(_spark_paths(files))
     paths = sorted(_spark_paths(scratch_files))
-    relocated = {path: data for path in paths if (data := _relocated(scratch_files, path, files)) is not None}
+    relocated = {path: data for path in paths if (data := relocated_metadata(scratch_files, path, files)) is not None}
     # A checksum beside a relocated file is that of the original.
     stale = {hadoop_crc_of(path) for path, data in relocated.items() if data != scratch_files.read(path)}
     for path in paths:
@@ -236,7 +236,7 @@ def _spark_paths(files: FileTree) -> Iterator[str]:
                 yield from (join(folder, name) for name in names)
 
 
-def _relocated(files: FileTree, path: str, into: FileTree) -> bytes | None:
+def relocated_metadata(files: FileTree, path: str, into: FileTree) -> bytes | None:
     """Return operator metadata for another tree: it names schema files by absolute paths. None for other files."""
     parts = path.split("/")
     if len(parts) < 4 or parts[0] != STATE or parts[2] != "_metadata" or parts[-1].startswith("."):

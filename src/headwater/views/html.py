@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Any
 from headwater.checkpoint.history import Batch, History
 from headwater.core.finding import Finding
 from headwater.core.text import count
+from headwater.migration.comparison import Comparison
 from headwater.views.batches import COLUMNS, batch_cells, batch_facts, offset_range
+from headwater.views.code_check import TITLES
 from headwater.views.formatting import format_time, shorten
 
 if TYPE_CHECKING:
@@ -68,6 +70,20 @@ def plan_html(plan: PlanText) -> str:
         _facts(plan.facts),
         *(f"<p><b>warning:</b> {escape(warning)}</p>" for warning in plan.warnings),
         f'<p style="{_DIM}">A plan changes nothing until <code>.apply()</code> carries it out.</p>',
+    )
+
+
+def comparison_html(comparison: Comparison) -> str:
+    """Show what changed between a checkpoint and a job's code."""
+    names = ("difference", "checkpoint", "code", "verdict", "why", "remedy")
+    rows = [
+        (one.what, one.old or "none", one.new or "none", TITLES[one.verdict], one.why, one.remedy or "")
+        for one in comparison.differences
+    ]
+    return _block(
+        f"{comparison.job}: {TITLES[comparison.verdict]}",
+        _table(names, rows, 0) if rows else "",
+        *(f"<p>{escape(text)}</p>" for text in comparison.notes),
     )
 
 

@@ -1,0 +1,169 @@
+"""Compare the stateful operators and state schemas of a checkpoint with those that new code asks for."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from difflib import SequenceMatcher
+
+from headwater.migration.comparison import Commands, Difference, Verdict
+from headwater.migration.plan_text import interval
+from headwater.migration.state_shapes import Field, OperatorShape, StoreShape
+
+_WHY_VALUE = "Spark compares the types of the value's fields one by one and refuses to start"
+_WHY_KEY = "Spark compares the types of the key's fields one by one and refuses to start"
+_WHY_OPERATORS = "Spark compares the stateful operators with those that the checkpoint records and refuses to start"
+_WHY_RENAMED = "Spark identifies the fields of keys and values by their position"
+_WHY_VARIABLE = "Spark adds and removes state variables of transformWithState by itself"
+_INTEGERS = ("tinyint", "smallint", "int", "bigint")
+
+
+def compare_operators(
+    old: tuple[OperatorShape, ...], new: tuple[OperatorShape, ...], commands: Commands
+) -> Iterator[Difference]:
+    """Yield the differences between operators, then those between the stores of operators that both sides have."""
+    before, after = [one.name for one in old], [one.name for one in new]
+    if before == after:
+        for mine, theirs in zip(old, new, strict=True):
+            yield from _compare_stores(mine, theirs, commands)
+        return
+    changes = [code for code in SequenceMatcher(a=before, b=after, autojunk=False).get_opcodes() if code[0] != "equal"]
+    replaced = any(tag == "replace" for tag, *_ in changes)
+    verdict: Verdict = "needs-new-checkpoint" if replaced else "needs-migrate"
+    remedy = commands.new_checkpoint if replaced else commands.migrate
+    for tag, first, last, start, end in changes:
+        if tag == "replace":
+            names = (", ".join(before[first:last]), ", ".join(after[start:end]))
+            yield Difference(f"stateful operator {first}", *names, verdict, _WHY_OPERATORS, remedy)
+        for place in range(first, last) if tag == "delete" else ():
+            yield Difference(f"stateful operator {place}", before[place], None, verdict, _WHY_OPERATORS, remedy)
+        for place in range(start, end) if tag == "insert" else ():
+            yield Difference(f"stateful operator {place}", None, after[place], verdict, _WHY_OPERATORS, remedy)
+
+
+def _compare_stores(old: OperatorShape, new: OperatorShape, commands: Commands) -> Iterator[Difference]:
+    label = f"operator {old.id} ({old.name})"
+    before, after = {one.name: one for one in old.stores}, {one.name: one for one in new.stores}
+    for name in dict.fromkeys([*before, *after]):
+        where = f"{label}, {name}" if name else label
+        if name not in after:
+            yield Difference(f"{where}: state variable", _shown(before[name]), None, "compatible", _WHY_VARIABLE)
+        elif name not in before:
+            yield Difference(f"{where}: state variable", None, _shown(after[name]), "compatible", _WHY_VARIABLE)
+        elif before[name].kind != after[name].kind:
+            yield Difference(
+                f"{where}: kind of the state variable",
+                before[name].kind,
+                after[name].kind,
+                "needs-new-checkpoint",
+                "Spark refuses a state variable that changes its kind",
+                f"give the variable a new name, or: {commands.new_checkpoint}",
+            )
+        else:
+            yield from _compare_fields(f"{where}: key", before[name].key, after[name].key, commands, is_key=True)
+            yield from _compare_fields(f"{where}: value", before[name].value, after[name].value, commands)
+
+
+def _compare_fields(
+    where: str, old: tuple[Field, ...], new: tuple[Field, ...], commands: Commands, *, is_key: bool = False
+) -> Iterator[Difference]:
+    types_before, types_after = [one.type for one in old], [one.type for one in new]
+    if _without_names(types_before) == _without_names(types_after):
+        for mine, theirs in zip(old, new, strict=True):
+            if (mine.name, mine.type) != (theirs.name, theirs.type):
+                yield Difference(f"{where} field", str(mine), str(theirs), "compatible", _WHY_RENAMED)
+        return
+    if is_key:
+        yield Difference(
+            where,
+            ", ".join(map(str, old)),
+            ", ".join(map(str, new)),
+            "needs-migrate",
+            _WHY_KEY,
+            f'{commands.migrate} --keys "SQL"',
+        )
+        return
+    yield from _changed_fields(where, _numbered(old), _numbered(new), commands)
+
+
+def _changed_fields(
+    where: str, old: dict[tuple[str, int], Field], new: dict[tuple[str, int], Field], commands: Commands
+) -> Iterator[Difference]:
+    """Yield what happened to each field. Fields are matched by name, and by place among those of one name."""
+    for name in [*old, *(one for one in new if one not in old)]:
+        mine, theirs = old.get(name), new.get(name)
+        if mine is None or theirs is None:
+            shown = (None if mine is None else str(mine), None if theirs is None else str(theirs))
+            yield Difference(f"{where} field", *shown, "needs-migrate", _WHY_VALUE, commands.migrate)
+        elif mine.type != theirs.type:
+            given = "" if widens(mine.type, theirs.type) else f" --set {mine.name}=SQL"
+            yield Difference(
+                f"{where} field", str(mine), str(theirs), "needs-migrate", _WHY_VALUE, f"{commands.migrate}{given}"
+            )
+    if sorted(old, key=str) == sorted(new, key=str) and list(old) != list(new):
+        shown = (", ".join(map(str, old.values())), ", ".join(map(str, new.values())))
+        yield Difference(f"{where}: order of fields", *shown, "needs-migrate", _WHY_VALUE, commands.migrate)
+
+
+def _numbered(fields: tuple[Field, ...]) -> dict[tuple[str, int], Field]:
+    counts: dict[str, int] = {}
+    numbered = {}
+    for one in fields:
+        counts[one.name] = counts.get(one.name, 0) + 1
+        numbered[one.name, counts[one.name]] = one
+    return numbered
+
+
+def _without_names(types: list[str]) -> list[str]:
+    """Return types without the names of nested fields, which Spark does not compare either."""
+    return [re.sub(r"[^<>,]+: ", "", text) for text in types]
+
+
+def widens(old: str, new: str) -> bool:
+    """Return whether every value of one type is also a value of the other."""
+    if old in _INTEGERS and new in _INTEGERS:
+        return _INTEGERS.index(old) < _INTEGERS.index(new)
+    return (old, new) in {("float", "double"), ("int", "double"), ("smallint", "double"), ("date", "timestamp")}
+
+
+def _shown(store: StoreShape) -> str:
+    return f"{store.kind} {', '.join(map(str, store.value))}"
+
+
+def judged(differences: list[Difference], refusal: str | None, commands: Commands) -> list[Difference]:
+    """Return differences in the state as Spark judges them. ``refusal`` is Spark's error; None if it accepts the state."""
+    blocking = [one for one in differences if one.verdict in ("needs-migrate", "needs-new-checkpoint")]
+    if refusal is None:
+        return [_accepted(one) if one in blocking else one for one in differences]
+    if blocking:
+        return differences
+    why = "Spark refuses to start the query on this state"
+    generic = Difference("state", None, refusal, "needs-new-checkpoint", why, commands.new_checkpoint)
+    return [*differences, generic]
+
+
+def _accepted(one: Difference) -> Difference:
+    if one.what.startswith("stateful operator"):
+        why = "Spark starts; state that no operator uses any more is ignored, and a new operator begins without state"
+        return replace(one, verdict="changes-meaning", why=why, remedy=None)
+    return replace(one, verdict="compatible", why="Spark reads the old state with the new schema", remedy=None)
+
+
+def compare_delays(
+    old: tuple[OperatorShape, ...], new: tuple[OperatorShape, ...], commands: Commands
+) -> Iterator[Difference]:
+    """Yield changed watermark delays. Schemas have those of the first batch, which helps where no run was recorded."""
+    for mine, theirs in zip(old, new, strict=False):
+        for before, after in zip(mine.stores, theirs.stores, strict=False):
+            delays = before.delay_ms, after.delay_ms
+            if None not in delays and delays[0] != delays[1]:
+                yield Difference(
+                    f"operator {mine.id} ({mine.name}): watermark",
+                    interval((delays[0] or 0) * 1000),
+                    interval((delays[1] or 0) * 1000),
+                    "changes-meaning",
+                    "Spark accepts it; other records are late, and state expires at another time",
+                    commands.accept,
+                )
+                break

@@ -1,0 +1,143 @@
+"""Analyzed plans as plain values, read with few calls into the JVM so that a run can afford it.
+
+Seen on: PySpark 4.2.0.
+Without it: a run does not record what its state means, and ``check`` and ``run`` do not notice when that changes.
+"""
+
+from __future__ import annotations
+
+import re
+from contextlib import suppress
+from typing import Any
+
+from py4j.protocol import Py4JError
+from pyspark.sql import DataFrame, SparkSession
+
+from headwater.migration.plan_nodes import Column, PlanNode
+from headwater.spark.internals.gateway import has_class
+
+MOST_FIELDS = "spark.sql.debug.maxToStringFields"
+PHYSICAL_AGGREGATION = "org.apache.spark.sql.catalyst.planning.PhysicalAggregation"
+SOURCE_METRICS = "headwater_source"
+# Characters that no expression contains.
+SEPARATOR = "\x1e"
+# How Spark shows a call of a Python function: ``f(at#3)#9``.
+PYTHON_CALL = re.compile(r"\)#\d+")
+DEDUPLICATION = ("Deduplicate", "DeduplicateWithinWatermark")
+STATE_FUNCTIONS = (
+    "FlatMapGroupsInPandasWithState",
+    "FlatMapGroupsWithState",
+    "TransformWithState",
+    "TransformWithStateInPySpark",
+)
+
+
+def probe(spark: SparkSession) -> bool:
+    return getattr(spark, "_jvm", None) is not None and has_class(spark, PHYSICAL_AGGREGATION)
+
+
+def plan_tree(spark: SparkSession, frame: DataFrame) -> PlanNode:
+    """Return the analyzed plan of a DataFrame, down to the decoded records of each source."""
+    fields = spark.conf.get(MOST_FIELDS, None)
+    spark.conf.set(MOST_FIELDS, str(2**31 - 1))
+    try:
+        return _Reader(spark).read(frame._jdf.queryExecution().analyzed())
+    finally:
+        spark.conf.unset(MOST_FIELDS) if fields is None else spark.conf.set(MOST_FIELDS, fields)
+
+
+class _Reader:
+    def __init__(self, spark: SparkSession) -> None:
+        self._jvm: Any = spark._jvm
+
+    def read(self, node: Any) -> PlanNode:
+        name = str(node.nodeName())
+        output = tuple(Column.parse(text) for text in _texts(node.output()))
+        if name == "CollectMetrics" and (metrics := str(node.name())).startswith(SOURCE_METRICS):
+            return PlanNode(name, output, source=metrics.removeprefix(SOURCE_METRICS).removeprefix("_"))
+        children = node.children()
+        expressions = _texts(node.expressions())
+        keys, functions, details = self._parts(name, node)
+        sizes = self._buffer_sizes(node) if functions else ()
+        return PlanNode(
+            name,
+            output,
+            expressions,
+            tuple(self.read(children.apply(place)) for place in range(children.size())),
+            bool(node.isStreaming()),
+            keys=keys,
+            functions=functions,
+            buffer_sizes=sizes,
+            details=details,
+            code=tuple(self._code(node, expressions)),
+        )
+
+    def _parts(self, name: str, node: Any) -> tuple[tuple[str, ...], tuple[str, ...], dict[str, str]]:
+        if name == "Aggregate":
+            return _texts(node.groupingExpressions()), self._functions(node), {}
+        if name in DEDUPLICATION:
+            return _texts(node.keys()), (), {}
+        if name == "Join":
+            condition = node.condition()
+            text = str(condition.get().toString()) if condition.isDefined() else ""
+            return (), (), {"type": str(node.joinType().toString()), "condition": text}
+        if name == "EventTimeWatermark":
+            return (), (), {"column": str(node.eventTime().toString())}
+        if name in STATE_FUNCTIONS:
+            return _state_function(name, node)
+        return (), (), {}
+
+    def _functions(self, aggregate: Any) -> tuple[str, ...]:
+        """Return the aggregate functions without repetitions, as the physical plan computes and stores them."""
+        return _texts(self._aggregates(aggregate))
+
+    def _buffer_sizes(self, aggregate: Any) -> tuple[int, ...]:
+        found = self._aggregates(aggregate)
+        functions = (found.apply(place).aggregateFunction() for place in range(found.size()))
+        return tuple(int(function.aggBufferAttributes().size()) for function in functions)
+
+    def _aggregates(self, aggregate: Any) -> Any:
+        parts = self._jvm.org.apache.spark.sql.catalyst.planning.PhysicalAggregation.unapply(aggregate)
+        return parts.get()._2()
+
+    def _code(self, node: Any, expressions: tuple[str, ...]) -> list[str]:
+        from headwater.spark.function_code import function_digest  # noqa: PLC0415  only for plans with Python functions
+
+        if not any(PYTHON_CALL.search(text) for text in expressions):
+            return []
+        found = [self._command(call) for call in _python_calls(node.expressions())]
+        return [f"{label} {function_digest(command)}" for label, command in found if command is not None]
+
+    def _command(self, call: Any) -> tuple[str, bytes | None]:
+        label = str(call.name())
+        with suppress(Py4JError):
+            return label, bytes(call.func().command().toArray(self._jvm.scala.reflect.ClassTag.Byte()))
+        return label, None
+
+
+def _state_function(name: str, node: Any) -> tuple[tuple[str, ...], tuple[str, ...], dict[str, str]]:
+    details = {"output mode": str(node.outputMode().toString())}
+    if name.startswith("FlatMap"):
+        details["timeout"] = str(node.timeout().toString())
+        if name == "FlatMapGroupsInPandasWithState":
+            return _texts(node.groupingAttributes()), (), details | {"state": str(node.stateType().catalogString())}
+        return _texts(node.groupingAttributes()), (), details
+    details["time mode"] = str(node.timeMode().toString())
+    keys = node.leftAttributes() if name == "TransformWithStateInPySpark" else node.groupingAttributes()
+    count = node.groupingAttributesLen() if name == "TransformWithStateInPySpark" else keys.size()
+    return _texts(keys)[:count], (), details
+
+
+def _python_calls(expressions: Any) -> list[Any]:
+    found = []
+    for place in range(expressions.size()):
+        expression = expressions.apply(place)
+        if hasattr(expression, "func") and str(expression.getClass().getSimpleName()).startswith("Python"):
+            found.append(expression)
+        found += _python_calls(expression.children())
+    return found
+
+
+def _texts(sequence: Any) -> tuple[str, ...]:
+    joined = str(sequence.mkString(SEPARATOR))
+    return tuple(joined.split(SEPARATOR)) if joined else ()

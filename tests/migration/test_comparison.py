@@ -1,0 +1,319 @@
+"""The comparison of a checkpoint with new code, without Spark."""
+
+from __future__ import annotations
+
+import pytest
+
+from headwater.checkpoint.memory_tree import MemoryTree
+from headwater.checkpoint.plan_record import RecordedPlan, StatefulOperator, plan_before, read_plans, write_plan
+from headwater.migration.compare_endpoints import SourceShape, compare_mode, compare_sink, compare_sources, source_shape
+from headwater.migration.compare_meaning import can_compare, compare_meaning
+from headwater.migration.compare_state import compare_delays, compare_operators, judged, widens
+from headwater.migration.comparison import VERDICTS, Commands, Comparison, Difference, Verdict, compare_settings
+from headwater.migration.state_shapes import Field, OperatorShape, StoreShape, type_text
+from headwater.views.code_check import comparison_lines
+
+COMMANDS = Commands("jobs.py:VISITS", "visits")
+MIGRATE = "headwater migrate visits --job jobs.py:VISITS"
+USER = Field("user", "string")
+
+
+def operator(*value: Field, key: tuple[Field, ...] = (USER,), name: str = "stateStoreSave") -> OperatorShape:
+    return OperatorShape(0, name, (StoreShape("", "rows", key, value),), 2)
+
+
+def differences(old: OperatorShape, new: OperatorShape) -> list[tuple[str, str | None, str | None, str]]:
+    found = compare_operators((old,), (new,), COMMANDS)
+    return [(one.what, one.old, one.new, one.verdict) for one in found]
+
+
+COUNT, TOTAL = Field("count", "bigint"), Field("sum", "bigint")
+
+
+def test_equal_schemas_have_no_difference() -> None:
+    """The same operator with the same fields has no difference."""
+    assert differences(operator(COUNT, TOTAL), operator(COUNT, TOTAL)) == []
+
+
+def test_each_field_is_named() -> None:
+    """Added, dropped and retyped fields of a value are named one by one, and need a migration."""
+    where = "operator 0 (stateStoreSave): value field"
+    found = differences(operator(COUNT, TOTAL), operator(COUNT, Field("sum", "double"), Field("max", "timestamp")))
+    assert found == [
+        (where, "sum bigint", "sum double", "needs-migrate"),
+        (where, None, "max timestamp", "needs-migrate"),
+    ]
+    assert differences(operator(COUNT, TOTAL), operator(COUNT)) == [(where, "sum bigint", None, "needs-migrate")]
+
+
+def test_fields_of_one_name_are_told_apart() -> None:
+    """Two sums are two fields: a third one is an added field."""
+    found = differences(operator(TOTAL, TOTAL), operator(TOTAL, TOTAL, TOTAL))
+    assert [(one[1], one[2]) for one in found] == [(None, "sum bigint")]
+
+
+def test_order_of_fields_of_several_types() -> None:
+    """Fields in another order, of other types, need a migration."""
+    last = Field("max", "timestamp")
+    (found,) = differences(operator(COUNT, last), operator(last, COUNT))
+    assert found[0].endswith("value: order of fields")
+    assert found[3] == "needs-migrate"
+
+
+def test_renamed_fields_are_compatible() -> None:
+    """Spark compares types by position, also within structs, so another name is compatible."""
+    window = Field("window", "struct<start: timestamp, end: timestamp>")
+    renamed = Field("w", "struct<a: timestamp, b: timestamp>")
+    (found,) = differences(operator(COUNT, key=(window,)), operator(COUNT, key=(renamed,)))
+    assert found[3] == "compatible"
+
+
+def test_changed_key_asks_for_an_expression() -> None:
+    """A key with other fields needs a migration with --keys."""
+    (found,) = compare_operators((operator(COUNT),), (operator(COUNT, key=(USER, Field("kind", "string"))),), COMMANDS)
+    assert (found.verdict, found.remedy) == ("needs-migrate", f'{MIGRATE} --keys "SQL"')
+
+
+def test_narrowed_type_asks_for_an_expression() -> None:
+    """A type that does not hold every old value needs --set; a wider one does not."""
+    (narrowed,) = compare_operators((operator(TOTAL),), (operator(Field("sum", "int")),), COMMANDS)
+    assert narrowed.remedy == f"{MIGRATE} --set sum=SQL"
+    (widened,) = compare_operators((operator(Field("sum", "int")),), (operator(TOTAL),), COMMANDS)
+    assert widened.remedy == MIGRATE
+    assert widens("float", "double")
+    assert not widens("bigint", "double")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "verdict"),
+    [
+        (["a"], ["a", "b"], "needs-migrate"),
+        (["a", "b"], ["b"], "needs-migrate"),
+        ([], ["a"], "needs-migrate"),
+        (["a"], ["b"], "needs-new-checkpoint"),
+        (["a", "b"], ["c", "b", "d"], "needs-new-checkpoint"),
+    ],
+)
+def test_operators(before: list[str], after: list[str], verdict: Verdict) -> None:
+    """Added or removed operators can be migrated; a replaced one cannot."""
+    old, new = (tuple(operator(COUNT, name=name) for name in names) for names in (before, after))
+    found = list(compare_operators(old, new, COMMANDS))
+    assert found
+    assert {one.verdict for one in found} == {verdict}
+
+
+def test_custom_state_variables() -> None:
+    """Variables may come and go; one that becomes a list may not."""
+
+    def variables(**kinds: str) -> OperatorShape:
+        stores = tuple(StoreShape(name, kind, (USER,), (COUNT,)) for name, kind in kinds.items())
+        return OperatorShape(0, "transformWithStateExec", stores)
+
+    found = list(compare_operators((variables(a="value", b="map"),), (variables(a="list", c="value"),), COMMANDS))
+    assert [(one.old, one.new, one.verdict) for one in found] == [
+        ("value", "list", "needs-new-checkpoint"),
+        ("map count bigint", None, "compatible"),
+        (None, "value count bigint", "compatible"),
+    ]
+
+
+def test_spark_has_the_last_word() -> None:
+    """What Spark accepts is not refused, and what it refuses without a known difference still is."""
+    added = list(compare_operators((operator(COUNT),), (operator(COUNT, TOTAL),), COMMANDS))
+    assert [one.verdict for one in judged(added, None, COMMANDS)] == ["compatible"]
+    assert judged(added, "value schema", COMMANDS) == added
+    (unknown,) = judged([], "nullability", COMMANDS)
+    assert (unknown.verdict, unknown.new) == ("needs-new-checkpoint", "nullability")
+    removed = list(compare_operators((operator(COUNT),), (), COMMANDS))
+    assert [one.verdict for one in judged(removed, None, COMMANDS)] == ["changes-meaning"]
+
+
+def test_watermark_of_an_unrecorded_checkpoint() -> None:
+    """The schema of a windowed key has the watermark of the first run."""
+    old, new = (
+        OperatorShape(0, "stateStoreSave", (StoreShape("", "rows", (USER,), (COUNT,), delay),))
+        for delay in (600_000, 1_200_000)
+    )
+    (found,) = compare_delays((old,), (new,), COMMANDS)
+    assert (found.old, found.new, found.verdict) == ("10 minutes", "20 minutes", "changes-meaning")
+
+
+def test_types_have_their_sql_names() -> None:
+    """Nested types are shown as in SQL."""
+    nested = {"type": "array", "elementType": {"type": "struct", "fields": [{"name": "a", "type": "long"}]}}
+    assert type_text(nested) == "array<struct<a: bigint>>"
+    assert type_text({"type": "map", "keyType": "string", "valueType": "integer"}) == "map<string, int>"
+
+
+# ---------------------------------------------------------------------------------------------------- meaning
+
+VISITS = StatefulOperator(
+    "aggregation",
+    {
+        "keys": ("window(at, 5 minutes)", "user"),
+        "aggregates": ("count(1)", "sum(amount)"),
+        "watermark": ("at 10 minutes",),
+    },
+)
+
+
+def changed(**facts: tuple[str, ...]) -> StatefulOperator:
+    return StatefulOperator("aggregation", {**VISITS.facts, **facts})
+
+
+def meanings(new: StatefulOperator, old: StatefulOperator = VISITS) -> list[tuple[str, str]]:
+    return [(one.what, one.verdict) for one in compare_meaning((old,), (new,), COMMANDS)]
+
+
+def test_changed_meaning_is_named() -> None:
+    """Windows, expressions, watermarks and filters that changed are named, with both texts."""
+    window = ("window(at, 10 minutes)", "user")
+    (found,) = compare_meaning((VISITS,), (changed(keys=window),), COMMANDS)
+    assert (found.what, found.old, found.new) == (
+        "operator 0 (aggregation): keys",
+        "window(at, 5 minutes), user",
+        "window(at, 10 minutes), user",
+    )
+    assert found.remedy == "headwater run jobs.py:VISITS --checkpoint visits --accept-change"
+    assert meanings(changed(aggregates=("count(1)", "sum((amount * 100))"))) == [
+        ("operator 0 (aggregation): aggregates", "changes-meaning")
+    ]
+    assert meanings(changed(filters=("(amount > 1)",))) == [("operator 0 (aggregation): filters", "changes-meaning")]
+
+
+def test_another_order_is_a_change_of_meaning() -> None:
+    """Spark does not notice two aggregates of one type that change places."""
+    assert meanings(changed(aggregates=("sum(amount)", "count(1)"))) == [
+        ("operator 0 (aggregation): order of aggregates", "changes-meaning")
+    ]
+
+
+def test_added_aggregate_is_left_to_the_schemas() -> None:
+    """Another number of aggregates changes the schema, which Spark refuses by itself."""
+    assert meanings(changed(aggregates=("count(1)", "sum(amount)", "max(at)"))) == []
+
+
+def test_edited_function_is_a_hint() -> None:
+    """Edited Python code is reported, but whether it changes the meaning is not known."""
+    old, new = changed(python=("f python3.11:aa",)), changed(python=("f python3.11:bb",))
+    assert meanings(new, old) == [("operator 0 (aggregation): code of f", "compatible")]
+    assert meanings(changed(python=("f python3.12:bb",)), old) == []
+
+
+def test_another_release_of_spark_is_not_compared() -> None:
+    """Spark may show an expression in another way in its next release."""
+    plan = RecordedPlan(0, (VISITS,), "4.1.4")
+    assert can_compare(plan, "4.1.0")
+    assert not can_compare(plan, "4.2.0")
+
+
+# ------------------------------------------------------------------------------------------ sources, sink, settings
+
+
+def named(*names: str) -> list[SourceShape]:
+    return [source_shape(name, f"kafka://host/{name}") for name in names]
+
+
+def source_verdicts(old: list[SourceShape], new: list[SourceShape], *, by_name: bool = False) -> list[str]:
+    return [one.verdict for one in compare_sources(old, new, COMMANDS, by_name=by_name)]
+
+
+def test_sources_by_place() -> None:
+    """Another number or order of sources can be migrated; another kind of source or topic cannot."""
+    assert source_verdicts(named("a", "b"), named("a", "b")) == []
+    assert source_verdicts(named("a", "b"), named("b", "a")) == ["needs-migrate"]
+    assert source_verdicts(named("a"), named("a", "b")) == ["needs-migrate"]
+    assert source_verdicts([source_shape("", "files:in")], [source_shape("", "kafka://h/in")]) == [
+        "needs-new-checkpoint"
+    ]
+    assert source_verdicts([source_shape("", "kafka://h/a")], [source_shape("", "kafka://h/b")]) == [
+        "needs-new-checkpoint"
+    ]
+    assert source_verdicts([source_shape("", "kafka://h/a")], [source_shape("", "kafka://other/a?x=1")]) == []
+
+
+def test_unknown_source_is_no_difference() -> None:
+    """A source of a kind that cannot be known is not reported as changed."""
+    assert source_verdicts([SourceShape("", "unknown")], named("a")) == []
+
+
+def test_sources_by_name() -> None:
+    """Sources with names in the offset log may be added, removed and reordered."""
+    assert source_verdicts(named("a", "b"), named("b", "a", "c"), by_name=True) == ["compatible"]
+
+
+def test_mode_and_sink() -> None:
+    """Another output mode changes the rows that a sink receives; a file sink cannot move; others can."""
+    assert [one.verdict for one in compare_mode("update", "append", COMMANDS, has_state=True)] == ["changes-meaning"]
+    assert list(compare_mode(None, "append", COMMANDS, has_state=True)) == []
+    moved = compare_sink("files:/a", "files:/b", "/a", "/b", COMMANDS)
+    assert [one.verdict for one in moved] == ["needs-new-checkpoint"]
+    assert [one.verdict for one in compare_sink("console:", "kafka://h/t", None, None, COMMANDS)] == ["compatible"]
+    assert list(compare_sink("kafka://h/t?a=1", "kafka://h/t?a=2", None, None, COMMANDS)) == []
+
+
+def test_settings_that_the_checkpoint_overrides() -> None:
+    """A given setting that the checkpoint records differently is named; partitions have a command of their own."""
+    name = "spark.sql.shuffle.partitions"
+    (found,) = compare_settings({name: "2", "other": "x"}, {name: "4", "unrecorded": "y"}, COMMANDS)
+    assert (found.old, found.new, found.verdict) == ("2", "4", "compatible")
+    assert found.remedy == "headwater repartition visits 4"
+
+
+# ------------------------------------------------------------------------------------------------------- verdict
+
+
+def test_verdict_is_the_most_severe() -> None:
+    """One difference that needs a migration decides over any number of harmless ones."""
+    found = [Difference("x", None, None, verdict, "because") for verdict in VERDICTS[1:4]]
+    comparison = Comparison("visits", "ckpt", tuple(found))
+    assert comparison.verdict == "needs-migrate"
+    assert (comparison.starts, comparison.is_safe) == (False, False)
+    assert Comparison("visits", "ckpt").verdict == "same"
+    assert comparison.as_dict()["differences"][0].keys() >= {"what", "old", "new", "remedy"}
+
+
+def test_text_names_the_verdict_and_each_difference() -> None:
+    """The text begins with the verdict, and shows both sides of each difference."""
+    one = Difference("operator 0: keys", "a", None, "changes-meaning", "because", "headwater …")
+    lines = comparison_lines(Comparison("visits", "ckpt", (one,), ("not compared",)))
+    assert lines[0] == "visits on ckpt: compatible but changes meaning"
+    assert "    checkpoint  a" in lines
+    assert "    code        none" in lines
+    assert lines[-1] == "note: not compared"
+
+
+# -------------------------------------------------------------------------------------------------------- record
+
+
+def test_record_survives_rewinds() -> None:
+    """The plan that wrote the state before a batch is found, also after a rewind to an earlier batch."""
+    files = MemoryTree()
+    first, second, third = (RecordedPlan(since, (changed(keys=(str(since),)),), "4.2.0") for since in (0, 7, 5))
+    write_plan(files, first)
+    write_plan(files, RecordedPlan(3, first.operators, "4.2.0"))
+    write_plan(files, second)
+    plans = read_plans(files)
+    assert [plan.since_batch for plan in plans] == [0, 7]
+    assert plan_before(plans, 0) is None
+    assert plan_before(plans, 7) == first
+    assert plan_before(plans, 8) == second
+    write_plan(files, third)  # rewound to batch 4, then run with other code
+    assert plan_before(read_plans(files), 10) == third
+    assert plan_before(read_plans(files), 5) == first
+
+
+def test_accepted_change_is_recorded() -> None:
+    """What the user accepted is in the record, also if the operators stay the same."""
+    files = MemoryTree()
+    write_plan(files, RecordedPlan(0, (VISITS,), "4.2.0"))
+    write_plan(files, RecordedPlan(4, (VISITS,), "4.2.0", accepted=("output mode: update → append",)))
+    assert [plan.accepted for plan in read_plans(files)] == [(), ("output mode: update → append",)]
+
+
+@pytest.mark.parametrize("data", [b"", b"{", b'{"plans": 3}', b'{"plans": [{"since_batch": "x"}]}', b"[]"])
+def test_damaged_record_counts_as_none(data: bytes) -> None:
+    """A record that cannot be read is as good as none."""
+    files = MemoryTree()
+    files.write("_headwater/plans.json", data)
+    assert read_plans(files) == ()
