@@ -10,7 +10,7 @@ from headwater.migration.compare_endpoints import SourceShape, compare_mode, com
 from headwater.migration.compare_meaning import can_compare, compare_meaning
 from headwater.migration.compare_state import compare_delays, compare_operators, judged, widens
 from headwater.migration.comparison import VERDICTS, Commands, Comparison, Difference, Verdict, compare_settings
-from headwater.migration.state_shapes import Field, OperatorShape, StoreShape, type_text
+from headwater.migration.state_shapes import UNKNOWN, Field, OperatorShape, StoreShape, type_text
 from headwater.views.code_check import comparison_lines
 
 COMMANDS = Commands("jobs.py:VISITS", "visits")
@@ -100,6 +100,11 @@ def test_operators(before: list[str], after: list[str], verdict: Verdict) -> Non
     found = list(compare_operators(old, new, COMMANDS))
     assert found
     assert {one.verdict for one in found} == {verdict}
+
+
+def test_operator_without_a_name() -> None:
+    """Spark before 4.0 recorded no names: such an operator is taken to be the one at its place."""
+    assert list(compare_operators((operator(COUNT, name=UNKNOWN),), (operator(COUNT),), COMMANDS)) == []
 
 
 def test_custom_state_variables() -> None:

@@ -9,7 +9,7 @@ from difflib import SequenceMatcher
 
 from headwater.migration.comparison import Commands, Difference, Verdict
 from headwater.migration.plan_text import interval
-from headwater.migration.state_shapes import Field, OperatorShape, StoreShape
+from headwater.migration.state_shapes import UNKNOWN, Field, OperatorShape, StoreShape
 
 _WHY_VALUE = "Spark compares the types of the value's fields one by one and refuses to start"
 _WHY_KEY = "Spark compares the types of the key's fields one by one and refuses to start"
@@ -24,6 +24,8 @@ def compare_operators(
 ) -> Iterator[Difference]:
     """Yield the differences between operators, then those between the stores of operators that both sides have."""
     before, after = [one.name for one in old], [one.name for one in new]
+    if len(before) == len(after):  # Spark before 4.0 did not record the names of operators
+        before = [theirs if mine == UNKNOWN else mine for mine, theirs in zip(before, after, strict=True)]
     if before == after:
         for mine, theirs in zip(old, new, strict=True):
             yield from _compare_stores(mine, theirs, commands)

@@ -130,12 +130,12 @@ def _store_plan(
     wishes: Wishes,
     aggregates: tuple[list[str], list[str]],
 ) -> StorePlan:
-    before, after = _labels(old.value, aggregates[0]), _labels(new.value, aggregates[1])
-    if not (aggregates[0] and aggregates[1] and len(before) == len(old.value) and len(after) == len(new.value)):
-        before, after = _labels(old.value, []), _labels(new.value, [])
+    known = all(aggregates) and len(aggregates[0]) <= len(old.value) and len(aggregates[1]) <= len(new.value)
+    before = _labels(old.value, aggregates[0] if known else [])
+    after = _labels(new.value, aggregates[1] if known else [])
     sources = dict(zip(before, old.value, strict=True))
     value = tuple(
-        _field_plan(target, sources.get(label), wishes, label[0] if aggregates[1] else None)
+        _field_plan(target, sources.get(label), wishes, label[0] or None)
         for label, target in zip(after, new.value, strict=True)
     )
     dropped = tuple(one for label, one in sources.items() if label not in after)
@@ -143,11 +143,15 @@ def _store_plan(
 
 
 def _labels(fields: tuple[Field, ...], aggregates: list[str]) -> list[tuple[str, str, int]]:
-    """Return what identifies each field: its aggregate if known, its name, and its place among equal ones."""
+    """Return what identifies each field: its aggregate if known, its name, and its place among equal ones.
+
+    Values of session windows have the fields of the key before those of the aggregates.
+    """
     counts: dict[tuple[str, str], int] = {}
     labels = []
+    first = len(fields) - len(aggregates)
     for place, one in enumerate(fields):
-        known = aggregates[place] if len(aggregates) == len(fields) else ""
+        known = aggregates[place - first] if place >= first else ""
         counts[known, one.name] = counts.get((known, one.name), 0) + 1
         labels.append((known, one.name, counts[known, one.name]))
     return labels

@@ -13,6 +13,7 @@ from headwater.statefiles.schemafile import FamilySchema
 from headwater.statefiles.stores import StateTarget, find_targets
 
 _SQL_NAMES = {"long": "bigint", "integer": "int", "short": "smallint", "byte": "tinyint"}
+UNKNOWN = "unknown operator"
 _DELAY = "spark.watermarkDelayMs"
 
 
