@@ -61,6 +61,10 @@ def total() -> Any:
     return F.sum("amount").alias("total")
 
 
+def letters() -> Any:
+    return F.sum(F.length("kind")).alias("letters")
+
+
 def largest() -> Any:
     return F.max("at").alias("last")
 
@@ -70,6 +74,7 @@ def updated(transform: Transform) -> Job:
 
 
 AGGREGATION = updated(windows())
+TWO_SUMS = updated(windows(total, letters))
 
 
 def globally(*aggregates: Any, where: str = "true") -> Job:
@@ -336,7 +341,7 @@ CHANGES = [
     Change("aggregation-window", AGGREGATION, updated(windows(window=_ten_minutes)), MEANING, quick=True),
     Change("aggregation-window-hdfs", AGGREGATION, updated(windows(window=_ten_minutes)), MEANING, "hdfs"),
     Change("aggregation-window-format2", AGGREGATION, updated(windows(window=_ten_minutes)), MEANING, "format2"),
-    Change("aggregation-sliding", AGGREGATION, updated(windows(window=_sliding)), MEANING),
+    Change("aggregation-sliding", AGGREGATION, updated(windows(window=_sliding)), MIGRATE),
     Change(
         "aggregation-expression",
         AGGREGATION,
@@ -353,7 +358,8 @@ CHANGES = [
     ),
     Change("aggregation-filter", AGGREGATION, updated(windows(before=lambda rows: rows.where("amount > 1"))), MEANING),
     Change("aggregation-watermark", AGGREGATION, updated(windows(watermark="20 minutes")), MEANING, "hdfs"),
-    Change("aggregation-order", AGGREGATION, updated(windows(total, count_rows)), MEANING),
+    Change("aggregation-order", AGGREGATION, updated(windows(total, count_rows)), MIGRATE),
+    Change("aggregation-sums-swapped", TWO_SUMS, updated(windows(letters, total)), MEANING, quick=True),
     Change("aggregation-other-key", AGGREGATION, updated(windows(keys=("kind",))), MEANING),
     Change("aggregation-added", AGGREGATION, updated(windows(count_rows, total, largest)), MIGRATE, quick=True),
     Change("aggregation-added-hdfs", AGGREGATION, updated(windows(count_rows, total, largest)), MIGRATE, "hdfs"),
@@ -426,7 +432,7 @@ CHANGES = [
     Change("within-watermark", WITHIN, distinct("user", within=True, watermark="1 minute"), MEANING, "format2"),
     Change("join-same", JOINED, joined(), SAME, "hdfs"),
     Change("join-condition", JOINED, joined(minutes=20), MEANING, quick=True),
-    Change("join-type", JOINED, joined(how="left"), MEANING, "rocksdb"),
+    Change("join-type", JOINED, joined(how="left"), MIGRATE, "rocksdb"),
     Change("join-column-added", JOINED, joined(columns=("user", "clicker", "amount")), MIGRATE, "hdfs"),
     Change("join-column-dropped", JOINED, joined(columns=("clicker",)), MIGRATE, "format2"),
     Change("join-watermark", JOINED, joined(watermark="1 hour"), MEANING),

@@ -13,6 +13,7 @@ from headwater.migration.state_shapes import UNKNOWN, Field, OperatorShape, Stor
 
 _WHY_VALUE = "Spark compares the types of the value's fields one by one and refuses to start"
 _WHY_KEY = "Spark compares the types of the key's fields one by one and refuses to start"
+_WHY_NULLS = "the stored values are never null, the new ones may be, and Spark refuses to start"
 _WHY_OPERATORS = "Spark compares the stateful operators with those that the checkpoint records and refuses to start"
 _WHY_RENAMED = "Spark identifies the fields of keys and values by their position"
 _WHY_VARIABLE = "Spark adds and removes state variables of transformWithState by itself"
@@ -71,7 +72,8 @@ def _compare_fields(
     where: str, old: tuple[Field, ...], new: tuple[Field, ...], commands: Commands, *, is_key: bool = False
 ) -> Iterator[Difference]:
     types_before, types_after = [one.type for one in old], [one.type for one in new]
-    if _without_names(types_before) == _without_names(types_after):
+    nulls = any(not mine.nullable and theirs.nullable for mine, theirs in zip(old, new, strict=False))
+    if _without_names(types_before) == _without_names(types_after) and not nulls:
         for mine, theirs in zip(old, new, strict=True):
             if (mine.name, mine.type) != (theirs.name, theirs.type):
                 yield Difference(f"{where} field", str(mine), str(theirs), "compatible", _WHY_RENAMED)
@@ -79,8 +81,8 @@ def _compare_fields(
     if is_key:
         yield Difference(
             where,
-            ", ".join(map(str, old)),
-            ", ".join(map(str, new)),
+            ", ".join(one.exact for one in old),
+            ", ".join(one.exact for one in new),
             "needs-migrate",
             _WHY_KEY,
             f'{commands.migrate} --keys "SQL"',
@@ -98,6 +100,8 @@ def _changed_fields(
         if mine is None or theirs is None:
             shown = (None if mine is None else str(mine), None if theirs is None else str(theirs))
             yield Difference(f"{where} field", *shown, "needs-migrate", _WHY_VALUE, commands.migrate)
+        elif mine.type == theirs.type and not mine.nullable and theirs.nullable:
+            yield Difference(f"{where} field", mine.exact, theirs.exact, "needs-migrate", _WHY_NULLS, commands.migrate)
         elif mine.type != theirs.type:
             given = "" if widens(mine.type, theirs.type) else f" --set {mine.name}=SQL"
             yield Difference(

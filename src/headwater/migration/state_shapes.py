@@ -28,6 +28,11 @@ class Field:
     def __str__(self) -> str:
         return f"{self.name} {self.type}"
 
+    @property
+    def exact(self) -> str:
+        """The field as in SQL, with ``not null`` if it is never null."""
+        return f"{self}" if self.nullable else f"{self} not null"
+
 
 @dataclass(frozen=True)
 class StoreShape:

@@ -215,6 +215,8 @@ def _compare_state(
         return [Difference("state", None, planned.refusal, "needs-new-checkpoint", why, commands.new_checkpoint)], bool(
             old
         )
+    if planned.refusal is not None:
+        notes.append(f"Spark: {planned.refusal}")
     differences = judged(list(compare_operators(old, planned.shapes, commands)), planned.refusal, commands)
     if recorded is None:
         meaning += compare_delays(old, planned.shapes, commands)

@@ -39,7 +39,12 @@ def plan_on_twin(prepared: PreparedJob, logs: CheckpointLogs, last: int, entry: 
         refusal = _refusal(prepared, empty, 0, settings)
         if refusal is not None:
             return PlannedState(None, refusal)
+        for operator in empty.entries(STATE):
+            # Planning writes no state, and an operator without any is not seen.
+            empty.write(f"{STATE}/{operator.name}/0/1.delta", b"")
         _copy_metadata(logs, twin)
+        # Custom state reads its metadata only if the batch has offsets.
+        twin.write(f"{OFFSETS}/{last + 1}", entry.text.to_bytes())
         return PlannedState(read_shapes(CheckpointLogs(empty), 0), _refusal(prepared, twin, last + 1, settings))
 
 
