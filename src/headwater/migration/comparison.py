@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal
 
 Verdict = Literal["same", "compatible", "changes-meaning", "needs-migrate", "needs-new-checkpoint"]
@@ -44,7 +44,6 @@ class Comparison:
     checkpoint: str
     differences: tuple[Difference, ...] = ()
     notes: tuple[str, ...] = ()
-    next_batch: int | None = field(default=None)
 
     @property
     def verdict(self) -> Verdict:

@@ -42,7 +42,8 @@ from headwater.spark.source_names import naming_settings
 from headwater.spark.state_twin import plan_on_twin
 
 LOGGER = logging.getLogger("headwater")
-NO_STATE = "this checkpoint has no committed batch, so any code can start on it"
+NO_BATCH = "this checkpoint has no batch, so any code can start on it"
+NO_STATE = "this checkpoint has no committed batch, so it has no state to compare"
 NO_RECORD = (
     "no run recorded what the state means (it is recorded from the next run on): a change of windows, keys or expressions "
     "that keeps all types cannot be seen"
@@ -115,13 +116,17 @@ def compare_code(
     """Compare a prepared job with a checkpoint."""
     job, logs, recorded = prepared.job, CheckpointLogs(files), read_job_record(files)
     commands = Commands(reference or recorded.reference or job.name, files.location)
-    last = logs.commits.latest
-    if last is None or not logs.offsets.ids:
-        return Comparison(job.name, files.location, notes=(NO_STATE,))
-    entry = logs.offsets.read(logs.offsets.ids[-1])
+    if not logs.offsets.ids:
+        return Comparison(job.name, files.location, notes=(NO_BATCH,))
+    last, entry = logs.commits.latest, logs.offsets.read(logs.offsets.ids[-1])
     wanted = job_record(Run(job, reference, files.location))
     notes: list[str] = []
-    state, has_state = _compare_state(prepared, logs, last, entry, current, commands, notes)
+    state: list[Difference] = []
+    has_state = False
+    if last is None:
+        notes.append(NO_STATE)
+    else:
+        state, has_state = _compare_state(prepared, logs, last, entry, current, commands, notes)
     differences = [
         *_compare_name(recorded, job),
         *_compare_sources(logs, entry, wanted, current, commands),
@@ -131,7 +136,7 @@ def compare_code(
         *compare_mode(recorded.mode, job.mode, commands, has_state=has_state),
         *compare_sink(recorded.sink, wanted.sink or "", recorded.sink_folder, wanted.sink_folder, commands),
     ]
-    return Comparison(job.name, files.location, tuple(differences), tuple(notes), last + 1)
+    return Comparison(job.name, files.location, tuple(differences), tuple(notes))
 
 
 def _compare_restart(job: Job, location: str, commands: Commands) -> Iterator[Difference]:
