@@ -23,6 +23,7 @@ _OPERATORS = {
     "GlobalLimit": "limit",
     "Join": "join",
     "TransformWithState": "transformWithState",
+    "TransformWithStateInPandas": "transformWithState",
     "TransformWithStateInPySpark": "transformWithState",
 }
 _STATE_FUNCTIONS = ("applyInPandasWithState", "flatMapGroupsWithState", "transformWithState")

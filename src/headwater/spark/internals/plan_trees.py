@@ -28,6 +28,7 @@ STATE_FUNCTIONS = (
     "FlatMapGroupsInPandasWithState",
     "FlatMapGroupsWithState",
     "TransformWithState",
+    "TransformWithStateInPandas",  # its name in Spark 4.0
     "TransformWithStateInPySpark",
 )
 
@@ -123,9 +124,9 @@ def _state_function(name: str, node: Any) -> tuple[tuple[str, ...], tuple[str, .
             return _texts(node.groupingAttributes()), (), details | {"state": str(node.stateType().catalogString())}
         return _texts(node.groupingAttributes()), (), details
     details["time mode"] = str(node.timeMode().toString())
-    keys = node.leftAttributes() if name == "TransformWithStateInPySpark" else node.groupingAttributes()
-    count = node.groupingAttributesLen() if name == "TransformWithStateInPySpark" else keys.size()
-    return _texts(keys)[:count], (), details
+    if name == "TransformWithState":
+        return _texts(node.groupingAttributes()), (), details
+    return _texts(node.leftAttributes())[: node.groupingAttributesLen()], (), details
 
 
 def _python_calls(expressions: Any) -> list[Any]:
