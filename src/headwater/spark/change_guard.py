@@ -60,7 +60,10 @@ def accept_or_refuse(run: Run, prepared: PreparedJob, files: FileTree, warn: Cal
 def refuse_change(comparison: Comparison, commands: Commands) -> JobRefused:
     """Return the error for a job that would give the state of its checkpoint another meaning, or cannot start on it."""
     found = comparison.of(comparison.verdict)
-    evidence = {one.what: f"{one.old or 'none'}  →  {one.new or 'none'}" for one in found}
+    evidence: dict[str, str] = {}
+    for one in found:
+        change = f"{one.old or 'none'}  →  {one.new or 'none'}"
+        evidence[one.what] = f"{evidence[one.what]}; {change}" if one.what in evidence else change
     if comparison.verdict == "changes-meaning":
         return JobRefused(
             "changed-meaning",

@@ -217,9 +217,8 @@ def _compare_state(
     planned = plan_on_twin(prepared, logs, last, entry)
     if planned.shapes is None:
         why = "Spark cannot plan the job with the settings that the checkpoint records"
-        return [Difference("state", None, planned.refusal, "needs-new-checkpoint", why, commands.new_checkpoint)], bool(
-            old
-        )
+        refused = Difference("state", None, planned.refusal, "needs-new-checkpoint", why, commands.new_checkpoint)
+        return [refused], bool(old)
     if planned.refusal is not None:
         notes.append(f"Spark: {planned.refusal}")
     differences = judged(list(compare_operators(old, planned.shapes, commands)), planned.refusal, commands)

@@ -57,10 +57,8 @@ def _refusal(prepared: PreparedJob, scratch: LocalTree, batch: int, settings: st
     try:
         state_planning.plan_state(prepared.spark, plan, prepared.job.mode, folder.as_uri(), batch, settings)
     except SPARK_ERRORS as error:
-        condition = condition_of(error)
-        return " ".join(filter(None, [f"[{condition}]" if condition else "", first_sentence(error)])) or root_cause(
-            error
-        )
+        condition, sentence = condition_of(error), first_sentence(error) or root_cause(error)
+        return f"[{condition}] {sentence}" if condition else sentence
     return None
 
 
