@@ -66,7 +66,7 @@ def _compare_code(
 
 
 def _replay(commands: Commands) -> str:
-    return f"headwater replay {commands.job} {commands.checkpoint} --batch HEAD   (shows whether the output changes)"
+    return f"headwater replay OLD_JOB {commands.checkpoint} --batch N --against {commands.job}   (compares the output)"
 
 
 def _digest(text: str) -> tuple[str, str]:
