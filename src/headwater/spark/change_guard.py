@@ -39,7 +39,7 @@ def accept_or_refuse(run: Run, prepared: PreparedJob, files: FileTree, warn: Cal
     next_batch = 0 if last is None else last + 1
     accepted: list[Difference] = []
     if next_batch > 0 and may_differ(prepared, current, files, next_batch):
-        comparison = compare_code(prepared, current, files, reference=run.reference)
+        comparison = compare_code(run.job, prepared, current, files, reference=run.reference)
         if not comparison.starts or not (comparison.is_safe or run.accept_change):
             raise refuse_change(comparison, Commands(run.reference or run.job.name, files.location))
         accepted = comparison.of("changes-meaning")

@@ -90,7 +90,7 @@ def check_code(
     """Compare a job with a checkpoint. ``given`` are the settings that the user asks for, besides those of the job."""
     naming = naming_settings(spark, job, files)
     with temporary_settings(spark, naming), prepared_offline(spark, job) as prepared:
-        return compare_code(prepared, CurrentCode.of(prepared), files, reference=reference, given=given)
+        return compare_code(job, prepared, CurrentCode.of(prepared), files, reference=reference, given=given)
 
 
 def check_in_program(
@@ -106,6 +106,7 @@ def check_in_program(
 
 
 def compare_code(
+    job: Job,
     prepared: PreparedJob,
     current: CurrentCode,
     files: FileTree,
@@ -113,8 +114,8 @@ def compare_code(
     reference: str | None = None,
     given: Mapping[str, str] | None = None,
 ) -> Comparison:
-    """Compare a prepared job with a checkpoint."""
-    job, logs, recorded = prepared.job, CheckpointLogs(files), read_job_record(files)
+    """Compare a job with a checkpoint. It may have been prepared with empty folders in place of its sources."""
+    logs, recorded = CheckpointLogs(files), read_job_record(files)
     commands = Commands(reference or recorded.reference or job.name, files.location)
     if not logs.offsets.ids:
         return Comparison(job.name, files.location, notes=(NO_BATCH,))
