@@ -11,7 +11,8 @@ from headwater.checkpoint import revisions
 from headwater.checkpoint.filetree import FileTree
 from headwater.checkpoint.history import History
 from headwater.checkpoint.locate import open_checkpoint
-from headwater.checkpoint.record import FILES
+from headwater.checkpoint.record import FILES, sink_of
+from headwater.checkpoint.restore_points import RestorePoint, locate_batch, restore_points
 from headwater.core.errors import UsageProblem
 from headwater.core.extras import naming_extras
 from headwater.core.ids import BatchId, StoreRef
@@ -72,9 +73,11 @@ class Checkpoint:
         return BatchList(shown_as(ShownBatch, batch) for batch in self.history.batches())
 
     def batch(self, revision: int | str) -> ShownBatch:
-        """Return a batch by number, or by revision as on the command line: ``41``, ``"HEAD~3"``, ``"@10:30"``."""
-        history = self.history
-        return shown_as(ShownBatch, history.batch(self.resolve(revision, history=history)))
+        """Return a batch by number, by revision as on the command line (``41``, ``"HEAD~3"``, ``"@10:30"``), or by the name
+        of a restore point.
+        """
+        located = locate_batch(self.files, str(revision))
+        return shown_as(ShownBatch, History(located.files).batch(located.batch_id))
 
     def resolve(self, revision: int | str, *, history: History | None = None) -> BatchId:
         """Return the id of the batch that a revision names."""
@@ -116,7 +119,7 @@ class Checkpoint:
 
         With ``view``, return the rows of the job's ``state_view``. The job is the recorded one, or ``job``.
         """
-        source, batch = self._state(operator, store, var, schema), self.resolve(at)
+        source, batch = self._state(operator, store, var, schema).at(str(at))
         if view:
             if store is not None or var is not None or key is not None:
                 raise UsageProblem(
@@ -159,8 +162,8 @@ class Checkpoint:
         """Return the keys that differ between two batches: ``change``, ``key``, ``before``, ``after``, ``partition_id``."""
         from headwater.views.table_label import diff_table  # noqa: PLC0415
 
-        first, second = self.resolve(a), self.resolve(b)
-        (found,) = self._state(operator, store, var, schema).diffs(first, second, one=True)
+        source = self._state(operator, store, var, schema)
+        first, second, (found,) = source.diffs_between(str(a), str(b), one=True)
         return diff_table(found, first, second)
 
     def key_history(
@@ -274,23 +277,41 @@ class Checkpoint:
     ) -> ShownRewindPlan:
         """Plan a rewind after which batch ``to`` is the last one; None undoes all batches. ``plan.apply()`` does it.
 
+        ``to`` may name a restore point, whose batch Spark may have removed long ago.
+
         ``sink`` is the folder of the query's file sink, or ``delta:PATH`` for a Delta table, which is rewound too; with
         ``keep_foreign``, without undoing what other programs did to it. ``source`` is the URI of the Kafka source in which
         to look for the records, or several by name. Both are needed only if ``headwater run`` has not recorded them.
         """
         from headwater.kafka.offsets import earliest_offsets  # noqa: PLC0415
-        from headwater.timemachine.rewind import plan_query_rewind  # noqa: PLC0415
+        from headwater.kafka.retention import retention_from  # noqa: PLC0415
+        from headwater.timemachine.restore import plan_rewind_to_point  # noqa: PLC0415
+        from headwater.timemachine.rewind import plan_query_rewind, plan_with_retention  # noqa: PLC0415
 
-        plan = plan_query_rewind(
-            self.files,
-            to=None if to is None else self.resolve(to),
-            replan=replan,
-            sink=_sink_uri(sink),
-            sources=_named_uris(source),
-            ask_kafka=earliest_offsets,
-            keep_foreign=keep_foreign,
-        )
-        return shown_as(ShownRewindPlan, plan)
+        located = None if to is None else locate_batch(self.files, str(to))
+        sources, folder = _named_uris(source), _sink_uri(sink)
+        if located is not None and located.point is not None:
+            plan = plan_rewind_to_point(
+                self.files,
+                located.point,
+                replan=replan,
+                sink=folder,
+                sources=sources,
+                ask_kafka=earliest_offsets,
+                keep_foreign=keep_foreign,
+            )
+        else:
+            last = None if located is None else located.batch_id
+            plan = plan_query_rewind(
+                self.files,
+                to=last,
+                replan=replan,
+                sink=folder,
+                sources=sources,
+                ask_kafka=earliest_offsets,
+                keep_foreign=keep_foreign,
+            )
+        return shown_as(ShownRewindPlan, plan_with_retention(plan, retention_from))
 
     def edit(
         self,
@@ -390,6 +411,38 @@ class Checkpoint:
 
         plan = plan_query_fork(self.files, str(into), at=str(at), sink=_sink_uri(sink), copy_of=copy_of)
         return shown_as(ShownForkPlan, plan)
+
+    def keep(self, name: str | None = None, *, at: int | str = "HEAD", sink: str | Path | None = None) -> RestorePoint:
+        """Keep a committed batch as a restore point, whatever Spark removes later. The stream may be running.
+
+        ``name`` is ``batch-41`` by default. ``sink`` is the folder of the query's file sink, if ``headwater run`` has not
+        recorded it.
+        """
+        from headwater.timemachine.keep import make_point  # noqa: PLC0415
+
+        folder = sink_of(self.files, _sink_uri(sink)) if sink is not None else None
+        return make_point(self.files, name, at=str(at), sink=folder)
+
+    def kept(self) -> list[RestorePoint]:
+        """Return the restore points, oldest batch first."""
+        return restore_points(self.files)
+
+    def drop_kept(self, name: str) -> None:
+        """Remove a restore point."""
+        from headwater.timemachine.keep import drop_point  # noqa: PLC0415
+
+        drop_point(self.files, name)
+
+    def stop(self, *, wait: float | None = None, now: bool = False) -> bool:
+        """Ask the process that runs on this checkpoint, on any machine, to stop; return whether it has.
+
+        It finishes its current batch, or with ``now`` interrupts it. ``wait`` limits the seconds to wait. Raise
+        ``CheckpointBusy`` if the process does not answer.
+        """
+        from headwater.checkpoint.stop_request import request_stop, wait_until_stopped  # noqa: PLC0415
+
+        made = request_stop(self.files, now=now)
+        return made is None or wait_until_stopped(self.files, *made, timeout=wait)
 
     def repartition(self, partitions: int) -> ShownRepartitionPlan:
         """Plan to change the number of state partitions. ``plan.apply()`` does it with Spark."""

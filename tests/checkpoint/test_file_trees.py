@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -186,3 +187,32 @@ def test_subtree_of_a_local_folder(tmp_path: Path) -> None:
     assert subtree(files, "_headwater/scratch").read("metadata") == b"{}"
     with pytest.raises(CheckpointUnreadable):
         subtree(files, "../elsewhere")
+
+
+def test_link(files: FileTree) -> None:
+    """A linked file has the same contents, replaces another one, and keeps them when the first one is replaced."""
+    files.link("state/0/0/1.delta", "kept/deep/1.delta")
+    files.link("offsets/0", "offsets/1")
+    files.write("state/0/0/1.delta", b"new")
+    assert files.read("kept/deep/1.delta") == b"x" * 7
+    assert files.read("offsets/1") == files.read("offsets/0")
+    with pytest.raises(FileNotFoundError):
+        files.link("nowhere/1", "kept/2")
+
+
+def test_a_link_without_hard_links_is_a_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If the file system cannot link, the file is copied through a temporary file, and takes space of its own."""
+
+    def refuse(*_: object) -> None:
+        raise PermissionError
+
+    files = LocalTree(tmp_path)
+    files.write("a/1", b"x" * 9)
+    files.link("a/1", "linked/1")
+    assert files.own_bytes("linked") == 0
+    monkeypatch.setattr(os, "link", refuse)
+    monkeypatch.setattr(Path, "hardlink_to", refuse)
+    files.link("a/1", "copied/1")
+    assert files.read("copied/1") == b"x" * 9
+    assert names(files, "copied") == ["1"]
+    assert files.own_bytes("copied") == 9

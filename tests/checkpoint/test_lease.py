@@ -32,6 +32,8 @@ from headwater.checkpoint.memory_tree import MemoryTree
 from headwater.checkpoint.record import ProgressRecord, ProgressWriter
 from headwater.core.errors import CheckpointBusy
 
+STOP = "headwater stop memory:   (it finishes the current batch), then try again"
+
 
 def record(files: FileTree, **fields: object) -> None:
     """Write a fresh record of a running job with other fields."""
@@ -47,14 +49,15 @@ def refusal(files: FileTree) -> CheckpointBusy:
     return refused.value
 
 
-def test_holder_on_this_host_can_be_killed() -> None:
-    """The remedy for a job on this host is a command to paste."""
+def test_a_job_can_be_asked_to_stop() -> None:
+    """The remedy for a job is a command to paste; if the job does not answer, it is to kill the process."""
     files = MemoryTree()
     record(files, pid=os.getppid())
     error = refusal(files)
     assert error.problem == "cannot rewind: visits is running on this checkpoint"
     assert error.evidence["process"] == f"{os.getppid()} on {socket.gethostname()}"
-    assert error.remedy == f"kill {os.getppid()}   (it finishes the current batch), then try again"
+    assert error.remedy == STOP
+    assert live_lease(files).remedy == f"kill {os.getppid()}   (it finishes the current batch), then try again"
 
 
 def test_holder_in_this_process() -> None:
@@ -76,19 +79,21 @@ def test_holder_in_this_process() -> None:
     ids=["this process", "another process"],
 )
 def test_holder_is_an_attached_program(pid: int, remedy: str) -> None:
-    """The remedy for a program with headwater.attach does not promise that it finishes its batch."""
+    """The remedy if a program with headwater.attach does not answer does not promise that it finishes its batch."""
     files, now = MemoryTree(), int(time.time() * 1000)
     files.write(RECORD, Lease("visits", pid, socket.gethostname(), now, now, attached=True).to_bytes())
-    assert refusal(files).remedy == remedy
+    assert live_lease(files).remedy == remedy
+    assert refusal(files).remedy == (remedy if pid == os.getpid() else STOP)
 
 
 def test_holder_on_another_host_is_not_killed_here() -> None:
-    """The remedy for a job on another host names the host and is no command for this one."""
+    """A job on another host can be asked to stop too; if it does not answer, the remedy names the host."""
     files = MemoryTree()
     record(files, host="worker-7")
     error = refusal(files)
     assert error.evidence["process"] == "4711 on worker-7"
-    assert error.remedy == "stop process 4711 on worker-7, then try again"
+    assert error.remedy == STOP
+    assert live_lease(files).remedy == "stop process 4711 on worker-7, then try again"
 
 
 def test_holder_on_another_host_of_a_shared_disk(tmp_path: Path) -> None:
@@ -96,7 +101,7 @@ def test_holder_on_another_host_of_a_shared_disk(tmp_path: Path) -> None:
     files = LocalTree(tmp_path)
     record(files, host="worker-7")
     with file_lock(tmp_path / LOCK):
-        assert refusal(files).remedy == "stop process 4711 on worker-7, then try again"
+        assert refusal(files).remedy.startswith(f"headwater stop {tmp_path}")
 
 
 def test_change_is_waited_for() -> None:

@@ -185,3 +185,27 @@ def test_missing_location_is_a_headwater_error(command: Command, s3: S3, url: st
 
 def _by_key(rows: list[dict[str, object]]) -> list[str]:
     return sorted(json.dumps([row["partition_id"], row["key"], row["value"]], sort_keys=True) for row in rows)
+
+
+@pytest.mark.slow
+def test_a_restore_point_on_s3(command: Command, s3: S3, corpus: Callable[[str], CorpusCheckpoint]) -> None:
+    """A point is a copy that survives the loss of the batch; a rewind to it and its undo work as on a disk."""
+    url = s3.upload(corpus("aggregation-format2").path, "kept-case") and s3.url("kept-case")
+    state = command("state", url, "--at", 4, "--json").out
+    made = json.loads(command("keep", url, "early", "--at", 4, "--json").out)
+    assert (made["batch_id"], made["shared_bytes"]) == (4, 0)
+    assert made["own_bytes"] > 0
+    files = ObjectTree(url)
+    for number in range(5):
+        files.remove(f"offsets/{number}")
+        files.remove(f"commits/{number}")
+    assert command("state", url, "--at", "early", "--json").out == state
+    before = {path: s3.read("kept-case", path) for path in s3.objects("kept-case") if "_headwater" not in path}
+    rewound = command("rewind", url, "--to", "early", "--yes", "--allow-missing-input")
+    assert rewound.status == 0, rewound.err
+    assert command("state", url, "--json").out == state
+    assert [json.loads(line)["name"] for line in command("kept", url, "--json").out.splitlines()] == ["early"]
+    assert command("undo", url, "--yes").status == 0
+    assert before == {path: s3.read("kept-case", path) for path in s3.objects("kept-case") if "_headwater" not in path}
+    assert command("keep", url, "--drop", "early").status == 0
+    assert not [path for path in s3.objects("kept-case") if "/kept/" in path]

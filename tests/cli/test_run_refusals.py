@@ -96,7 +96,7 @@ import sys
 from pathlib import Path
 from headwater.checkpoint.local_tree import LocalTree
 from headwater.checkpoint.lease import hold_lease
-with hold_lease(LocalTree(Path("ck")), "a rewind", "cannot begin"):
+with hold_lease(LocalTree(Path("ck")), "headwater rewind", "cannot begin"):
     print("held", flush=True)
     sys.stdin.read()
 """
@@ -111,5 +111,6 @@ def test_a_checkpoint_that_is_being_changed(command: Command) -> None:
         assert holder.stdout.readline() == "held\n"
         ran = refused(command, JOB, "--source", "files:in", "--sink", "console:", "--checkpoint", "ck")
         assert (ran.status, ran.err[:22]) == (14, "error[checkpoint-busy]")
-        assert f"kill {holder.pid}" in ran.err
+        assert str(holder.pid) in ran.err
+        assert "wait until it has finished" in ran.err
         holder.communicate("")

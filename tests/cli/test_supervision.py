@@ -25,6 +25,7 @@ class Handle:
         self.job, self.totals, self.status = job, Totals(batches=2, rows=5), "waiting for data"
         self.progress = ProgressRecord(1, 0)
         self.is_stopping = False
+        self.stop_request = None
         self._polls, self._failure = polls, failure
 
     @property

@@ -21,6 +21,7 @@ from headwater import Files, Job
 from headwater.checkpoint.lease import LOCK, live_lease, refuse_if_held
 from headwater.checkpoint.local_tree import LocalTree
 from headwater.checkpoint.record import PROGRESS_FILE, read_job_record, read_progress
+from headwater.checkpoint.stop_request import REQUEST, StopRequest, request_stop, wait_until_stopped
 from headwater.core.errors import CheckpointBusy, UsageProblem
 from headwater.spark.attach import Attachment
 from headwater.spark.progress import progress_record
@@ -243,3 +244,36 @@ def test_not_a_session() -> None:
 
     with pytest.warns(RuntimeWarning, match="Spark Connect"):
         assert not headwater.attach(Connected()).is_active  # type: ignore[arg-type]
+
+
+def test_an_attached_query_stops_on_request(
+    attached: Attachment, headwater_spark: SparkSession, start: Start, tmp_path: Path
+) -> None:
+    """Another process can stop an attached query, and that request does not stop its next run, which is kept."""
+    checkpoint = headwater.Checkpoint(tmp_path / "checkpoint") if start() else None
+    assert checkpoint is not None
+    before = live_lease(checkpoint.files)
+    assert checkpoint.stop(wait=30)
+    assert live_lease(checkpoint.files) is None
+    query = start()
+    headwater.attach(headwater_spark, keep_every="1h", keep_for="7d")
+    (tmp_path / "checkpoint" / REQUEST).write_bytes(StopRequest.to_holder_of(before, now=True).to_bytes())
+    time.sleep(1.5)
+    assert query.isActive
+    assert checkpoint.stop(wait=30, now=True)
+    assert not query.isActive
+    assert query.exception() is None
+    assert [point.automatic for point in checkpoint.kept()] == [True]
+
+
+def test_a_query_that_its_program_restarts_at_once(attached: Attachment, start: Start, tmp_path: Path) -> None:
+    """Each run has a lease of its own: a request to stop the first one is fulfilled, and the second one continues."""
+    first = start()
+    files = LocalTree(tmp_path / "checkpoint")
+    request, lease = request_stop(files)
+    wait_until(lambda: not first.isActive)
+    second = start()
+    assert wait_until_stopped(files, request, lease, timeout=30)
+    assert not files.exists(REQUEST)
+    time.sleep(1.5)
+    assert second.isActive

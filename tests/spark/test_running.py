@@ -19,6 +19,7 @@ from headwater import Checkpoint, Files, Job, Memory, Rate
 from headwater.checkpoint.lease import live_lease
 from headwater.checkpoint.local_tree import LocalTree
 from headwater.checkpoint.record import read_job_record, read_progress
+from headwater.checkpoint.stop_request import REQUEST, request_stop
 from headwater.core.errors import CheckpointBusy, JobFailed, JobRefused, ServiceUnreachable, UsageProblem
 from headwater.jobs.loading import load_job
 from headwater.spark import programs
@@ -321,3 +322,35 @@ def test_where_a_job_is_defined(source: Files, tmp_path: Path, monkeypatch: pyte
     assert reference_of(load_job("mine:ROWS")) == "mine:ROWS"
     assert reference_of(load_job(str(file))) == f"{file}:ROWS"
     assert programs.reference_of(replace(job, transform=numbers)) is None
+
+
+def test_another_process_asks_a_job_to_stop(headwater_spark: SparkSession, source: Files, tmp_path: Path) -> None:
+    """A request finishes the current batch and stops the job; with now it interrupts the batch, which runs again later."""
+    checkpoint, gate = tmp_path / "checkpoint", Gate()
+    for number in range(3):
+        put(source, number, number)
+    running = job_on(source, transform=gate, per_batch=True).start(headwater_spark, checkpoint, keep_every="1h")
+    assert gate.begun.wait(60)
+    asked = Checkpoint(checkpoint)
+    request, _ = request_stop(asked.files)
+    wait_until(lambda: running.is_stopping)
+    assert running.is_active
+    assert running.stop_request == request
+    gate.open.set()
+    assert running.wait(60)
+    assert committed(checkpoint) == [0]
+    assert [(point.name, point.automatic) for point in asked.kept()] == [("batch-0", True)]
+    assert asked.stop() is True  # nothing is running any more
+
+    gate = Gate()
+    running = job_on(source, transform=gate, per_batch=True).start(headwater_spark, checkpoint)
+    assert not (checkpoint / REQUEST).exists()
+    assert gate.begun.wait(60)
+    threading.Timer(3, gate.open.set).start()  # a function in Python cannot be interrupted while it waits
+    assert asked.stop(now=True) is True
+    assert (running.is_active, running.failure) == (False, None)
+    assert committed(checkpoint) == [0]
+    assert not (checkpoint / REQUEST).exists()
+    with job_on(source).start(headwater_spark, checkpoint, trigger="available-now") as again:
+        again.wait()
+    assert committed(checkpoint) == [0, 1, 2]

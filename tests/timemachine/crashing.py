@@ -83,6 +83,12 @@ class CrashingDisk(Tree):
     def copy(self, source: str, target: str) -> None:
         raise AssertionError("files on a disk are moved, not copied")
 
+    def link(self, source: str, target: str) -> None:
+        data = self.read(source)
+        self.schedule.point()
+        self.contents[target] = data
+        self.schedule.point()
+
     def remove(self, path: str) -> None:
         self.schedule.point()
         super().remove(path)

@@ -12,6 +12,7 @@ import pytest
 from headwater.checkpoint.checks import interrupted_operation, run_checks
 from headwater.checkpoint.checks.context import CheckContext
 from headwater.checkpoint.history import History
+from headwater.checkpoint.restore_points import restore_points
 from headwater.core.errors import ChangeRefused
 from headwater.statefiles.statewriter import put
 from headwater.timemachine.change import Change
@@ -19,6 +20,8 @@ from headwater.timemachine.compact import empty_quarantine
 from headwater.timemachine.executor import Executor, guard_notice
 from headwater.timemachine.extra_batch import StoreChange, plan_extra_batch
 from headwater.timemachine.journal import read_pending
+from headwater.timemachine.keep import drop_point, make_point
+from headwater.timemachine.restore import plan_restore
 from headwater.timemachine.rewind import plan_rewind
 from headwater.timemachine.undo import plan_undo
 from timemachine.crashing import Crashed, CrashingDisk, CrashingObjectStore, CrashSchedule, Tree
@@ -96,6 +99,21 @@ def _verbs(name: str) -> Iterator[tuple[str, Verb]]:
     batch = plan_extra_batch(History(files), {store: large}, verb="edit", about="a large edit", sink=folder)
     assert batch.files
     yield "large edit", Verb.of(Place(start.checkpoint | batch.files, start.sink), batch.change)
+    files, folder = trees(start)
+    point = make_point(files, at="4", sink=folder)
+    cleaned = Place(_without_old(files.contents, 8), folder.contents)
+    files, folder = trees(cleaned)
+    restored = Verb.of(cleaned, plan_restore(files, point, sink=folder).change)
+    yield "rewind to a restore point", restored
+    files, folder = trees(restored.after)
+    yield "undo of that", Verb.of(restored.after, plan_undo(files, sink=folder).change)
+
+
+def _without_old(contents: Contents, first: int) -> Contents:
+    """Return a checkpoint from which Spark has removed the batches before one, as far as a test of moves needs it."""
+    logs = ("offsets/", "commits/")
+    gone = {path for path in contents if path.startswith(logs) and int("".join(filter(str.isdigit, path))) < first}
+    return {path: data for path, data in contents.items() if path not in gone}
 
 
 def _again(first: int, last: int) -> Contents:
@@ -231,6 +249,44 @@ def test_an_interrupted_compact_never_allows_a_partial_undo(medium: Media) -> No
     print(f"compact on {medium.__name__.lower()}: {points} points")
     assert 0 < refused < points
     assert not any("/quarantine/" in path and not path.endswith(".emptied") for path in files.contents)
+
+
+@pytest.mark.parametrize("medium", [CrashingDisk, CrashingObjectStore])
+@pytest.mark.parametrize("name", ["aggregation-rocksdb", "custom-format2"])
+def test_an_interrupted_keep_or_drop_leaves_a_complete_point_or_none(name: str, medium: Media) -> None:
+    """At each point of keep and of drop, the restore point is complete or does not exist, and Spark's files are intact."""
+    start = Place(checkpoint(name), sink(10))
+    made = start.on(medium, CrashSchedule())
+    make_point(made[0], "now", sink=made[1])
+    kept = Place(made[0].contents, made[1].contents)
+
+    def keep(files: CrashingDisk, folder: CrashingDisk) -> None:
+        make_point(files, "now", sink=folder)
+
+    def drop(files: CrashingDisk, folder: CrashingDisk) -> None:
+        drop_point(files, "now")
+
+    for place, action in ((start, keep), (kept, drop)):
+        seen = set()
+        for number in range(100_000):
+            schedule = CrashSchedule(number)
+            files, folder = place.on(medium, schedule)
+            with contextlib.suppress(Crashed):
+                action(files, folder)
+            after = Place(files.contents, folder.contents)
+            assert after.sparks == start.sparks
+            left = Tree(after.checkpoint)
+            points = restore_points(left)
+            seen.add(bool(points))
+            if points:
+                plan_restore(left, points[0], sink=Tree(after.sink, SINK))  # it is refused unless all files are there
+            elif not schedule.crashed:
+                assert not any("/kept/" in path for path in after.checkpoint)
+            else:  # what is left does not prevent the same name from being used
+                assert make_point(left, "now").name == "now"
+            if schedule.passed < number:
+                break
+        assert seen == {True, False}
 
 
 def test_a_query_that_continued_before_the_guard_was_up() -> None:

@@ -12,9 +12,10 @@ from headwater.checkpoint.filetree import FileTree
 from headwater.checkpoint.history import History
 from headwater.checkpoint.local_tree import LocalTree
 from headwater.checkpoint.memory_tree import MemoryTree
+from headwater.checkpoint.source_offsets import kafka_partitions
 from headwater.core.errors import ChangeRefused, UsageProblem
 from headwater.timemachine.effects import Reread, find_rereads
-from headwater.timemachine.rewind import plan_rewind
+from headwater.timemachine.rewind import plan_rewind, plan_with_retention
 from headwater.views.plans import rewind_text
 from two_sources import TwoSources
 
@@ -144,3 +145,38 @@ def test_logs_of_both_file_sources_are_cut(name: str) -> None:
     assert [source.end for source in newest.sources] == [{"logOffset": 2}] * 2
     assert [history.source_log(source).names.latest for source in history.logs.identities] == [2, 2]
     assert len(plan.rereads) == 2
+
+
+def test_the_plan_shows_how_long_kafka_retains_the_input() -> None:
+    """The text and the JSON form of a plan name the limits by time and by size; a broker that fails is left out."""
+
+    class Limits:
+        until_ms, limit_bytes = 1_800_000_000_000, 5_000_000
+
+    asked = []
+
+    def ask(uri: str, starts: object) -> Limits:
+        asked.append((uri, starts))
+        return Limits()
+
+    def fail(uri: str, starts: object) -> Limits:
+        raise UsageProblem("x", f"no answer from {uri} about {starts}")
+
+    files = as_memory_files("kafka-changelog")
+    plan = plan_rewind(
+        files,
+        to=3,
+        source_uris=["kafka://127.0.0.1:9092/events"],
+        ask_kafka=lambda uri, topics: {topic: {} for topic in topics},
+    )
+    timed = plan_with_retention(plan, ask)
+    ((uri, starts),) = asked
+    assert uri == "kafka://127.0.0.1:9092/events"
+    assert starts == kafka_partitions(plan.rereads[0].start)
+    text = "\n".join(rewind_text(timed).lines())
+    assert (
+        ": available, at least until 2027-01-15 08:00:00 UTC by retention.ms and while a partition has less than"
+        in text
+    )
+    assert timed.as_dict()["rereads"][0]["retained_until"] == "2027-01-15T08:00:00.000Z"
+    assert plan_with_retention(plan, fail) == plan

@@ -17,6 +17,8 @@ from playwright.sync_api import Browser, Page, expect
 from prometheus_client.parser import text_string_to_metric_families
 
 from cli.commands import running
+from headwater.checkpoint.local_tree import LocalTree
+from headwater.timemachine.keep import make_point
 from waiting_support import wait_until
 from web.serving import Served, figure, go_to, opened, served, state_rows, summary
 
@@ -202,10 +204,15 @@ def everything_in(folder: Path) -> dict[str, bytes]:
 
 
 def test_rewind_with_typed_confirmation_and_undo(copy: Path, browser: Browser) -> None:
-    """The plan is shown first, only the exact text confirms it, and undo restores every byte."""
+    """The plan is shown first, only the exact text confirms it, and undo restores every byte. Kept batches are marked."""
     before = everything_in(copy)
+    make_point(LocalTree(copy), "early", at="4")
     with served(copy, "--port", 0, "--allow-changes") as page_of, opened(browser, page_of.url) as page:
+        expect(page.locator("[data-kept]")).to_have_count(0)
         go_to(page, 4)
+        expect(page.locator("[data-kept=early]")).to_be_visible()
+        page.get_by_role("tab", name="Restore points").click()
+        expect(page.locator("[data-point=early]")).to_contain_text("batch 4")
         page.locator("[data-action=rewind]").click()
         expect(page.locator("[data-plan]")).to_contain_text("to batch 4")
         confirm, confirmation = page.locator("[data-action=confirm]"), page.locator("input[data-confirm]")

@@ -85,6 +85,14 @@ class FileTree(Protocol):
     def copy(self, source: str, target: str) -> None:
         """Copy a file, replacing the target."""
 
+    def link(self, source: str, target: str) -> None:
+        """Make a file available under a second path, by a hard link if possible, otherwise by a copy.
+
+        The target appears complete or not at all, and is replaced if it exists. Like a shared file, a linked one must never
+        be modified in place.
+        """
+        self.copy(source, target)
+
     def share(self, path: str, into: FileTree) -> None:
         """Make a file available at the same path of another tree, by a hard link if possible, otherwise by a copy.
 
@@ -101,6 +109,10 @@ class FileTree(Protocol):
     def sync_folders(self, folders: Iterable[str]) -> None:  # noqa: ARG002  LocalTree uses it
         """Make moves within these folders survive a power failure. An object store is always durable."""
         return
+
+    def own_bytes(self, folder: str) -> int:
+        """Return the bytes that removing a folder would free: those of files that have no hard link elsewhere."""
+        return sum(entry.size for _, entry in walk(self, folder))
 
     def drop_empty_folders(self, folders: Iterable[str]) -> None:  # noqa: ARG002  LocalTree uses it
         """Remove these folders and their parents if they are empty, except for top-level folders.

@@ -45,7 +45,7 @@ class Lease:
     since_ms: int | None
     heartbeat_ms: int
     attached: bool = False
-    """Whether the holder is a program with ``headwater.attach``, which stops without finishing its batch."""
+    """Whether the holder is a program with ``headwater.attach``, which a signal stops without finishing its batch."""
 
     @classmethod
     def of_this_process(cls, holder: str) -> Lease:
@@ -73,6 +73,11 @@ class Lease:
         return json.dumps(asdict(self)).encode()
 
     @property
+    def identity(self) -> dict[str, object]:
+        """What distinguishes this lease from every other one, as requests to its holder record it."""
+        return {"pid": self.pid, "host": self.host, "since_ms": self.since_ms}
+
+    @property
     def is_on_this_host(self) -> bool:
         return self.host == socket.gethostname()
 
@@ -94,6 +99,16 @@ class Lease:
         """The holder's process and host, as messages show them."""
         return "unknown" if self.pid is None else f"{self.pid} on {self.host or 'an unknown host'}"
 
+    def remedy_at(self, location: str) -> str:
+        """Return what a user can do to get the lease of a checkpoint, which a job may be asked to release."""
+        if self.since_ms is None or self.holder.startswith("headwater ") or self.is_of_this_process:
+            return self.remedy
+        return f"headwater stop {location}   (it finishes the current batch), then try again"
+
+    @property
+    def is_of_this_process(self) -> bool:
+        return self.is_on_this_host and self.pid == os.getpid()
+
     @property
     def remedy(self) -> str:
         """What a user can do to get the lease; a command to paste only if the holder runs on this host."""
@@ -101,7 +116,7 @@ class Lease:
             return "wait until it has finished, then try again"
         if self.pid is None:
             return "stop the other process, then try again"
-        if self.is_on_this_host and self.pid == os.getpid():
+        if self.is_of_this_process:
             return f"call stop() on the {'query' if self.attached else 'running job'}, then try again"
         if not self.is_on_this_host:
             return f"stop process {self.process}, then try again"
@@ -134,7 +149,7 @@ def refuse_if_held(files: FileTree, problem: str) -> None:
 
     A holder that was just killed gets a moment to disappear.
     """
-    lease = _awaited_lease(files)
+    lease = awaited_lease(files)
     if lease is None:
         return
     since = {} if lease.since_ms is None else {"since": iso_from_ms(lease.since_ms)}
@@ -142,7 +157,7 @@ def refuse_if_held(files: FileTree, problem: str) -> None:
         "checkpoint-busy",
         f"{problem}: {lease.holder} is running on this checkpoint",
         evidence={"checkpoint": files.location, "process": lease.process, **since},
-        remedy=lease.remedy,
+        remedy=lease.remedy_at(files.location),
     )
 
 
@@ -152,7 +167,7 @@ def refuse_busy(files: FileTree, problem: str) -> NoReturn:
     raise CheckpointBusy("checkpoint-busy", f"{problem}: another process acquired the lease first", remedy="try again")
 
 
-def _awaited_lease(files: FileTree) -> Lease | None:
+def awaited_lease(files: FileTree) -> Lease | None:
     """Return the live lease, but wait for one whose holder has just been killed.
 
     The JVM of a killed job notices within about a second, and then releases its lock. A record on an object store

@@ -121,6 +121,22 @@ class LocalTree(FileTree):
     def copy(self, source: str, target: str) -> None:
         _copy(self.local_path(source), self.local_path(target))
 
+    def link(self, source: str, target: str) -> None:
+        _refuse_path_outside(source)
+        _refuse_path_outside(target)
+        old, new = f"{self._prefix}{source}", f"{self._prefix}{target}"
+        try:
+            os.link(old, new)
+        except FileExistsError:
+            if not Path(new).samefile(old):
+                _link_or_copy(Path(old), Path(new))
+        except FileNotFoundError:  # usually the first link in a new folder
+            if not Path(old).exists():
+                raise
+            _link_or_copy(Path(old), Path(new))
+        except OSError:  # a file system without hard links, or one that forbids this one
+            _link_or_copy(Path(old), Path(new))
+
     def share(self, path: str, into: FileTree) -> None:
         source, target = self.local_path(path), into.local_path(path)
         if target is None:
@@ -143,6 +159,21 @@ class LocalTree(FileTree):
             if self.local_path(folder).is_dir():
                 _sync_folder(self.local_path(folder))
 
+    def own_bytes(self, folder: str) -> int:
+        found, waiting = 0, [str(self.local_path(folder))]
+        while waiting:
+            try:
+                with os.scandir(waiting.pop()) as items:
+                    for item in items:
+                        if item.is_dir(follow_symlinks=False):
+                            waiting.append(item.path)
+                            continue
+                        info = item.stat(follow_symlinks=False)
+                        found += info.st_size if info.st_nlink == 1 else 0
+            except (FileNotFoundError, NotADirectoryError):
+                continue
+        return found
+
     def drop_empty_folders(self, folders: Iterable[str]) -> None:
         given = list(folders)
         for folder in given:
@@ -157,6 +188,22 @@ class LocalTree(FileTree):
         for top in {folder.partition("/")[0] for folder in given if "/" in folder}:
             if not any(names for _, _, names in os.walk(self.local_path(top))):
                 _remove_folders_below(self.local_path(top))
+
+
+def _link_or_copy(source: Path, target: Path) -> None:
+    """Replace a file atomically by a link or a copy of another one."""
+    make_folder(target.parent)
+    draft = target.with_name(f".{target.name}.headwater.tmp")
+    draft.unlink(missing_ok=True)
+    try:
+        draft.hardlink_to(source)
+    except FileNotFoundError:
+        raise
+    except OSError:
+        shutil.copy2(source, draft)
+        with draft.open("rb") as file:
+            os.fsync(file.fileno())
+    draft.replace(target)
 
 
 def _copy(source: Path, target: Path) -> None:

@@ -29,7 +29,9 @@ if TYPE_CHECKING:
 @app.command(rich_help_panel=INSPECT)
 def diff(
     checkpoint: CheckpointName,
-    a: Annotated[str, typer.Argument(metavar="A", help="Earlier batch: 41, HEAD~3 or @10:30 (UTC).")],
+    a: Annotated[
+        str, typer.Argument(metavar="A", help="Earlier batch: 41, HEAD~3, @10:30 (UTC) or the name of a restore point.")
+    ],
     b: Annotated[str, typer.Argument(metavar="B", help="Later batch.")] = "HEAD",
     operator: Annotated[int | None, OPERATOR] = None,
     store: Annotated[str | None, STORE] = None,
@@ -52,8 +54,8 @@ def diff(
     """
     ref = StoreRef(operator, store, var)
     source = open_state(checkpoint, ref, schema=schema, engine=engine)
-    first, second = source.resolve(a), source.resolve(b)
-    for found in source.diffs(first, second):
+    first, second, diffs = source.diffs_between(a, b)
+    for found in diffs:
         if as_json:
             from headwater.views.state_lines import diff_lines
 

@@ -15,7 +15,9 @@ from headwater.cli.output import note
 def fork(
     checkpoint: CheckpointName,
     into: Annotated[str, typer.Argument(metavar="INTO", help="New folder or URL, missing or empty.")],
-    at: Annotated[str, typer.Option(metavar="B", help="Last batch of the fork.")] = "HEAD",
+    at: Annotated[
+        str, typer.Option(metavar="B", help="Last batch of the fork, or the name of a restore point.")
+    ] = "HEAD",
     sink: Annotated[
         str | None,
         typer.Option(

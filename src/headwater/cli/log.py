@@ -12,6 +12,7 @@ import typer
 from headwater.cli.app import INSPECT, JsonLines, app
 from headwater.cli.checkpoint_options import CheckpointName, open_to_read
 from headwater.cli.output import json_line, note, say
+from headwater.core.text import count
 
 if TYPE_CHECKING:
     from headwater.checkpoint.filetree import FileTree
@@ -41,10 +42,10 @@ def log(
 ) -> None:
     """Show every batch of a checkpoint.
 
-    Shows when each batch was planned, what it read, its watermark, and whether you can rewind to it. LAG is how far
-    the watermark was behind the system clock. With several sources, UNREAD is the number of records in Kafka that each
-    of them had not read, if that was recorded, and a line below the table names the source that holds the watermark
-    back. Does not start Spark.
+    Shows when each batch was planned, what it read, its watermark, whether you can rewind to it, and its restore points.
+    LAG is how far the watermark was behind the system clock. With several sources, UNREAD is the number of records in
+    Kafka that each of them had not read, if that was recorded, and a line below the table names the source that holds
+    the watermark back. Does not start Spark.
 
     Example:
       headwater log browser-stats-stateful -n 20
@@ -90,28 +91,40 @@ class _Printer:
     def show(self, history: History, batches: list[Batch]) -> None:
         if not batches:
             return
+        from headwater.checkpoint.restore_points import names_by_batch, restore_points
         from headwater.checkpoint.watermark_hold import watermark_holds
         from headwater.timemachine.journal import added_batches
 
         added = added_batches(history.files)
+        points = restore_points(history.files)
+        kept = names_by_batch(points, history.committed_at_ms)
         if self.as_json:
             from headwater.views.batches import batch_as_dict
 
             holds = watermark_holds(history.logs, [batch.batch_id for batch in batches])
             for batch in batches:
-                json_line(batch_as_dict(batch, holds.get(batch.batch_id), added.get(batch.batch_id)))
+                json_line(
+                    batch_as_dict(
+                        batch, holds.get(batch.batch_id), added.get(batch.batch_id), kept.get(batch.batch_id, ())
+                    )
+                )
             return
-        self._table(batches, added)
+        is_first = self.layout is None
+        self._table(batches, added, kept)
+        others = len(points) - sum(map(len, kept.values()))
+        if others and is_first:
+            found = f"{count(others, 'restore point')} of batches that are no longer in the log"
+            note(f"{found}: headwater kept {history.files.location}")
         newest = batches[-1].batch_id
         hold = str(watermark_holds(history.logs, [newest]).get(newest, ""))
         if hold and hold != self.last_hold:
             say(hold)
         self.last_hold = hold
 
-    def _table(self, batches: list[Batch], added: dict[int, Entry]) -> None:
+    def _table(self, batches: list[Batch], added: dict[int, Entry], kept: dict[int, list[str]]) -> None:
         from headwater.views.batches import COLUMNS, batch_cells, table_layout
 
-        rows = [batch_cells(batch, added.get(batch.batch_id)) for batch in batches]
+        rows = [batch_cells(batch, added.get(batch.batch_id), kept.get(batch.batch_id, ())) for batch in batches]
         if self.layout is None:
             self.layout = table_layout(rows, shutil.get_terminal_size().columns if sys.stdout.isatty() else None)
             say(self.layout.line(COLUMNS))

@@ -15,13 +15,16 @@ from headwater.core.errors import UsageProblem
 
 if TYPE_CHECKING:
     from headwater.checkpoint.filetree import FileTree
+    from headwater.checkpoint.restore_points import RestorePoint
     from headwater.timemachine.rewind import RewindPlan
 
 
 @app.command(rich_help_panel=CHANGE)
 def rewind(
     checkpoint: CheckpointName,
-    to: Annotated[str | None, typer.Option(metavar="B", help="Last batch to keep: 41 or HEAD~3.")] = None,
+    to: Annotated[
+        str | None, typer.Option(metavar="B", help="Last batch to keep: 41, HEAD~3 or the name of a restore point.")
+    ] = None,
     redo: Annotated[int | None, typer.Option(metavar="B", min=0, help="First batch to run again.")] = None,
     to_time: Annotated[
         str | None, typer.Option(metavar="TIME", help="Keep the batches that were committed by this time (UTC).")
@@ -77,16 +80,16 @@ def rewind(
         _end_interrupted(open_checkpoint(checkpoint), abort=abort)
         return
     files = open_to_change(checkpoint)
-    last_kept = _last_kept(files, to, redo, to_time)
+    target = _target(files, to, redo, to_time)
     plan = _plan(
-        files, last_kept, replan=replan, sink=sink, sources=source or (), keep_foreign=keep_foreign, engine=engine
+        files, target, replan=replan, sink=sink, sources=source or (), keep_foreign=keep_foreign, engine=engine
     )
     print_plan(plan.as_dict(), rewind_text(plan).lines(), as_json=as_json)
     if dry_run:
         return
     if not allow_missing_input:
         plan.refuse_missing_input()
-    question = "Restart the stream from scratch?" if plan.to is None else f"Rewind to batch {plan.to}?"
+    question = "Restart the stream from scratch?" if plan.to is None else f"Rewind to {_named(target)}?"
     if not confirm(question, yes=yes):
         return
     entry = plan.apply(StepProgress(), allow_missing_input=allow_missing_input)
@@ -95,9 +98,19 @@ def rewind(
         json_line({"done": entry.change.change_id})
 
 
-def _last_kept(files: FileTree, to: str | None, redo: int | None, to_time: str | None) -> int | None:
+def _named(target: int | RestorePoint | None) -> str:
+    from headwater.checkpoint.restore_points import RestorePoint
+
+    if isinstance(target, RestorePoint):
+        return f"the restore point {target.name}, batch {target.batch_id}"
+    return f"batch {target}"
+
+
+def _target(files: FileTree, to: str | None, redo: int | None, to_time: str | None) -> int | RestorePoint | None:
+    """Return the last batch to keep, or the restore point that has kept it; None for no batch."""
     from headwater.checkpoint import revisions
     from headwater.checkpoint.history import History
+    from headwater.checkpoint.restore_points import locate_batch
 
     if sum(given is not None for given in (to, redo, to_time)) != 1:
         raise UsageProblem(
@@ -111,12 +124,15 @@ def _last_kept(files: FileTree, to: str | None, redo: int | None, to_time: str |
     if to_time is not None:
         return revisions.batch_at(to_time.removeprefix("@"), history.committed_at_ms)
     assert to is not None
-    return int(to) if to.isdigit() else revisions.resolve(to, history.batch_ids, history.committed_at_ms)
+    if to.isdigit():
+        return int(to)
+    located = locate_batch(files, to, history)
+    return located.point or located.batch_id
 
 
 def _plan(
     files: FileTree,
-    to: int | None,
+    target: int | RestorePoint | None,
     *,
     replan: bool,
     sink: str | None,
@@ -124,19 +140,35 @@ def _plan(
     keep_foreign: bool,
     engine: str,
 ) -> RewindPlan:
+    from headwater.checkpoint.restore_points import RestorePoint
     from headwater.kafka.offsets import earliest_offsets
-    from headwater.timemachine.rewind import plan_query_rewind
+    from headwater.kafka.retention import retention_from
+    from headwater.timemachine.restore import plan_rewind_to_point
+    from headwater.timemachine.rewind import plan_query_rewind, plan_with_retention
 
-    return plan_query_rewind(
-        files,
-        to=to,
-        replan=replan,
-        sink=sink,
-        sources=sources,
-        ask_kafka=earliest_offsets,
-        keep_foreign=keep_foreign,
-        with_engine=table_engine(engine),
-    )
+    if isinstance(target, RestorePoint):
+        plan = plan_rewind_to_point(
+            files,
+            target,
+            replan=replan,
+            sink=sink,
+            sources=sources,
+            ask_kafka=earliest_offsets,
+            keep_foreign=keep_foreign,
+            with_engine=table_engine(engine),
+        )
+    else:
+        plan = plan_query_rewind(
+            files,
+            to=target,
+            replan=replan,
+            sink=sink,
+            sources=sources,
+            ask_kafka=earliest_offsets,
+            keep_foreign=keep_foreign,
+            with_engine=table_engine(engine),
+        )
+    return plan_with_retention(plan, retention_from)
 
 
 def _end_interrupted(files: FileTree, *, abort: bool) -> None:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from headwater.jobs.job import Job
     from headwater.spark.ownership import Run
+    from headwater.timemachine.keeping import KeepPolicy
     from headwater.web.server import ServedCheckpoint
 
 
@@ -71,6 +72,16 @@ def run(
         str | None,
         typer.Option(metavar="PORT", help="Serve Prometheus metrics on this port of 127.0.0.1, or on HOST:PORT."),
     ] = None,
+    keep_every: Annotated[
+        str | None,
+        typer.Option(metavar="INTERVAL", help="Make a restore point at this interval, after a batch: 30m, 1h or 1d."),
+    ] = None,
+    keep_for: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DURATION", help="Drop restore points of --keep-every that are older: 7d. Default: never."
+        ),
+    ] = None,
     fail_together: Annotated[
         bool, typer.Option("--fail-together", help="If one of several jobs fails, stop the others too.")
     ] = False,
@@ -102,7 +113,7 @@ def run(
     Examples:
       headwater run browser-stats-stateful --source kafka://127.0.0.1:9092/visits --sink console:
       headwater run sliding-counts --query "SELECT * FROM sliding_counts" --every 5s
-      headwater run jobs.py:VISITS jobs.py:ORDERS --trigger "10 seconds"
+      headwater run jobs.py:VISITS jobs.py:ORDERS --trigger "10 seconds" --keep-every 1h --keep-for 7d
     """
     own = {"--source": source, "--sink": sink, "--mode": mode, "--set": settings, "--checkpoint": checkpoint}
     own |= {"--dead-letters": dead_letters, "--every": every}
@@ -117,6 +128,7 @@ def run(
         replace(job, dead_letters=dead_letters or job.dead_letters, conf={**job.conf, **shared}) for job in chosen
     ]
     sql = _Sql(query, _interval(every, query, chosen[0]))
+    keep = _keep_policy(keep_every, keep_for)
 
     from headwater.spark.ownership import Run, check_run, checkpoint_location
     from headwater.spark.preflight import check_services
@@ -140,7 +152,7 @@ def run(
         supervision = Supervision(supervised, stop, line, fail_together=fail_together)
         line.show(f"{', '.join(one.name for one in chosen)}: starting Spark")
         try:
-            _run(supervision, runs, shared, master, stop, line, sql)
+            _run(supervision, runs, shared, master, stop, line, sql, keep)
         finally:
             line.clear()
             _remove_unused(supervised)
@@ -183,6 +195,7 @@ def _run(
     stop: threading.Event,
     line: StatusLine,
     sql: _Sql,
+    keep: KeepPolicy | None,
 ) -> None:
     """Start Spark, run the jobs on it, and show the result of ``--query``."""
     from headwater.spark.job_session import log_file
@@ -211,7 +224,7 @@ def _run(
     try:
         if len(runs) > 1:
             keep_settings_apart(spark, runs, shared)
-        supervision.run(partial(start_job, spark), _repeated(spark, jobs[0], sql, show_result))
+        supervision.run(partial(start_job, spark, keep=keep), _repeated(spark, jobs[0], sql, show_result))
         if sql.text and len(supervision.failures) < len(runs):
             last = supervision.jobs[0].last_batch_id
             header = f"after batch {last}:\n" if sql.seconds and last is not None else ""
@@ -276,6 +289,14 @@ def _served_checkpoint(run: Run) -> ServedCheckpoint:
     name = job.name if folder == job.name else f"{job.name} ({folder})"
     brokers = [Connection(one.servers, one.options) for one in job.sources.values() if isinstance(one, Kafka)]
     return ServedCheckpoint(name, lambda: open_checkpoint(run.checkpoint), brokers[0] if brokers else None)
+
+
+def _keep_policy(every: str | None, keep_for: str | None) -> KeepPolicy | None:
+    if every is None and keep_for is None:
+        return None
+    from headwater.timemachine.keeping import KeepPolicy
+
+    return KeepPolicy.parse(every, keep_for)
 
 
 @dataclass(frozen=True)

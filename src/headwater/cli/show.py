@@ -27,14 +27,16 @@ def show(
       headwater show browser-stats-stateful HEAD~1
     """
     from headwater.api import Checkpoint
-    from headwater.checkpoint.history import files_of
+    from headwater.checkpoint.history import History, files_of
+    from headwater.checkpoint.restore_points import locate_batch
     from headwater.checkpoint.watermark_hold import watermark_hold
     from headwater.timemachine.journal import added_batches
 
     opened = Checkpoint(checkpoint)
     warn_if_interrupted(opened.files)
-    history = opened.history
-    found = history.batch(opened.resolve(batch, history=history))
+    located = locate_batch(opened.files, batch)
+    history = History(located.files)
+    found = history.batch(located.batch_id)
     files = files_of(history, found)
     hold = watermark_hold(history.logs, found.batch_id)
     added_by = added_batches(opened.files).get(found.batch_id)

@@ -91,7 +91,7 @@ def state(
         raise UsageProblem("no-file", "parquet output needs a file", remedy="add --out state.parquet")
     ref = StoreRef(operator, store, var)
     source = open_state(checkpoint, ref, schema=schema, engine=engine)
-    batch = source.resolve(at)
+    source, batch = source.at(at)
     if view:
         _refuse_with_view(store=store, var=var, key=key)
         _print_view(source, batch, job, where, sql, form, out, limit)

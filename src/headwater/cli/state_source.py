@@ -21,7 +21,7 @@ class Engine(StrEnum):
     spark = "spark"
 
 
-BATCH_HELP = "Batch: 41, HEAD, HEAD~3 or @10:30 (UTC)."
+BATCH_HELP = "Batch: 41, HEAD, HEAD~3, @10:30 (UTC) or the name of a restore point."
 SHOWN_ROWS = 50
 OPERATOR = typer.Option(help="Only this stateful operator.")
 STORE = typer.Option(help="Only this state store, such as left-keyToNumValues of a join.")

@@ -13,6 +13,7 @@ from headwater.core.errors import HeadwaterError
 
 if TYPE_CHECKING:
     from headwater.checkpoint.record import ProgressRecord
+    from headwater.checkpoint.stop_request import StopRequest
     from headwater.spark.ownership import Run
     from headwater.spark.running import RunningJob
 
@@ -31,6 +32,7 @@ class SupervisedJob:
     handle: RunningJob | None = None
     failure: HeadwaterError | None = None
     is_done: bool = False
+    is_stop_shown: bool = False
 
     @property
     def name(self) -> str:
@@ -104,6 +106,8 @@ class Supervision:
                 job.is_done = True
             elif not job.handle.is_active:
                 self._end(job, job.handle.failure)
+            elif job.handle.stop_request and not job.is_stop_shown:
+                self._show_request(job, job.handle.stop_request)
             elif self._is_stopping:
                 job.handle.stop(wait=False)
             elif on_poll:
@@ -111,6 +115,11 @@ class Supervision:
         if self._line.is_live and not self._is_stopping:
             self._show_status()
         time.sleep(POLL_SECONDS)
+
+    def _show_request(self, job: SupervisedJob, request: StopRequest) -> None:
+        job.is_stop_shown = True
+        when = "immediately" if request.now else "after the current batch"
+        self._line.keep(f"{self._prefix(job)}stopping {when}: requested by {request.requested_by}")
 
     def _end(self, job: SupervisedJob, failure: HeadwaterError | None) -> None:
         job.is_done = True

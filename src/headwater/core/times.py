@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime, timedelta
 
-DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(ms|milliseconds?|s|seconds?|m|minutes?|h|hours?)")
+DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(ms|milliseconds?|s|seconds?|m|minutes?|h|hours?|d|days?)")
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -27,9 +27,9 @@ def ms_from_iso(text: str) -> int:
 
 
 def seconds_from_text(text: str) -> float:
-    """Return the seconds of a duration such as ``500ms``, ``5s``, ``2m``, ``1h`` or ``10 seconds``."""
+    """Return the seconds of a duration such as ``500ms``, ``5s``, ``2m``, ``1h``, ``7d`` or ``10 seconds``."""
     matched = DURATION.fullmatch(text.strip().lower())
     if not matched:
         raise ValueError(f"{text!r} is not a duration")
     unit = "ms" if matched[2].startswith(("ms", "milli")) else matched[2][0]
-    return float(matched[1]) * {"ms": 0.001, "s": 1, "m": 60, "h": 3600}[unit]
+    return float(matched[1]) * {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400}[unit]

@@ -98,18 +98,23 @@ class Job:
         trigger: str | None = None,
         *,
         accept_change: bool = False,
+        keep_every: str | None = None,
+        keep_for: str | None = None,
     ) -> RunningJob:
         """Start the job in this process and return a handle, with the checks, lease and record of ``headwater run``.
 
         Without ``spark``, the job runs on the session of this process, or on a new one with Headwater's settings. An
         existing session is used as it is. ``checkpoint`` is a folder or URL, by default ``.headwater/checkpoints/`` and
         the job's name; ``trigger`` replaces the job's own. ``accept_change`` starts code that gives the state of the
-        checkpoint another meaning, which is refused otherwise.
+        checkpoint another meaning, which is refused otherwise. ``keep_every`` and ``keep_for``, such as ``"1h"`` and
+        ``"7d"``, make restore points while the job runs and drop them after a time.
         """
         with naming_extras():
             from headwater.spark.programs import start_in_program  # noqa: PLC0415  a job is defined without Spark
 
-            return start_in_program(self, spark, checkpoint, trigger, accept_change=accept_change)
+            return start_in_program(
+                self, spark, checkpoint, trigger, accept_change=accept_change, keep=(keep_every, keep_for)
+            )
 
     @property
     def about(self) -> str:

@@ -7,6 +7,7 @@ not slowed down by calls into Python, and the same class serves programs in whic
 from __future__ import annotations
 
 import json
+import logging
 import threading
 import warnings
 from typing import TYPE_CHECKING, Any
@@ -23,10 +24,12 @@ from headwater.jars.own_jar import own_jar
 from headwater.spark.failures import SPARK_ERRORS, root_cause
 from headwater.spark.internals import query_recorder
 from headwater.spark.internals.query_recorder import QueryRecorder
+from headwater.timemachine.keeping import Keeper, KeepPolicy
 
 if TYPE_CHECKING:
     from headwater.spark.metrics import JobMetrics
 
+LOGGER = logging.getLogger("headwater")
 REPORT_SECONDS = 1.0
 
 
@@ -36,6 +39,7 @@ class Attachment:
     def __init__(self, recorder: QueryRecorder | None) -> None:
         self._recorder = recorder
         self._metrics: _AttachedMetrics | None = None
+        self._keeping: _AttachedKeeping | None = None
 
     @property
     def is_active(self) -> bool:
@@ -51,10 +55,18 @@ class Attachment:
         """Stop recording. Queries keep running, but Headwater no longer sees that they do."""
         recorder, self._recorder = self._recorder, None
         metrics, self._metrics = self._metrics, None
+        keeping, self._keeping = self._keeping, None
+        if keeping is not None:
+            keeping.stop()
         if metrics is not None:
             metrics.stop()
         if recorder is not None:
             recorder.close()
+
+    def keep(self, policy: KeepPolicy) -> None:
+        """Make restore points of all queries, unless they are made already."""
+        if self._recorder is not None and self._keeping is None:
+            self._keeping = _AttachedKeeping(self._recorder, policy)
 
     def serve_metrics(self, address: str) -> None:
         """Serve Prometheus metrics of all queries, unless they are served already."""
@@ -65,23 +77,33 @@ class Attachment:
 _attached: WeakKeyDictionary[Any, Attachment] = WeakKeyDictionary()
 
 
-def attach(spark: SparkSession, *, metrics: int | str | None = None) -> Attachment:
+def attach(
+    spark: SparkSession,
+    *,
+    metrics: int | str | None = None,
+    keep_every: str | None = None,
+    keep_for: str | None = None,
+) -> Attachment:
     """Record every query of a session that has a checkpoint, also those that are running already.
 
     Under ``_headwater/`` in its checkpoint, each query gets the record and the lease that ``headwater run`` gives a job:
     ``log``, the live page and ``rewind`` then know its rows, its sink and whether it is running. ``metrics`` is a port of
-    127.0.0.1, or ``HOST:PORT``, on which to serve Prometheus metrics.
+    127.0.0.1, or ``HOST:PORT``, on which to serve Prometheus metrics. ``keep_every`` and ``keep_for``, such as ``"1h"`` and
+    ``"7d"``, make restore points of all queries and drop them after a time.
 
     Nothing here makes a query fail: if it cannot be recorded, a warning is logged. A second call for the same session has
     no effect.
     """
     if not hasattr(spark, "streams"):
         raise ValueError(f"headwater.attach takes a SparkSession, not {type(spark).__name__}")
+    policy = KeepPolicy.parse(keep_every, keep_for)
     attachment = _attached.get(spark)
     if attachment is None or not attachment.is_active:
         attachment = Attachment(_recorder(spark))
         if attachment.is_active:
             _attached[spark] = attachment
+    if policy is not None:
+        attachment.keep(policy)
     if metrics is not None:
         try:
             with naming_extras():
@@ -126,6 +148,42 @@ def _files_at(checkpoint: str) -> FileTree | None:
         return open_files(checkpoint)
     except (HeadwaterError, ImportError):  # without a client for this store, one metric is missing
         return None
+
+
+class _AttachedKeeping:
+    """Restore points of the recorded queries. A thread asks for the checkpoints, so no batch waits for it."""
+
+    def __init__(self, recorder: QueryRecorder, policy: KeepPolicy) -> None:
+        self._recorder = recorder
+        self._policy = policy
+        self._keepers: dict[str, Keeper] = {}
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="headwater-attach-keep", daemon=True)
+        self._thread.start()
+
+    def _watch(self) -> None:
+        while not self._stopped.wait(REPORT_SECONDS):
+            try:
+                checkpoints = self._recorder.checkpoints()
+            except (*SPARK_ERRORS, ConnectionError):  # Spark has ended
+                return
+            for checkpoint in checkpoints:
+                try:
+                    self._keeper(checkpoint).after_batch()
+                except (HeadwaterError, ImportError, OSError) as error:
+                    LOGGER.warning("cannot make restore points of %s: %s", checkpoint, _reason(error))
+
+    def _keeper(self, checkpoint: str) -> Keeper:
+        if checkpoint not in self._keepers:
+            files = open_files(checkpoint)
+            self._keepers[checkpoint] = Keeper(files, self._policy, open_sink=open_files, warn=LOGGER.warning)
+        return self._keepers[checkpoint]
+
+    def stop(self) -> None:
+        self._stopped.set()
+        self._thread.join()
+        for keeper in self._keepers.values():
+            keeper.__exit__()
 
 
 class _AttachedMetrics:

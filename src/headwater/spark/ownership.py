@@ -170,8 +170,8 @@ def _absolute(endpoint: Source | Sink) -> str:
 
 
 @contextmanager
-def holding_lease(spark: SparkSession, files: FileTree, job: str) -> Iterator[None]:
-    """Acquire the checkpoint's lease and hold it while the block runs.
+def holding_lease(spark: SparkSession, files: FileTree, job: str) -> Iterator[Lease]:
+    """Acquire the checkpoint's lease and hold it while the block runs; yield it.
 
     A holder that was just killed gets a moment to exit: its JVM may still be finishing a batch.
     """
@@ -180,13 +180,13 @@ def holding_lease(spark: SparkSession, files: FileTree, job: str) -> Iterator[No
     lock = files.local_path(LOCK)
     if lock is None:
         with lease_with_heartbeat(files, lease):
-            yield
+            yield lease
         return
     with locked_by_jvm(spark, lock) as is_locked:
         if not is_locked:
             refuse_busy(files, _cannot_run(job))
         files.write(RECORD, lease.to_bytes())
-        yield
+        yield lease
 
 
 def _cannot_run(job: str) -> str:

@@ -35,6 +35,7 @@ from headwater.spark.session import (
     jars_for,
     start_session,
 )
+from headwater.timemachine.keeping import KeepPolicy
 
 LOGGER = logging.getLogger("headwater")
 # Defaults of Headwater's sessions that change a query's results, its state or its speed.
@@ -56,8 +57,10 @@ def start_in_program(
     trigger: str | None,
     *,
     accept_change: bool = False,
+    keep: tuple[str | None, str | None] = (None, None),
 ) -> RunningJob:
-    """Check a job as ``headwater run`` does, and start it. See ``Job.start``."""
+    """Check a job as ``headwater run`` does, and start it. See ``Job.start``; ``keep`` are its last two options."""
+    policy = KeepPolicy.parse(*keep)
     job = replace(job, trigger=trigger or job.trigger)
     _refuse_session(job, spark)
     spark = spark or active_session()
@@ -67,7 +70,7 @@ def start_in_program(
     try:
         check_run(run)
         check_services(job, master, warn=LOGGER.warning)
-        return start_job(_session(run, spark, master), run, warn=LOGGER.warning)
+        return start_job(_session(run, spark, master), run, warn=LOGGER.warning, keep=policy)
     except OSError as error:
         if (explained := disk_error(error)) is None:
             raise

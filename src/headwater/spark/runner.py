@@ -18,6 +18,7 @@ from headwater.checkpoint.layout import JOB_FILE
 from headwater.checkpoint.local_tree import LocalTree
 from headwater.checkpoint.logs import CheckpointLogs
 from headwater.checkpoint.record import JobRecord, ProgressRecord, ProgressWriter, read_job_record
+from headwater.checkpoint.stop_request import StopRequests
 from headwater.core.errors import JobRefused
 from headwater.jobs.endpoints import Delta, Postgres, Sink, Table
 from headwater.lakehouse.delta_log import DeltaLog
@@ -39,6 +40,7 @@ from headwater.spark.session import matching_checkpoint_format, temporary_settin
 from headwater.spark.source_names import check_source_order, naming_settings
 from headwater.spark.tables import table_folder
 from headwater.timemachine.journal import read_entries
+from headwater.timemachine.keeping import Keeper, KeepPolicy
 
 POLL_SECONDS = 0.2
 INITIALIZATION_SECONDS = 30.0
@@ -52,10 +54,12 @@ def start_job(
     *,
     on_batch: Callable[[ProgressRecord], None] = lambda _: None,
     warn: Callable[[str], None] = lambda _: None,
+    keep: KeepPolicy | None = None,
 ) -> RunningJob:
     """Start a job that has passed ``check_run``, and whose services have passed ``preflight.check_services``.
 
     ``on_batch`` is called after each batch, from another thread; ``warn`` with warnings that cannot wait for the end.
+    ``keep`` makes restore points while the job runs.
     """
     job = run.job
     if missing := missing_internals_note(spark):
@@ -68,7 +72,7 @@ def start_job(
         for warning in prepared.warnings:
             warn(warning)
         resources.enter_context(prepared.tables)
-        resources.enter_context(holding_lease(spark, files, job.name))
+        requests = StopRequests(files, resources.enter_context(holding_lease(spark, files, job.name)))
         # Again, now that the lease is held: the checkpoint may have changed since check_run.
         check_ownership(files, run)
         _refuse_stuck_batch(spark, files, run)
@@ -85,7 +89,10 @@ def start_job(
         finder = isolated_session(spark) if changed and job.dead_letters else spark
         collect = resources.enter_context(collecting_dead_letters(finder, job, files, warn, prepared.tables.kept))
         counts = BatchCounts()
-        on_each = _recording(files, counts.add, on_batch, collect)
+        keeping = [] if keep is None else [resources.enter_context(_keeper(spark, files, keep, warn))]
+        on_each = _recording(
+            files, counts.add, on_batch, collect, *(lambda _, one=one: one.after_batch() for one in keeping)
+        )
         reports = resources.enter_context(listening(spark, on_each, record.sources))
         with (
             explained(f"Spark cannot start {job.name}"),
@@ -102,7 +109,7 @@ def start_job(
         except BaseException:
             query.stop()
             raise
-        return RunningJob(spark, run, query, counts, reports, resources.pop_all())
+        return RunningJob(spark, run, query, counts, reports, requests, resources.pop_all())
 
 
 def run_job(
@@ -162,6 +169,10 @@ def _stuck_in_table(logs: CheckpointLogs, sink: Sink) -> int | None:
     newest = table.snapshot(table.head).transactions.get(query_id_of(logs.files), -1)
     done, planned = logs.commits.latest or 0, logs.offsets.ids[-1] if logs.offsets.ids else -1
     return newest if done < newest <= planned else None
+
+
+def _keeper(spark: SparkSession, files: FileTree, policy: KeepPolicy, warn: Callable[[str], None]) -> Keeper:
+    return Keeper(files, policy, open_sink=lambda folder: _files_at(spark, folder), warn=warn)
 
 
 def _recording(files: FileTree, *listeners: Callable[[ProgressRecord], None]) -> Callable[[ProgressRecord], None]:

@@ -17,6 +17,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from headwater.checkpoint.record import ProgressRecord
+from headwater.checkpoint.stop_request import StopRequest, StopRequests
 from headwater.core.errors import HeadwaterError, InternalError, JobFailed, ServiceUnreachable
 from headwater.jobs.endpoints import Socket
 from headwater.jobs.job import Job
@@ -62,6 +63,7 @@ class RunningJob:
         query: StreamingQuery,
         counts: BatchCounts,
         reports: QueryReports,
+        requests: StopRequests,
         resources: ExitStack,
     ) -> None:
         self.spark = spark
@@ -69,9 +71,12 @@ class RunningJob:
         self._run = run
         self._counts = counts
         self._reports = reports
+        self._requests = requests
+        self._request: StopRequest | None = None
         self._resources = resources
         self._failure: HeadwaterError | None = None
         self._stop = threading.Event()
+        self._abandon = threading.Event()
         self._ended = threading.Event()
         _active.add(self)
         # The thread outlives a handle that the program has dropped, as the query does.
@@ -93,8 +98,13 @@ class RunningJob:
 
     @property
     def is_stopping(self) -> bool:
-        """Whether ``stop`` was called."""
+        """Whether ``stop`` or ``headwater stop`` was called."""
         return self._stop.is_set()
+
+    @property
+    def stop_request(self) -> StopRequest | None:
+        """The request by which another process stops the job; None if there is none."""
+        return self._request
 
     @property
     def failure(self) -> HeadwaterError | None:
@@ -138,11 +148,14 @@ class RunningJob:
             raise self._failure
         return True
 
-    def stop(self, *, wait: bool = True) -> None:
+    def stop(self, *, wait: bool = True, now: bool = False) -> None:
         """Finish the current batch, then end the job. With ``wait=False``, return immediately.
 
-        A failure is not raised here: see ``failure`` and ``wait``.
+        With ``now``, interrupt the current batch, which runs again at the next start. A failure is not raised here: see
+        ``failure`` and ``wait``.
         """
+        if now:
+            self._abandon.set()
         self._stop.set()
         if wait:
             self._ended.wait()
@@ -176,13 +189,24 @@ class RunningJob:
         with explained_death(self.job):
             try:
                 while not self.query.awaitTermination(POLL_SECONDS):
+                    self._obey_request()
                     if self._stop.is_set():
-                        stop_after_batch(self.query)
+                        stop_after_batch(self.query, self._is_abandoned)
                         break
             except StreamingQueryException:
                 pass  # raised below, with its explanation
             self._wait_for_last_report()
             _raise_if_failed(self.query, self._run)
+
+    def _obey_request(self) -> None:
+        request = self._requests.poll()
+        if request is not None:
+            self._request = request
+            self.stop(wait=False, now=request.now)
+
+    def _is_abandoned(self) -> bool:
+        self._obey_request()
+        return self._abandon.is_set()
 
     def _wait_for_last_report(self) -> None:
         deadline = time.monotonic() + LAST_REPORT_SECONDS

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from headwater.checkpoint.filetree import FileTree
 from headwater.checkpoint.history import History
-from headwater.checkpoint.revisions import resolve
+from headwater.checkpoint.restore_points import locate_batch
 from headwater.core.errors import UsageProblem
 from headwater.core.ids import ANY_STORE, BatchId, StoreRef
 from headwater.statefiles.key_lookup import key_filter, with_key_fields
@@ -45,14 +45,19 @@ class StateSource:
         self.history = History(files)
         self.reader = StateReader(files, None if schema is None else GivenSchema.parse(schema, ref))
         self._ref = ref
+        self._schema = schema
         self._engine = engine
         self._note = note
         self._noted_as_bytes: set[str] = set()
         self._fallback_noted = False
 
-    def resolve(self, revision: str) -> BatchId:
-        """Return the batch that a revision such as ``HEAD~3`` names."""
-        return resolve(revision, self.history.batch_ids, self.history.committed_at_ms)
+    def at(self, revision: str) -> tuple[StateSource, BatchId]:
+        """Return the batch that a revision such as ``HEAD~3`` or a restore point names, and the source to read it from."""
+        located = locate_batch(self.files, revision, self.history)
+        if located.point is None:
+            return self, located.batch_id
+        source = StateSource(located.files, self._ref, schema=self._schema, engine=self._engine, note=self._note)
+        return source, located.batch_id
 
     def targets(self, batch: int) -> list[StateTarget]:
         """Return the matching stores and variables."""
@@ -105,6 +110,15 @@ class StateSource:
             return diffs
         before, after = (self._answers_from_spark(batch, one=one) for batch in (a, b))
         return [diff_of_answers(old, new) for old, new in zip(before, after, strict=True)]
+
+    def diffs_between(self, a: str, b: str, *, one: bool = False) -> tuple[int, int, list[StateDiff]]:
+        """Return two batches by their revisions, of which each may name a restore point, and what changed between them."""
+        (before, first), (after, second) = self.at(a), self.at(b)
+        if before is after:
+            return first, second, self.diffs(first, second, one=one)
+        old = {(one.operator_id, one.store, one.var): one for one in before.answers(first, one=one)}
+        pairs = [(old.get((one.operator_id, one.store, one.var)), one) for one in after.answers(second, one=one)]
+        return first, second, [diff_of_answers(earlier, later) for earlier, later in pairs if earlier is not None]
 
     def key_histories(
         self, key: Mapping[str, str], *, one: bool = False, changes_only: bool = False

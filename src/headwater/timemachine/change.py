@@ -87,7 +87,25 @@ class CommitToTable:
         return {"do": "table", "action": dict(self.action)}
 
 
-Step: TypeAlias = Move | Put | CommitToTable
+@dataclass(frozen=True)
+class Link:
+    """Make a file of Headwater available at a path where there is none, by a hard link or a copy; the original stays."""
+
+    root: Root
+    source: str
+    target: str
+
+    @property
+    def touches(self) -> tuple[tuple[Root, str], ...]:
+        """The path that changes."""
+        return ((self.root, self.target),)
+
+    def as_dict(self) -> dict[str, str]:
+        """Return the step as it is stored in the journal."""
+        return {"do": "link", "root": self.root, "source": self.source, "target": self.target}
+
+
+Step: TypeAlias = Move | Put | Link | CommitToTable
 
 
 @dataclass(frozen=True)
@@ -212,6 +230,8 @@ def _step(value: Mapping[str, Any]) -> Step:
     match value["do"]:
         case "move":
             return Move(value["root"], value["source"], value["target"])
+        case "link":
+            return Link(value["root"], value["source"], value["target"])
         case "put":
             return Put(value["root"], value["path"], base64.b64decode(value["data"]))
         case "table":
@@ -234,6 +254,8 @@ class Preview(FileTree):
             if isinstance(step, Move):
                 self._now[step.target] = self._now.get(step.source, step.source)
                 self._now[step.source] = None
+            elif isinstance(step, Link):
+                self._now[step.target] = step.source
             else:
                 self._now[step.path] = step.data
 

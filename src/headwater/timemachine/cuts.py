@@ -79,7 +79,7 @@ def cut_batch_logs(files: FileTree, next_batch: int, *, replan: bool) -> list[st
 
 def _numbered(files: FileTree, folder: str, first: int) -> Iterator[str]:
     for entry in files.entries(folder):
-        number = batch_id(_bare(entry.name))
+        number = batch_id(bare_name(entry.name))
         if is_temporary(entry.name) or (number is not None and number >= first):
             yield entry.name
 
@@ -98,7 +98,7 @@ def cut_state(history: History, next_batch: int) -> list[str]:
 
 
 def _is_newer_state(folder: str, name: str, next_batch: int) -> bool:
-    bare = _bare(name)
+    bare = bare_name(name)
     parts = folder.split("/")
     if len(parts) >= 4 and parts[2] == "_metadata" and parts[3] == "v2":
         number = batch_id(bare)
@@ -110,7 +110,7 @@ def _is_newer_state(folder: str, name: str, next_batch: int) -> bool:
     return file is not None and file.version > next_batch
 
 
-def _bare(name: str) -> str:
+def bare_name(name: str) -> str:
     """Return the name of the file that a checksum file belongs to, also for nested ones; otherwise the name itself."""
     while name.endswith(".crc") and len(name) > len(".crc"):
         name = name[1:-4] if name.startswith(".") else name[:-4]
@@ -191,7 +191,9 @@ def cut_sink(history: History, sink: FileTree, next_batch: int) -> SinkCut:
         kept = _entries(log, log.names.needed_for(last_kept))
     undone = _entries(log, tuple(number for number in log.names.ids if number >= next_batch))
     kept_paths = {entry.path for entry in kept}
-    paths = {_relative(sink, entry.path) for entry in undone if entry.path not in kept_paths and entry.action == "add"}
+    paths = {
+        relative_to_sink(sink, entry.path) for entry in undone if entry.path not in kept_paths and entry.action == "add"
+    }
     data = tuple(sorted(path for path in paths if sink.exists(path)))
     if not rebuild:
         return SinkCut(cut_log(log.names, last_kept, None), data)
@@ -290,7 +292,7 @@ def _unknown_files(history: History, log: FileSinkLog, next_batch: int, reason: 
     )
 
 
-def _relative(sink: FileTree, uri: str) -> str:
+def relative_to_sink(sink: FileTree, uri: str) -> str:
     """Return the path of a data file relative to the sink. Raise ``ChangeRefused`` if it is in another folder."""
     root = sink.location.partition("://")[2] if "://" in sink.location else sink.location
     base = f"{root.rstrip('/')}/"

@@ -5,21 +5,36 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 from urllib.parse import unquote, urlsplit
 
-from headwater.checkpoint.history import History
+from headwater.checkpoint.history import Batch, History
 from headwater.checkpoint.locate import open_files
 from headwater.checkpoint.source_offsets import SourceRange, kafka_partitions
 from headwater.checkpoint.table_offsets import delta_position
 from headwater.core.errors import CheckpointUnreadable, HeadwaterError, UsageProblem
 from headwater.core.ids import BatchId
+from headwater.core.times import iso_from_ms
 from headwater.lakehouse.delta_log import DeltaLog
 from headwater.lakehouse.delta_source import reads_between, start_position, unreadable_part
 from headwater.lakehouse.tables import TablePlan, TableUri, parse_table_uri
 
 EarliestOffsets = Callable[[str, list[str]], dict[str, dict[int, int]]]
 """Returns the first offset that Kafka retains, by topic and partition, given the URI of a source and its topics."""
+
+
+class RetentionLimits(Protocol):
+    """How long Kafka retains records, as ``kafka.retention.Retention``."""
+
+    @property
+    def until_ms(self) -> int | None: ...
+
+    @property
+    def limit_bytes(self) -> int | None: ...
+
+
+AskRetention = Callable[[str, Mapping[tuple[str, int], int]], RetentionLimits]
+"""Returns how long Kafka retains the records from offsets on, given the URI of a source."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +54,11 @@ class Reread:
     why: str | None = None
     given_name: str | None = None
     description: str | None = None
+    uri: str | None = None
+    retained_until_ms: int | None = None
+    """Until when at least the broker retains all of it by time; None if there is no such limit or if it is unknown."""
+    retention_bytes: int | None = None
+    """The size of a partition at which the broker removes its oldest records."""
 
     @property
     def label(self) -> str:
@@ -57,6 +77,8 @@ class Reread:
             "why": self.why,
             "label": self.label,
             "description": self.description,
+            "retained_until": None if self.retained_until_ms is None else iso_from_ms(self.retained_until_ms),
+            "retention_bytes": self.retention_bytes,
         }
 
 
@@ -87,6 +109,35 @@ def find_rereads(
     return tuple(_reread(history, found, uris, ask_kafka, from_scratch=from_scratch) for found in parts.values())
 
 
+def find_rereads_since(
+    kept: Batch,
+    history: History,
+    ask_kafka: EarliestOffsets | None,
+    given: Sequence[str] = (),
+    *,
+    moved: Sequence[str] = (),
+) -> tuple[Reread, ...]:
+    """Return what each source has to provide again after a batch that need not be in the logs any more.
+
+    For the rest see ``find_rereads``.
+    """
+    if not history.batch_ids:
+        return ()
+    uris, newest = _given_uris(history, given), history.batch(history.batch_ids[-1])
+    starts = {source.name: source.end for source in kept.sources}
+    ranges = [_range_since(starts.get(source.name), source) for source in newest.sources if source.name not in moved]
+    return tuple(_reread(history, [one], uris, ask_kafka, from_scratch=False) for one in ranges)
+
+
+def _range_since(start: Any, newest: SourceRange) -> SourceRange:
+    """Return what a source read after an offset, up to the end of its newest batch; rows are counted for Kafka only."""
+    before, after = kafka_partitions(start), kafka_partitions(newest.end)
+    rows = None
+    if newest.kind == "kafka" and before is not None and after is not None and before.keys() >= after.keys():
+        rows = max(0, sum(end - before[place] for place, end in after.items()))
+    return replace(newest, start=start, rows=rows, files=None, moved=start != newest.end)
+
+
 def _reread(
     history: History,
     parts: list[SourceRange],
@@ -113,7 +164,7 @@ def _reread(
     match first.kind:
         case "kafka":
             uri = uris.get(first.name) or uris.get("") or first.uri or ""
-            return _check_kafka(uri, reread, ask_kafka)
+            return _check_kafka(uri, replace(reread, uri=uri or None), ask_kafka)
         case "files" | "table":
             return _check_files(history, reread)
         case "delta":
@@ -167,6 +218,22 @@ def _check_kafka(source: str, reread: Reread, ask: EarliestOffsets | None) -> Re
     ]
     gone += [f"the topic {topic} does not exist" for topic in topics if topic not in earliest]
     return replace(reread, still_there=not gone, why="; ".join(gone) or None)
+
+
+def with_retention(rereads: Iterable[Reread], ask: AskRetention) -> tuple[Reread, ...]:
+    """Return what has to be read again, with the time until which Kafka retains it."""
+    return tuple(_with_retention(reread, ask) for reread in rereads)
+
+
+def _with_retention(reread: Reread, ask: AskRetention) -> Reread:
+    starts = kafka_partitions(reread.start) if reread.kind == "kafka" and reread.still_there else None
+    if not starts or not reread.uri:
+        return reread
+    try:
+        limits = ask(reread.uri, starts)
+    except HeadwaterError:  # it was reachable a moment ago; the plan does not depend on this
+        return reread
+    return replace(reread, retained_until_ms=limits.until_ms, retention_bytes=limits.limit_bytes)
 
 
 def _partitions_read(reread: Reread) -> dict[tuple[str, int], int]:

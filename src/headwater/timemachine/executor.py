@@ -32,7 +32,7 @@ from headwater.checkpoint.lease import hold_lease
 from headwater.checkpoint.locate import open_files
 from headwater.core.errors import ChangeRefused, CheckpointUnreadable
 from headwater.lakehouse.tables import RewindableTable, open_table
-from headwater.timemachine.change import Change, CommitToTable, Move, Put, Root, Step, fingerprint, scratch_of
+from headwater.timemachine.change import Change, CommitToTable, Link, Move, Put, Root, Step, fingerprint, scratch_of
 from headwater.timemachine.journal import Entry, Pending, entry_of, read_pending, write_entry
 
 METADATA_CRC = hadoop_crc_of(METADATA)
@@ -137,7 +137,10 @@ class Executor:
         refuse_if_pending(self.checkpoint)
         self._refuse_if_stale(change, "stop the query and run the command again")
         metadata, crc = _encoded(self.checkpoint, METADATA), _encoded(self.checkpoint, METADATA_CRC)
-        return self._finish(self._record(Pending(0, change, _now_ms(), metadata, crc)))
+        pending = self._record(Pending(0, change, _now_ms(), metadata, crc))
+        # Only now: from here on the files of a restore point cannot be dropped.
+        self._refuse_if_unlinkable(change)
+        return self._finish(pending)
 
     def resume(self) -> Entry:
         """Finish the interrupted change."""
@@ -221,6 +224,26 @@ class Executor:
                 remedy=remedy,
             )
 
+    def _refuse_if_unlinkable(self, change: Change) -> None:
+        """Raise ``ChangeRefused``, with nothing moved, if a file to link does not exist."""
+        missing = next(
+            (
+                step.source
+                for step in change.steps
+                if isinstance(step, Link) and not self.roots[step.root].exists(step.source)
+            ),
+            None,
+        )
+        if missing is None:
+            return
+        self.checkpoint.remove(PENDING_FILE)
+        raise ChangeRefused(
+            "kept-incomplete",
+            f"cannot {change.verb}: a file of the restore point is missing",
+            evidence={"missing": missing, "checkpoint": self.checkpoint.location},
+            remedy=f"headwater fsck {self.checkpoint.location}",
+        )
+
     def _raise_guard(self, pending: Pending) -> None:
         if self.checkpoint.exists(METADATA_CRC):
             self.checkpoint.remove(METADATA_CRC)
@@ -246,6 +269,8 @@ class Executor:
                 self.roots[step.root].write(step.path, step.data)
             case CommitToTable():
                 self._table().apply(step.action)
+            case Link():
+                self.roots[step.root].link(step.source, step.target)
 
     def _roll_back(self, step: Step) -> None:
         match step:
@@ -258,6 +283,9 @@ class Executor:
                 # Writing first replaces the temporary file that an interrupted write may have left.
                 files.write(step.path, step.data)
                 files.remove(step.path)
+            case Link():
+                self.roots[step.root].link(step.source, step.target)
+                self.roots[step.root].remove(step.target)
             case CommitToTable():
                 self._table().take_back(step.action)
 

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from headwater.checkpoint import revisions
 from headwater.checkpoint.file_logs import LogNames, log_with
 from headwater.checkpoint.filetree import FileTree
 from headwater.checkpoint.history import History
@@ -31,6 +30,8 @@ from headwater.checkpoint.layout import (
 from headwater.checkpoint.locate import open_files
 from headwater.checkpoint.operator_metadata import parse_operator_metadata
 from headwater.checkpoint.record import FILES, sink_of
+from headwater.checkpoint.restore_points import FOLDER as KEPT
+from headwater.checkpoint.restore_points import locate_batch
 from headwater.core.errors import ChangeRefused, UsageProblem
 from headwater.core.ids import BatchId
 from headwater.lakehouse.tables import RewindableTable, TableCopy, parse_table_uri
@@ -73,7 +74,7 @@ class ForkPlan:
                 self.sink.write(f"{SINK_LOG}/{name}", data)
             for path, data in (self.table.files if self.table else {}).items():
                 self.sink.write(path, data)
-        origin = {"checkpoint": self.origin.location, "at": self.at, "forked_at_ms": int(time.time() * 1000)}
+        origin = {"checkpoint": origin_of(self), "at": self.at, "forked_at_ms": int(time.time() * 1000)}
         self.into.write(ORIGIN_FILE, json.dumps(origin).encode())
         self.into.write(METADATA, self.written[METADATA])
 
@@ -103,6 +104,11 @@ class ForkPlan:
         }
 
 
+def origin_of(plan: ForkPlan) -> str:
+    """Return the path or URL of the checkpoint, also if one of its restore points is forked."""
+    return plan.origin.location.partition(f"/{KEPT}/")[0]
+
+
 def plan_query_fork(
     files: FileTree, into: str, *, at: str = "HEAD", sink: str | None = None, copy_of: str | None = None
 ) -> ForkPlan:
@@ -120,13 +126,14 @@ def plan_query_fork(
             "--sink takes a file sink or a Delta table; other sinks need no preparation",
             remedy="--sink files:DIR   (or --sink delta:PATH)",
         )
-    history = History(files)
-    batch = revisions.resolve(at, history.batch_ids, history.committed_at_ms)
+    located = locate_batch(files, at)
     target = open_files(into if "://" in into else str(Path(into).absolute()))
     if new_table is None:
-        return plan_fork(files, target, at=batch, sink=sink_of(files, sink) if sink else None)
+        return plan_fork(located.files, target, at=located.batch_id, sink=sink_of(files, sink) if sink else None)
     place = open_files(new_table.path if "://" in new_table.path else str(Path(new_table.path).absolute()))
-    return plan_fork(files, target, at=batch, sink=place, table=table_of(files, copy_of), new_table=True)
+    return plan_fork(
+        located.files, target, at=located.batch_id, sink=place, table=table_of(files, copy_of), new_table=True
+    )
 
 
 def plan_fork(
@@ -158,7 +165,7 @@ def plan_fork(
         aside = {join(folder, log_file) for log_file in cut.aside}
         left_out |= aside | {hadoop_crc_of(path) for path in aside}
         written |= {join(folder, log_file): data for log_file, data in cut.written.items()}
-    shared = [path for path in _spark_paths(files) if path not in left_out and path not in written]
+    shared = [path for path in spark_paths(files) if path not in left_out and path not in written]
     for path in shared:
         metadata = relocated_metadata(files, path, into)
         if metadata is not None and metadata != files.read(path):
@@ -209,8 +216,8 @@ def plan_adoption(
 
 
 def _adoption_steps(files: FileTree, scratch: str, scratch_files: FileTree, change_id: str) -> Iterator[Step]:
-    old = set(_spark_paths(files))
-    paths = sorted(_spark_paths(scratch_files))
+    old = set(spark_paths(files))
+    paths = sorted(spark_paths(scratch_files))
     relocated = {path: data for path in paths if (data := relocated_metadata(scratch_files, path, files)) is not None}
     # A checksum beside a relocated file is that of the original.
     stale = {hadoop_crc_of(path) for path, data in relocated.items() if data != scratch_files.read(path)}
@@ -228,7 +235,7 @@ def _adoption_steps(files: FileTree, scratch: str, scratch_files: FileTree, chan
             yield Put("checkpoint", path, data)
 
 
-def _spark_paths(files: FileTree) -> Iterator[str]:
+def spark_paths(files: FileTree) -> Iterator[str]:
     """Yield the files that Spark wrote, except for the identity of the query. Headwater's own are not included."""
     for entry in files.entries(""):
         if entry.is_folder and entry.name != HEADWATER_FOLDER:

@@ -80,6 +80,11 @@ def write_entry(files: FileTree, change: Change, done_at_ms: int) -> Entry:
     return entry
 
 
+def newest_number(files: FileTree) -> int:
+    """Return the number of the newest change; 0 if there is none."""
+    return max(_numbers(files), default=0)
+
+
 def entry_of(files: FileTree, change: Change) -> Entry | None:
     """Return the entry of a pending change if it has one already, which is then the newest; otherwise None."""
     newest = max(_numbers(files), default=None)

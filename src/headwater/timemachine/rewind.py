@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from headwater.checkpoint.filetree import FileTree
@@ -11,12 +11,14 @@ from headwater.checkpoint.history import History
 from headwater.checkpoint.layout import OFFSETS
 from headwater.checkpoint.lease import signs_of_life
 from headwater.checkpoint.record import sink_of
+from headwater.checkpoint.restore_points import restore_points
 from headwater.core.errors import ChangeRefused
 from headwater.core.ids import BatchId
 from headwater.lakehouse.tables import RewindableTable, TablePlan, TableUri
-from headwater.timemachine.change import Change, CommitToTable, Move, Put, fingerprint, new_change_id, shown_path
+from headwater.timemachine.change import Change, CommitToTable, Link, Move, Put, fingerprint, new_change_id, shown_path
 from headwater.timemachine.cuts import cut_steps, has_sink_log, log_steps
 from headwater.timemachine.effects import (
+    AskRetention,
     EarliestOffsets,
     Reread,
     find_rereads,
@@ -24,6 +26,7 @@ from headwater.timemachine.effects import (
     source_table,
     table_effects,
     table_warnings,
+    with_retention,
 )
 from headwater.timemachine.executor import Progress, apply_change, no_progress, refuse_if_pending
 from headwater.timemachine.journal import Entry
@@ -93,6 +96,11 @@ class RewindPlan:
         """The paths of the files to write; those in the sink have the prefix ``sink:``."""
         return [shown_path(step.root, step.path) for step in self.change.steps if isinstance(step, Put)]
 
+    @property
+    def restored(self) -> list[str]:
+        """The paths of the files that come back from a restore point or the quarantine; ``sink:`` as above."""
+        return [shown_path(step.root, step.target) for step in self.change.steps if isinstance(step, Link)]
+
     def as_dict(self) -> dict[str, Any]:
         """Return the JSON form."""
         return {
@@ -102,6 +110,7 @@ class RewindPlan:
             "replan": self.replan,
             "set_aside": self.set_aside,
             "rewritten": self.rewritten,
+            "restored": self.restored,
             "rereads": [reread.as_dict() for reread in self.rereads],
             "sink": self.sink,
             "table": self.table.as_dict() if self.table else None,
@@ -109,6 +118,11 @@ class RewindPlan:
             "warnings": list(self.warnings),
             "signs_of_life": list(self.signs_of_life),
         }
+
+
+def plan_with_retention(plan: RewindPlan, ask: AskRetention) -> RewindPlan:
+    """Return a plan with the time until which Kafka retains what has to be read again."""
+    return replace(plan, rereads=with_retention(plan.rereads, ask))
 
 
 def plan_query_rewind(
@@ -256,7 +270,13 @@ def _refuse_unreachable(history: History, to: int | None) -> None:
 
 
 def _nearest(history: History, to: int) -> str | None:
-    """Return a command with the nearest batch that can be rewound to. Later batches come first: they undo less."""
+    """Return a command with a restore point of the batch, or with the nearest batch that can be rewound to.
+
+    Later batches come first: they undo less.
+    """
+    kept = [point.name for point in restore_points(history.files) if point.batch_id == to]
+    if kept:
+        return f"headwater rewind {history.files.location} --to {kept[-1]}"
     for number in sorted(history.batch_ids, key=lambda batch: (batch < to, abs(batch - to))):
         if number != to and history.batch(number).can_rewind_to:
             return f"headwater rewind {history.files.location} --to {number}"

@@ -40,6 +40,7 @@ from headwater.timemachine.compacted_log import DEFAULT_INTERVAL, ids_that_spark
 from headwater.timemachine.cuts import cut_steps
 from headwater.timemachine.executor import Progress, apply_change, no_progress, refuse_if_pending
 from headwater.timemachine.journal import Entry, is_emptied, last_to_undo
+from headwater.timemachine.restore import is_restore, steps_back
 from headwater.timemachine.rewind import WithEngine
 from headwater.timemachine.tables import checkpointed
 
@@ -151,7 +152,6 @@ def plan_undo(
     change_id = new_change_id("undo")
     roots: Roots = {"checkpoint": files} if sink is None else {"checkpoint": files, "sink": sink}
     replan = bool(done.details.get("replan"))
-    cut = () if next_batch is None else tuple(cut_steps(history, sink, next_batch, change_id, replan=replan))
     action = done.table_action
     table = None if action is None or done.table is None else table or open_table(done.table)
     returned = (
@@ -160,7 +160,11 @@ def plan_undo(
         else table.plan_undo(checkpointed(history), action, change_id=change_id, keep_foreign=keep_foreign)
     )
     table_step = (CommitToTable(returned.action),) if returned and returned.action else ()
-    steps = (*table_step, *_steps(roots, done, cut, change_id))
+    if is_restore(done):
+        steps: tuple[Step, ...] = (*table_step, *steps_back(roots, done, change_id))
+    else:
+        cut = () if next_batch is None else tuple(cut_steps(history, sink, next_batch, change_id, replan=replan))
+        steps = (*table_step, *_steps(roots, done, cut, change_id))
     _refuse_incomplete_quarantine(roots, steps, done)
     if newer:
         _refuse_incomplete_result(roots, steps, done)
@@ -210,7 +214,7 @@ def _steps(roots: Roots, done: Change, cut: Iterable[Step], change_id: str) -> I
         if isinstance(step, Move) and step.target.startswith(quarantine)
     ]
     added = [
-        (step.root, step.target if isinstance(step, Move) else step.path)
+        (step.root, step.path if isinstance(step, Put) else step.target)
         for step in done.steps
         if not isinstance(step, CommitToTable) and not (isinstance(step, Move) and step.target.startswith(quarantine))
     ]

@@ -39,8 +39,13 @@ _MAX_SHOWN_PARTITIONS = 3
 PartitionOffsets = dict[tuple[str, int], int]
 
 
-def batch_as_dict(batch: Batch, hold: WatermarkHold | None = None, added_by: Entry | None = None) -> dict[str, Any]:
-    """Return a batch as ``log --json`` prints it. ``added_by`` is the change that added it, if it was not Spark."""
+def batch_as_dict(
+    batch: Batch, hold: WatermarkHold | None = None, added_by: Entry | None = None, kept: Sequence[str] = ()
+) -> dict[str, Any]:
+    """Return a batch as ``log --json`` prints it.
+
+    ``added_by`` is the change that added it, if it was not Spark; ``kept`` are the names of its restore points.
+    """
     shown: dict[str, Any] = {
         "batch_id": batch.batch_id,
         "status": batch.status,
@@ -53,6 +58,7 @@ def batch_as_dict(batch: Batch, hold: WatermarkHold | None = None, added_by: Ent
         "why_not": batch.why_not,
         "duration_ms": None if added_by else batch.duration_ms,
         "state_version": batch.state_version,
+        "kept": list(kept),
     }
     if batch.problem:
         shown["problem"] = batch.problem
@@ -125,8 +131,8 @@ def _store_as_dict(store: StoreState) -> dict[str, Any]:
     }
 
 
-def batch_cells(batch: Batch, added_by: Entry | None = None) -> tuple[str, ...]:
-    """Return the texts of a batch for ``COLUMNS``."""
+def batch_cells(batch: Batch, added_by: Entry | None = None, kept: Sequence[str] = ()) -> tuple[str, ...]:
+    """Return the texts of a batch for ``COLUMNS``; the rest is as in ``batch_as_dict``."""
     return (
         str(batch.batch_id),
         batch.status,
@@ -138,8 +144,14 @@ def batch_cells(batch: Batch, added_by: Entry | None = None) -> tuple[str, ...]:
         format_time(batch.watermark_ms),
         format_duration(batch.watermark_lag_ms),
         _state_cell(batch),
-        "yes" if batch.can_rewind_to else f"no: {batch.why_not}",
+        _rewind_cell(batch, kept),
     )
+
+
+def _rewind_cell(batch: Batch, kept: Sequence[str]) -> str:
+    if kept:
+        return f"yes, kept as {', '.join(kept)}"
+    return "yes" if batch.can_rewind_to else f"no: {batch.why_not}"
 
 
 def _rows_cell(batch: Batch) -> str:

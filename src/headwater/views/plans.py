@@ -11,10 +11,11 @@ from headwater.core.text import count
 from headwater.lakehouse.tables import FilesMoved, TablePlan
 from headwater.timemachine.edit_plan import EditPlan
 from headwater.timemachine.effects import Reread
-from headwater.timemachine.fork import ForkPlan
+from headwater.timemachine.fork import ForkPlan, origin_of
 from headwater.timemachine.repartition import RepartitionPlan
 from headwater.timemachine.rewind import RewindPlan
 from headwater.timemachine.undo import UndoPlan
+from headwater.views.formatting import format_bytes, format_time
 
 
 @dataclass(frozen=True)
@@ -34,12 +35,16 @@ class PlanText:
 def rewind_text(plan: RewindPlan) -> PlanText:
     """Describe a rewind: what is undone, moved and read again, and the effect on the sink."""
     target = "to the start, with empty state" if plan.to is None else f"to batch {plan.to}"
+    if name := plan.change.details.get("restored"):
+        target += f" from the restore point {name}"
     offsets = "planned again from the data available then" if plan.replan else "with its recorded offsets"
     facts = [
         ("next batch", f"{plan.next_batch}, {offsets}"),
         ("undone", _batch_span(plan.undone)),
         ("set aside", _file_counts(plan.set_aside)),
     ]
+    if plan.restored:
+        facts.append(("restored", _file_counts(plan.restored)))
     if plan.rewritten:
         facts.append(("rewritten", ", ".join(plan.rewritten)))
     facts += [("read again", _reread_text(reread)) for reread in plan.rereads]
@@ -114,7 +119,7 @@ def fork_text(plan: ForkPlan) -> PlanText:
         shared = f"{count(plan.table.shared.files, 'file')}, {_rows(plan.table.shared)}"
         version = "" if plan.table.version is None else f" as of version {plan.table.version}"
         facts.append(("table", f"delta:{plan.sink.location} shares {shared} with the original{version}"))
-    return PlanText(f"Fork {plan.origin.location} {at} into {plan.into.location}", tuple(facts), plan.warnings)
+    return PlanText(f"Fork {origin_of(plan)} {at} into {plan.into.location}", tuple(facts), plan.warnings)
 
 
 def repartition_text(plan: RepartitionPlan) -> PlanText:
@@ -160,4 +165,13 @@ def _reread_text(reread: Reread) -> str:
     if reread.files is not None:
         text += f", {count(reread.files, 'file')}"
     availability = {True: "available", False: "MISSING", None: "not checked"}[reread.still_there]
-    return f"{text}: {availability}" + (f" ({reread.why})" if reread.why else "")
+    return f"{text}: {availability}{_retention_text(reread)}" + (f" ({reread.why})" if reread.why else "")
+
+
+def _retention_text(reread: Reread) -> str:
+    limits = []
+    if reread.retained_until_ms is not None:
+        limits.append(f"at least until {format_time(reread.retained_until_ms)} UTC by retention.ms")
+    if reread.retention_bytes is not None:
+        limits.append(f"and while a partition has less than {format_bytes(reread.retention_bytes)} (retention.bytes)")
+    return f", {' '.join(limits).removeprefix('and ')}" if limits else ""

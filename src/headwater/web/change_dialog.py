@@ -10,7 +10,8 @@ from nicegui import ui
 from headwater.checkpoint.filetree import FileTree
 from headwater.checkpoint.lease import refuse_if_held
 from headwater.kafka.offsets import earliest_offsets
-from headwater.timemachine.rewind import RewindPlan, plan_query_rewind
+from headwater.kafka.retention import retention_from
+from headwater.timemachine.rewind import RewindPlan, plan_query_rewind, plan_with_retention
 from headwater.timemachine.undo import UndoPlan, plan_undo
 from headwater.views.plans import rewind_text, undo_text
 from headwater.web.widgets import replace_with_error
@@ -23,7 +24,8 @@ class RewindChange:
 
     def __init__(self, files: FileTree, to: int) -> None:
         refuse_if_held(files, f"cannot rewind to batch {to}")
-        self.plan: RewindPlan = plan_query_rewind(files, to=to, ask_kafka=earliest_offsets)
+        plan = plan_query_rewind(files, to=to, ask_kafka=earliest_offsets)
+        self.plan: RewindPlan = plan_with_retention(plan, retention_from)
         self.plan.refuse_missing_input()
         self.confirmation = f"rewind to {to}"
         self.title = f"Rewind to batch {to}"

@@ -5,7 +5,7 @@ The colors are mid-tones, so that one palette works on a light and on a dark bac
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from headwater.views.formatting import format_time
@@ -40,8 +40,10 @@ DAY_MS = 86_400_000
 Options = dict[str, Any]
 
 
-def timeline(found: Sequence[Point], selected: int | None, forks: dict[int, str]) -> Options:
-    """Return a cell for each batch, with a pin where a fork was made."""
+def timeline(
+    found: Sequence[Point], selected: int | None, forks: dict[int, str], kept: Collection[int] = ()
+) -> Options:
+    """Return a cell for each batch, with a pin where a fork was made and a dot on batches that have a restore point."""
     cells = []
     for point in found:
         chosen = selected is not None and point.first <= selected <= point.last
@@ -51,11 +53,16 @@ def timeline(found: Sequence[Point], selected: int | None, forks: dict[int, str]
             "borderRadius": 2,
         }
         cells.append({"value": 1.0 if chosen else 0.68, "tip": _timeline_tip(point), "itemStyle": style})
-    pins = [
+    pins: list[Options] = [
         {"coord": [place, 0.68], "name": forks[number], "value": "fork"}
         for place, point in enumerate(found)
         for number in range(point.first, point.last + 1)
         if number in forks
+    ]
+    pins += [
+        {"coord": [place, 0.34], "value": "", "symbol": "circle", "symbolSize": 7, "itemStyle": {"color": VIOLET}}
+        for place, point in enumerate(found)
+        if point.kind != "rewound" and any(number in kept for number in range(point.first, point.last + 1))
     ]
     series = {
         "type": "bar",

@@ -111,7 +111,7 @@ class Overview:
         return f"{UNKNOWN} Only Kafka sources have one for each batch."
 
     def _draw_timeline(self) -> None:
-        _replace(self._timeline, charts.timeline(self._shown, self._selected, self._forks))
+        _replace(self._timeline, charts.timeline(self._shown, self._selected, self._forks, self._snapshot.kept))
 
 
 class _FigureCard:

@@ -14,6 +14,7 @@ from headwater.web.findings_pane import FindingsPane, JournalPane
 from headwater.web.kafka_lag import KafkaLag
 from headwater.web.overview import Overview
 from headwater.web.records_pane import FindRecords, RecordsPane
+from headwater.web.restore_points_pane import PointReach, RestorePointsPane
 from headwater.web.state_cache import FindViewRows, StateCache
 from headwater.web.time_machine import TimeMachine
 from headwater.web.watch import Snapshot, WatchedCheckpoint
@@ -38,6 +39,7 @@ class SharedCheckpoint:
         self.watched = watched
         self.cache = StateCache(watched, find_view_rows)
         self.lag = KafkaLag(connection)
+        self.reach = PointReach(watched)
 
 
 class Page:
@@ -90,17 +92,20 @@ class Page:
         self._machine = TimeMachine(shown.cache, on_select=self._overview.select)
         self._records = RecordsPane(self._find_records)
         self._findings, self._journal = FindingsPane(), JournalPane()
+        self._points = RestorePointsPane(shown.reach)
         self._overview.build()
         self._machine.build(self._build_actions)
         with ui.element("div").classes("hw-charts"):
             with panel("Late and malformed", about="records that were not counted"):
                 self._records.build()
-            with panel("Checks and journal", about="findings of fsck, and changes made by Headwater"):
+            with panel("Checks and journal", about="findings of fsck, changes made by Headwater, restore points"):
                 with ui.tabs().props("dense no-caps align=left inline-label") as tabs:
-                    journal, findings = ui.tab("Journal"), ui.tab("Checks")
+                    journal, points, findings = ui.tab("Journal"), ui.tab("Restore points"), ui.tab("Checks")
                 with ui.tab_panels(tabs, value=journal, on_change=self._tab_changed).classes("hw-tab-panels"):
                     with ui.tab_panel(journal):
                         self._journal.build()
+                    with ui.tab_panel(points):
+                        self._points.build()
                     with ui.tab_panel(findings):
                         self._findings.build()
 
@@ -145,6 +150,7 @@ class Page:
                 await self._update(snapshot)
             elif self._ticks % 3 == 0:
                 self._overview.tick()
+                self._points.tick()
         finally:
             self._busy = False
 
@@ -155,6 +161,7 @@ class Page:
         self._records.update(snapshot, self._shown.watched.files.location if self._shown.watched.files else "")
         self._findings.update(self._shown.watched.files)
         self._journal.update(snapshot)
+        self._points.update(snapshot)
         await self._machine.update(snapshot)
 
     def _show_status(self, snapshot: Snapshot) -> None:

@@ -107,6 +107,8 @@ class TimeMachine:
         self._facts.clear()
         with self._facts:
             ui.label(f"batch {batch.batch_id}").classes("hw-batch").props(f'data-batch="{batch.batch_id}"')
+            for name in self._snapshot.kept.get(batch.batch_id, ()):
+                chip(f"kept as {name}", "good").props(f'data-kept="{name}"')
             if batch.can_rewind_to:
                 chip("can be rewound to", "good")
             else:

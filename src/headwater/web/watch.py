@@ -15,6 +15,8 @@ from headwater.checkpoint.history import Batch, History
 from headwater.checkpoint.layout import COMMITS, HEADWATER_FOLDER, OFFSETS
 from headwater.checkpoint.lease import Lease, live_lease
 from headwater.checkpoint.record import PROGRESS_FILE, JobRecord, ProgressRecord, ProgressTail
+from headwater.checkpoint.restore_points import FOLDER as KEPT
+from headwater.checkpoint.restore_points import RestorePoint, names_by_batch, restore_points
 from headwater.checkpoint.watermark_hold import WatermarkHold, watermark_hold
 from headwater.core.errors import HeadwaterError, InternalError
 from headwater.timemachine.fork import ORIGIN_FILE
@@ -34,6 +36,7 @@ class Snapshot:
     batches: tuple[Batch, ...] = ()
     progress: dict[int, ProgressRecord] = field(default_factory=dict)
     journal: tuple[Entry, ...] = ()
+    points: tuple[RestorePoint, ...] = ()
     lease: Lease | None = None
     job: JobRecord = field(default_factory=JobRecord)
     hold: WatermarkHold | None = None
@@ -41,6 +44,11 @@ class Snapshot:
     origin: dict[str, Any] | None = None
     problem: HeadwaterError | None = None
     loading: bool = True
+
+    @property
+    def kept(self) -> dict[int, list[str]]:
+        """The names of the restore points of the batches in the log."""
+        return names_by_batch(self.points, {batch.batch_id: batch.committed_at_ms for batch in self.batches})
 
     @property
     def committed(self) -> list[int]:
@@ -158,6 +166,7 @@ class WatchedCheckpoint:
             progress={number: record for number, record in progress.items() if number in present},
             hold=watermark_hold(history.logs, batches[-1].batch_id) if batches else None,
             journal=journal,
+            points=tuple(restore_points(files)),
             lease=live_lease(files),
             job=history.logs.job,
             origin=_origin(files),
@@ -182,13 +191,14 @@ def _fingerprint(files: FileTree) -> object:
     root = files.local_path()
     if root is not None:
         found = []
-        for path in (OFFSETS, COMMITS, HEADWATER_FOLDER, JOURNAL, PROGRESS_FILE):
+        for path in (OFFSETS, COMMITS, HEADWATER_FOLDER, JOURNAL, KEPT, PROGRESS_FILE):
             with suppress(OSError):
                 info = (root / path).stat()
                 found.append((path, info.st_mtime_ns, info.st_size))
         return found
     return [
-        [(entry.name, entry.modified_ms) for entry in files.entries(folder)] for folder in (OFFSETS, COMMITS, JOURNAL)
+        [(entry.name, entry.modified_ms) for entry in files.entries(folder)]
+        for folder in (OFFSETS, COMMITS, JOURNAL, KEPT)
     ]
 
 

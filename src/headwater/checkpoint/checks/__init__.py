@@ -13,6 +13,7 @@ from headwater.checkpoint.checks import (
     offsets_backwards,
     operator_schemas,
     partition_count,
+    restore_points,
     rocksdb_snapshots,
     sink_log,
     source_logs,
@@ -47,6 +48,7 @@ CHECKS: tuple[Check, ...] = (
     hadoop_crc.check,
     spark_checksums.check,
     temporary_files.check,
+    restore_points.check,
     format_one.check,
 )
 

@@ -39,14 +39,14 @@ def probe(spark: SparkSession) -> bool:
 
 
 class HadoopTree(FileTree):
-    """The part of ``FileTree`` that a running job needs for its record and its lease."""
+    """The part of ``FileTree`` that a running job needs for its record, its lease and its restore points."""
 
     def __init__(self, spark: SparkSession, root: str) -> None:
         assert spark._jvm is not None
         self._jvm: Any = spark._jvm
         self._root = root.rstrip("/")
-        hadoop_conf = spark._jsc.hadoopConfiguration()
-        self._system = self._path("").getFileSystem(hadoop_conf)
+        self._conf: Any = spark._jsc.hadoopConfiguration()
+        self._system = self._path("").getFileSystem(self._conf)
 
     @property
     def location(self) -> str:
@@ -95,8 +95,13 @@ class HadoopTree(FileTree):
     def move(self, source: str, target: str) -> None:
         self._system.rename(self._path(source), self._path(target))
 
+    @_unreachable_on_error
     def copy(self, source: str, target: str) -> None:
-        self.write(target, self.read(source))
+        if not self.exists(source):
+            raise FileNotFoundError(source)
+        old, new = self._path(source), self._path(target)
+        # Through the JVM: a file of state may be too large for Python.
+        self._jvm.org.apache.hadoop.fs.FileUtil.copy(self._system, old, self._system, new, False, True, self._conf)
 
     @_unreachable_on_error
     def remove(self, path: str) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Literal
 
@@ -45,8 +46,11 @@ def end_after_batch(query: StreamingQuery) -> None:
         query._jsq.streamingQuery().state().set(terminated)
 
 
-def stop_after_batch(query: StreamingQuery) -> None:
-    """Finish the current batch, then end the query."""
+def stop_after_batch(query: StreamingQuery, is_abandoned: Callable[[], bool] = lambda: False) -> None:
+    """Finish the current batch, then end the query. If ``is_abandoned`` returns True, interrupt the batch."""
+    if is_abandoned():
+        query.stop()
+        return
     try:
         active, terminated = _state_named(query, "ACTIVE$"), _state_named(query, "TERMINATED$")
     except Py4JError:  # a JVM that died
@@ -58,6 +62,9 @@ def stop_after_batch(query: StreamingQuery) -> None:
     thread, state = execution.queryExecutionThread(), execution.state()
     phase: Phase = "idle"
     while thread.isAlive():
+        if is_abandoned():
+            query.stop()
+            return
         phase = _phase(query)
         if phase != "planning":
             state.set(terminated)
@@ -70,6 +77,8 @@ def stop_after_batch(query: StreamingQuery) -> None:
         query.stop()  # no batch begins any more, but the thread may sleep for the rest of a long interval
     while thread.isAlive():
         thread.join(JOIN_MS)
+        if thread.isAlive() and is_abandoned():
+            query.stop()
 
 
 def _phase(query: StreamingQuery) -> Phase:

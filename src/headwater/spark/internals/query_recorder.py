@@ -2,7 +2,7 @@
 
 Adding a jar to a session would ship it to all executors, so the class is loaded by a class loader of its own. It reads
 the private members of ``StreamExecution`` that ``MEMBERS`` names: the checkpoint, the sink, the plan and the thread of a
-query.
+query. On request it stops a query, by the state of ``StreamExecution`` that ``query_end`` sets too.
 
 Seen on: PySpark 4.2.0.
 Without it (Spark Connect, or a release that renamed these members): ``headwater.attach`` warns and does nothing.
@@ -85,6 +85,10 @@ class QueryRecorder:
     def take_reports(self) -> list[str]:
         """Return the reports since the last call as JSON. Raise ``Py4JError`` or ``ConnectionError`` if Spark has ended."""
         return list(self._listener.takeReports())
+
+    def checkpoints(self) -> list[str]:
+        """Return the checkpoints whose leases the listener holds. Raise as ``take_reports`` does."""
+        return list(self._listener.checkpoints())
 
     def close(self) -> None:
         """Stop recording, and release the leases of running queries."""

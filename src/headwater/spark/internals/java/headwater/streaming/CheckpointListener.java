@@ -3,6 +3,7 @@ package headwater.streaming;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
+import java.util.Objects;
 import java.util.UUID;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.Executors;
@@ -135,6 +136,11 @@ public final class CheckpointListener extends StreamingQueryListener {
     return taken;
   }
 
+  /** Returns the checkpoints of the queries that this listener records now. */
+  public List<String> checkpoints() {
+    return queries.values().stream().map(RecordedQuery::heldCheckpoint).filter(Objects::nonNull).toList();
+  }
+
   /** Releases all leases. Remove the listener from the session first. */
   public void close() {
     clock.shutdown();
@@ -147,7 +153,7 @@ public final class CheckpointListener extends StreamingQueryListener {
     }
   }
 
-  /** Does the work of remote checkpoints, and ends queries whose end Spark does not report: those of a stopped session. */
+  /** Does the work of remote checkpoints, answers requests to stop, and ends queries whose end Spark does not report: those of a stopped session. */
   private void tick() {
     queries.forEach(
         (id, query) -> {

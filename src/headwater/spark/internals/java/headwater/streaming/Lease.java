@@ -45,6 +45,11 @@ record Lease(String holder, long pid, String host, long sinceMs) {
     return record.path("pid").asLong() == pid && record.path("host").asText().equals(host);
   }
 
+  /** Returns whether a request names this lease, as headwater.checkpoint.lease.Lease.identity does. */
+  boolean isNamedBy(JsonNode identity) {
+    return isOfSameProcess(identity) && identity.path("since_ms").asLong() == sinceMs;
+  }
+
   static String describe(JsonNode record) {
     return record.path("holder").asText("unknown") + ", process " + record.path("pid").asText("unknown")
         + " on " + record.path("host").asText("an unknown host");

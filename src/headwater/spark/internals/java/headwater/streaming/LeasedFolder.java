@@ -72,6 +72,9 @@ abstract class LeasedFolder {
 
   abstract void flush() throws IOException;
 
+  /** Replaces the record of the lease that is held. */
+  abstract void renew(Lease lease) throws IOException;
+
   protected abstract Outcome tryAcquire(Lease lease) throws IOException;
 
   protected abstract void release() throws IOException;
@@ -119,6 +122,11 @@ abstract class LeasedFolder {
         release();
         throw error;
       }
+    }
+
+    @Override
+    void renew(Lease lease) throws IOException {
+      write(RECORD, lease.toBytes());
     }
 
     @Override
@@ -222,6 +230,12 @@ abstract class LeasedFolder {
           lines.addFirst(earlier.get(index) + "\n");
         }
       }
+    }
+
+    @Override
+    void renew(Lease next) throws IOException {
+      lease = next;
+      beat();
     }
 
     private void beat() throws IOException {

@@ -27,6 +27,9 @@ final class RecordedQuery {
   private volatile ObjectNode unrecordedJob;
   private volatile boolean isRecordedByJob;
   private volatile boolean hasWarned;
+  private volatile boolean isNewRun;
+  private Lease lease;
+  private StopRequest stopRequest;
   private boolean isClosed;
   private boolean wasOver;
   private long lastBatch = -1;
@@ -57,6 +60,7 @@ final class RecordedQuery {
     execution = next;
     runId = Reflection.call(next, "runId");
     thread = Reflection.call(next, "queryExecutionThread");
+    isNewRun = true;
     attempt("describe the job", () -> unrecordedJob = Facts.job(next, contextOf(next).hadoopConfiguration()));
   }
 
@@ -88,16 +92,44 @@ final class RecordedQuery {
     if (!isRecordedByJob && !folder.isHeld()) {
       attempt("acquire the lease", this::acquire);
     }
+    if (folder.isHeld() && isNewRun) {
+      attempt("renew the lease", this::renew);
+    }
     if (folder.isHeld() && unrecordedJob != null) {
       attempt("record the job", this::recordJob);
     }
     if (folder.isHeld()) {
       attempt("write the record", folder::flush);
     }
+    if (folder.isHeld() && thread.isAlive()) {
+      attempt("answer a request to stop", this::obeyStopRequest);
+    }
+  }
+
+  private void obeyStopRequest() throws Exception {
+    if (stopRequest != null) {
+      stopRequest.obey();
+    }
+  }
+
+  /** Gives each run a lease of its own, so that a request to stop the previous one does not stop this one. */
+  private void renew() throws Exception {
+    isNewRun = false;
+    if (stopRequest != null) {
+      lease = new Lease(holder, pid);
+      folder.renew(lease);
+    }
+    stopRequest = new StopRequest(folder, lease, execution, thread);
+  }
+
+  /** Returns the checkpoint if this listener holds its lease, else null. */
+  String heldCheckpoint() {
+    return folder.isHeld() ? checkpoint : null;
   }
 
   private void acquire() throws Exception {
-    switch (folder.acquire(new Lease(holder, pid))) {
+    lease = new Lease(holder, pid);
+    switch (folder.acquire(lease)) {
       case HELD_BY_JOB -> isRecordedByJob = true;
       case HELD_ELSEWHERE -> warn(
           "{} is in use by another process ({}). Headwater does not record {} until it is free",

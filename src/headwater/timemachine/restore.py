@@ -1,0 +1,305 @@
+"""Plan a rewind to a restore point whose batch is no longer in the checkpoint.
+
+Spark has removed the batch's files, or the batches up to it have been rewound and run again with other results. Nothing of
+the present checkpoint is then mixed with the point: all of Spark's files are set aside, and those of the point are linked.
+State files of two histories in one folder would give wrong results without an error. Undo swaps them back.
+
+The log of a file sink is replaced in the same way. Data files that only later batches wrote are set aside, and those that an
+earlier rewind has set aside come back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from headwater.checkpoint.file_logs import FileSinkLog
+from headwater.checkpoint.filetree import FileTree, walk
+from headwater.checkpoint.history import History
+from headwater.checkpoint.layout import OFFSETS, SINK_LOG, SOURCES, hadoop_crc_of, parent_and_name
+from headwater.checkpoint.lease import signs_of_life
+from headwater.checkpoint.record import sink_of
+from headwater.checkpoint.restore_points import RestorePoint, listed_files, point_files
+from headwater.core.errors import ChangeRefused, HeadwaterError
+from headwater.lakehouse.tables import RewindableTable, TableUri
+from headwater.timemachine.change import (
+    Change,
+    CommitToTable,
+    Link,
+    Move,
+    Put,
+    Root,
+    Step,
+    fingerprint,
+    new_change_id,
+    quarantine_of,
+    set_aside,
+)
+from headwater.timemachine.cuts import cut_sink, cut_sources, has_sink_log
+from headwater.timemachine.effects import (
+    EarliestOffsets,
+    find_rereads_since,
+    sink_effects,
+    source_table,
+    table_effects,
+    table_warnings,
+)
+from headwater.timemachine.executor import refuse_if_pending
+from headwater.timemachine.fork import spark_paths
+from headwater.timemachine.journal import read_entries
+from headwater.timemachine.moved_sources import MovedSource, moved_offsets, moved_sources
+from headwater.timemachine.rewind import RewindPlan, WithEngine, plan_query_rewind
+from headwater.timemachine.sink_swap import SinkLog, SinkSwap, parse_sink_log, steps_aside, swap_sink
+from headwater.timemachine.tables import checkpointed, table_of
+
+RESTORED = "restored"
+
+
+def plan_rewind_to_point(
+    files: FileTree,
+    point: RestorePoint,
+    *,
+    replan: bool = False,
+    sink: str | None = None,
+    sources: Sequence[str] = (),
+    ask_kafka: EarliestOffsets | None = None,
+    keep_foreign: bool = False,
+    with_engine: WithEngine = lambda table: table,
+) -> RewindPlan:
+    """Plan a rewind to a restore point: an ordinary one if its batch is still in the checkpoint, otherwise a restore."""
+    refuse_if_pending(files)
+    if is_in_checkpoint(files, point):
+        return plan_query_rewind(
+            files,
+            to=point.batch_id,
+            replan=replan,
+            sink=sink,
+            sources=sources,
+            ask_kafka=ask_kafka,
+            keep_foreign=keep_foreign,
+            with_engine=with_engine,
+        )
+    table = table_of(files, sink)
+    return plan_restore(
+        files,
+        point,
+        replan=replan,
+        sink=sink_of(files, sink),
+        sink_uri=sink,
+        source_uris=sources,
+        ask_kafka=ask_kafka,
+        table=None if table is None else with_engine(table),
+        keep_foreign=keep_foreign,
+    )
+
+
+def is_in_checkpoint(files: FileTree, point: RestorePoint) -> bool:
+    """Return whether the checkpoint can still be rewound to exactly the batch that a point has kept."""
+    for entry in read_entries(files):
+        if entry.number > point.generation and (entry.change.to is None or entry.change.to < point.batch_id):
+            return False  # the batch may have run again since
+    live, number = History(files), point.batch_id
+    if number not in live.batch_ids or not live.batch(number).can_rewind_to:
+        return False
+    kept = point_files(files, point)
+    return all(
+        files.read(log.path(number)) == kept.read(log.path(number)) for log in (live.logs.offsets, live.logs.commits)
+    )
+
+
+def plan_restore(
+    files: FileTree,
+    point: RestorePoint,
+    *,
+    replan: bool = False,
+    sink: FileTree | None = None,
+    sink_uri: str | None = None,
+    source_uris: Sequence[str] = (),
+    ask_kafka: EarliestOffsets | None = None,
+    table: RewindableTable | None = None,
+    keep_foreign: bool = False,
+) -> RewindPlan:
+    """Plan to replace everything that Spark has in a checkpoint by the files of a restore point.
+
+    ``table`` returns to the batch of the point, as in ``plan_rewind``.
+    """
+    history, kept = History(files), History(point_files(files, point))
+    _refuse_damaged(files, point)
+    _refuse_other_query(history, point)
+    batch = kept.batch(point.batch_id)
+    if not batch.can_rewind_to:
+        raise _damaged(files, point, batch.why_not or "it cannot be rewound to")
+    next_batch = point.batch_id + 1
+
+    def read_table(source: str) -> TableUri | None:
+        return source_table(history, source, source_uris)
+
+    moved = moved_sources(kept, point.batch_id, read_table)
+    replan = replan or bool(moved) or next_batch not in kept.logs.offsets.entries
+    change_id = new_change_id("rewind")
+    returned = (
+        None
+        if table is None
+        else table.plan_rewind(checkpointed(history), point.batch_id, change_id=change_id, keep_foreign=keep_foreign)
+    )
+    table_step = (CommitToTable(returned.action),) if returned and returned.action else ()
+    sink = sink if sink is not None and has_sink_log(sink) else None
+    swap = SinkSwap() if sink is None else swap_sink(sink, _kept_log(files, kept, point, sink), change_id)
+    first = _first_to_undo(files, point)
+    # Batches that Spark has removed from the logs ran too, and run again.
+    forgotten = range(first, history.batch_ids[0]) if history.batch_ids else range(0)
+    undone = (*forgotten, *(number for number in history.batch_ids if number >= first))
+    effects, warnings = "nothing is written again", list[str]()
+    if returned is not None:
+        effects, warnings = table_effects(returned, point.batch_id), list(returned.warnings)
+    elif undone:
+        effects, warnings = sink_effects(sink_uri or history.logs.job.sink, has_log=sink is not None, undone=undone)
+    warnings += table_warnings(history.logs.job.statics, undone)
+    change = Change(
+        change_id,
+        "rewind",
+        f"rewind to restore point {point.name}, batch {point.batch_id}",
+        (
+            *swap.leaving,
+            *(set_aside(change_id, "checkpoint", path) for path in sorted(spark_paths(files))),
+            *swap.coming,
+            *_links(kept, point, moved, read_table, replan=replan),
+            *table_step,
+        ),
+        fingerprint(files, sink, table if table_step else None),
+        sink.location if sink else None,
+        point.batch_id,
+        details={"undone": list(undone), "replan": replan, RESTORED: point.name},
+        table=table.reference if table and table_step else None,
+    )
+    return RewindPlan(
+        files,
+        sink,
+        point.batch_id,
+        next_batch,
+        undone,
+        replan,
+        change,
+        find_rereads_since(batch, history, ask_kafka, source_uris, moved=[one.source for one in moved]),
+        effects,
+        (*warnings, *swap.warnings, *_rerun_warning(point, undone)),
+        tuple(signs_of_life(history)),
+        returned,
+        table if table_step else None,
+        moved,
+    )
+
+
+def _first_to_undo(files: FileTree, point: RestorePoint) -> int:
+    """Return the first batch that may not be one that the point continues: rewinds since may have gone back further."""
+    since = [entry.change for entry in read_entries(files) if entry.number > point.generation]
+    return min([point.batch_id + 1, *(0 if change.to is None else change.to + 1 for change in since)])
+
+
+def _rerun_warning(point: RestorePoint, undone: Sequence[int]) -> tuple[str, ...]:
+    again = [number for number in undone if number <= point.batch_id]
+    if not again:
+        return ()
+    which = f"batch {again[0]} was" if len(again) == 1 else f"batches {again[0]} to {again[-1]} were"
+    return (f"{which} rewound and run again since the restore point was made; these results are set aside too",)
+
+
+def _refuse_damaged(files: FileTree, point: RestorePoint) -> None:
+    """Raise ``ChangeRefused`` if files of a point are missing or have other sizes than recorded."""
+    start = len(parent_and_name(point.place)[0]) + 1
+    present = {
+        path[start:]: entry.size for place in (point.place, point.sink_place) for path, entry in walk(files, place)
+    }
+    try:
+        listed = listed_files(files, point)
+    except HeadwaterError as error:
+        raise _damaged(files, point, error.problem) from None
+    wrong = next((path for path, size in listed.items() if present.get(path) != size), None)
+    if wrong is not None:
+        raise _damaged(files, point, f"{wrong} is {'incomplete' if wrong in present else 'missing'}")
+
+
+def _damaged(files: FileTree, point: RestorePoint, why: str) -> ChangeRefused:
+    return ChangeRefused(
+        "kept-incomplete",
+        f"the restore point {point.name} is damaged",
+        evidence={"why": why, "checkpoint": files.location},
+        remedy=f"headwater kept {files.location}   (choose another one)",
+    )
+
+
+def _refuse_other_query(history: History, point: RestorePoint) -> None:
+    current = history.logs.query.entry
+    if point.query_id and current and current.query_id != point.query_id:
+        raise ChangeRefused(
+            "kept-other-query",
+            f"the restore point {point.name} belongs to another query that used this checkpoint before",
+            evidence={"restore point": point.query_id, "checkpoint": current.query_id},
+            remedy=f"headwater fork {history.files.location} INTO --at {point.name}",
+        )
+
+
+def _links(
+    kept: History,
+    point: RestorePoint,
+    moved: Sequence[MovedSource],
+    table_of_source: Callable[[str], TableUri | None],
+    *,
+    replan: bool,
+) -> Iterator[Step]:
+    """Yield the steps that bring back the files of a point."""
+    next_batch = point.batch_id + 1
+    left_out: set[str] = set()
+    written: dict[str, bytes] = {}
+    if replan:
+        planned = f"{OFFSETS}/{next_batch}"
+        left_out = {planned, hadoop_crc_of(planned)}
+        for name, cut in cut_sources(kept, next_batch, replan=True).items():
+            aside = {f"{SOURCES}/{name}/{file}" for file in (*cut.aside, *cut.written)}
+            left_out |= aside | {hadoop_crc_of(path) for path in aside}
+            written |= {f"{SOURCES}/{name}/{file}": data for file, data in cut.written.items()}
+    for cut in moved_offsets(kept, point.batch_id, moved, table_of_source):
+        for name, data in cut.written.items():
+            path = f"{OFFSETS}/{name}"
+            left_out |= {path, hadoop_crc_of(path)}
+            written[path] = data
+    for path in sorted(spark_paths(kept.files)):
+        if path not in left_out:
+            yield Link("checkpoint", f"{point.place}/{path}", path)
+    for path, data in written.items():
+        yield Put("checkpoint", path, data)
+
+
+def _kept_log(files: FileTree, kept: History, point: RestorePoint, sink: FileTree) -> SinkLog:
+    """Return the sink's log as of the point: the kept one, or else what can be derived from the present one."""
+    if point.sink is not None:
+        folder = f"{point.sink_place}/{SINK_LOG}"
+        return parse_sink_log({one.name: files.read(f"{folder}/{one.name}") for one in files.entries(folder)})
+    cut = cut_sink(kept, sink, point.batch_id + 1).log
+    staying = [name for name in FileSinkLog(sink).names.by_id.values() if name not in cut.aside]
+    return parse_sink_log({name: sink.read(f"{SINK_LOG}/{name}") for name in staying} | dict(cut.written))
+
+
+def is_restore(change: Change) -> bool:
+    """Return whether a change was a rewind that replaced the entire checkpoint by a restore point."""
+    return RESTORED in change.details
+
+
+def steps_back(roots: Mapping[Root, FileTree], done: Change, change_id: str) -> Iterator[Step]:
+    """Yield the steps that swap everything back: all of Spark's present files leave, and those set aside return."""
+    quarantine = f"{quarantine_of(done.change_id)}/"
+    returning = [
+        Move(step.root, step.target, step.source)
+        for step in reversed(done.steps)
+        if isinstance(step, Move) and step.target.startswith(quarantine)
+    ]
+    if "sink" in roots:
+        sink, prefix = roots["sink"], f"{SINK_LOG}/"
+        former = [step for step in returning if step.root == "sink" and step.target.startswith(prefix)]
+        contents = {
+            step.target.removeprefix(prefix): sink.read(step.source) for step in former if sink.exists(step.source)
+        }
+        listed = {entry.path for entries in parse_sink_log(contents).values() for entry in entries}
+        yield from steps_aside(sink, listed, change_id)
+    for path in sorted(spark_paths(roots["checkpoint"])):
+        yield set_aside(change_id, "checkpoint", path)
+    yield from returning
