@@ -14,8 +14,10 @@ from hypothesis import HealthCheck, settings
 from corpus_support import corpus
 from versions_support import lacking
 
-# Tests start many short-lived JVMs, for which the optimizing compiler does not pay off: without it they use 40 % less CPU.
-os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1")
+# Tests start many short-lived JVMs. For these the optimizing compiler does not pay off: without it they use 40 % less CPU.
+# Nor do collections of garbage while classes are loaded and the heap is small.
+os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:MetaspaceSize=256m")
+os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:NewSize=256m -XX:OldSize=256m")
 
 # Hundreds of processes import the same modules: they should find them compiled.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -52,6 +54,7 @@ pytest_plugins = [
     "postgres_support",
     "registry_support",
     "s3_support",
+    "scheduling_support",
     "spark_cluster_support",
 ]
 

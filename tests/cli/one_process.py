@@ -12,8 +12,11 @@ from pathlib import Path
 
 from cli.running import Ran
 
+SHARE_SESSION = ["(share a session)"]
+"""In a list of commands: those that follow use one session, instead of a session each."""
 
-def run_all(folder: Path, *commands: list[str], stdin: str = "", timeout: float = 540) -> list[Ran]:
+
+def run_all(folder: Path, *commands: list[str], stdin: str = "", timeout: float = 850) -> list[Ran]:
     """Run the commands one after another in a folder, each with the same standard input."""
     done = subprocess.run(
         [sys.executable, __file__],
@@ -59,4 +62,12 @@ def _run_one(stdin: str, arguments: list[str]) -> Ran:
 
 if __name__ == "__main__":
     text, commands = json.load(sys.stdin)
-    print(json.dumps([vars(_run_one(text, arguments)) for arguments in commands]))
+    results = []
+    for arguments in commands:
+        if arguments == SHARE_SESSION:
+            from headwater.spark.session import start_session
+
+            start_session("shared", conf={"spark.sql.shuffle.partitions": "2"}, log=Path("shared.log"))
+        else:
+            results.append(vars(_run_one(text, arguments)))
+    print(json.dumps(results))

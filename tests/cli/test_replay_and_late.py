@@ -9,7 +9,7 @@ import pytest
 
 from broker_support import Broker
 from cli.commands import assert_no_stack_trace
-from cli.one_process import run_all
+from cli.one_process import SHARE_SESSION, run_all
 from cli.running import Ran
 from spark import topic_support as topics
 
@@ -85,14 +85,15 @@ def answers(broker: Broker, folder: Path) -> dict[str, Ran]:
     letters = ["--dead-letters", f"kafka://{broker.bootstrap}/cli-letters"]
     run = ["run", "jobs.py:WINDOWS", "--trigger", "available-now", *letters]
     newer = ["produce", "cli-late", "--bootstrap", broker.bootstrap]
-    ran, sent, *results = run_all(folder, run, newer, *COMMANDS.values(), stdin=visit("10:45") + "\n")
+    first, *others = COMMANDS.values()
+    ran, sent, *results = run_all(folder, run, newer, first, SHARE_SESSION, *others, stdin=visit("10:45") + "\n")
     assert (ran.status, sent.status) == (0, 0), ran.err + sent.err
     return dict(zip(COMMANDS, results, strict=True))
 
 
 @pytest.fixture(scope="module")
 def more_answers(answers: dict[str, Ran], folder: Path) -> dict[str, Ran]:
-    return dict(zip(MORE_COMMANDS, run_all(folder, *MORE_COMMANDS.values()), strict=True))
+    return dict(zip(MORE_COMMANDS, run_all(folder, SHARE_SESSION, *MORE_COMMANDS.values()), strict=True))
 
 
 def objects(ran: Ran) -> list[dict[str, object]]:

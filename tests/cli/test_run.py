@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from broker_support import free_port, headwater
+from broker_support import headwater
 from cli.commands import assert_no_stack_trace
 from cli.one_process import run_all
+from cli.running import Ran
 
 pytestmark = pytest.mark.services
 
@@ -38,16 +39,48 @@ MISSPELT = Job("misspelt", misspelt, reads=VISITS, writes=Console())
 '''
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    (tmp_path / "jobs.py").write_text(JOBS)
-    (tmp_path / "in").mkdir()
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("run")
+    (place / "jobs.py").write_text(JOBS)
+    (place / "in").mkdir()
     for number, users in enumerate([["ann", "ann", "bob"], ["bob"]]):
         lines = [json.dumps({"user": user, "at": "2024-03-01T10:00:00Z"}) for user in users]
-        file = tmp_path / "in" / f"{number}.json"
+        file = place / "in" / f"{number}.json"
         file.write_text("\n".join([*lines, "no json", ""]))
         os.utime(file, (1_700_000_000 + number,) * 2)
-    return tmp_path
+    return place
+
+
+COUNTED = "SELECT user, count(*) AS n FROM {} GROUP BY user ORDER BY user"
+WRITE_TABLE = [
+    *("run", "jobs.py:ALL", "--trigger", "available-now", "--checkpoint", "first"),
+    *("--sink", "table:kept", "--query", COUNTED.format("kept")),
+]
+IN_ANOTHER_PROCESS = {
+    "read table": [
+        *("run", "jobs.py:ALL", "--trigger", "available-now", "--checkpoint", "second"),
+        *("--source", "table:kept", "--sink", "memory:seen", "--query", COUNTED.format("seen")),
+    ],
+    "misspelt": ["run", "jobs.py:MISSPELT"],
+    "check": ["check", "jobs.py:ALL", "--sink", "kafka://127.0.0.1:1/visits"],
+    "no server": ["run", "word-count", "--source", "socket://127.0.0.1:1"],
+    "failing query": [
+        *("run", "jobs.py:ALL", "--sink", "memory:seen", "--query", "SELECT usr FROM seen", "--every", "0.2s"),
+        *("--checkpoint", "failing"),
+    ],
+}
+
+
+@pytest.fixture(scope="module")
+def processes(folder: Path) -> dict[str, Ran]:
+    """The results of commands in two processes that follow each other, each with one JVM."""
+    first = headwater(*WRITE_TABLE, cwd=folder)
+    others = run_all(folder, *IN_ANOTHER_PROCESS.values())
+    return {
+        "write table": Ran(first.returncode, first.stdout, first.stderr),
+        **dict(zip(IN_ANOTHER_PROCESS, others, strict=True)),
+    }
 
 
 def test_console_and_progress_of_a_piped_run(folder: Path) -> None:
@@ -76,44 +109,29 @@ def test_console_and_progress_of_a_piped_run(folder: Path) -> None:
     assert (record["job"], record["reference"], record["settings"]) == ("per-batch", "jobs.py:PER_BATCH", {"least": 1})
 
 
-def test_a_table_from_one_process_to_the_next(folder: Path) -> None:
+def test_a_table_from_one_process_to_the_next(processes: dict[str, Ran]) -> None:
     """A table outlives the process that wrote it; --query runs when the job ends."""
-    counted = "SELECT user, count(*) AS n FROM {} GROUP BY user ORDER BY user"
-    run = ["run", "jobs.py:ALL", "--trigger", "available-now"]
-    first = headwater(*run, "--sink", "table:kept", "--query", counted.format("kept"), cwd=folder)
-    second = headwater(
-        *run, "--source", "table:kept", "--sink", "memory:seen", "--checkpoint", "second",
-        "--query", counted.format("seen"), cwd=folder,
-    )  # fmt: skip
-    for ran in (first, second):
-        assert ran.returncode == 0, ran.stderr
-        rows = [line.split("|")[1:3] for line in ran.stdout.splitlines() if line.startswith("|")]
+    for ran in (processes["write table"], processes["read table"]):
+        assert ran.status == 0, ran.err
+        rows = [line.split("|")[1:3] for line in ran.out.splitlines() if line.startswith("|")]
         assert [[cell.strip() for cell in row] for row in rows] == [["user", "n"], ["ann", "2"], ["bob", "2"]]
 
 
-def test_refusals_that_need_spark(folder: Path) -> None:
+def test_refusals_that_need_spark(processes: dict[str, Ran], folder: Path) -> None:
     """A job that does not match its source or finds no server leaves no checkpoint; check accepts a valid one.
 
     A query that Spark rejects ends the job after the current batch.
     """
-    port = free_port()
-    failing_query = ["--sink", "memory:seen", "--query", "SELECT usr FROM seen", "--every", "0.2s"]
-    refused, fine, no_server, failed = run_all(
-        folder,
-        ["run", "jobs.py:MISSPELT"],
-        ["check", "jobs.py:ALL", "--sink", "kafka://127.0.0.1:1/visits"],
-        ["run", "word-count", "--source", f"socket://127.0.0.1:{port}"],
-        ["run", "jobs.py:ALL", *failing_query],
-    )
+    refused, fine, no_server = (processes[name] for name in ("misspelt", "check", "no server"))
+    failed = processes["failing query"]
     assert (refused.status, refused.out) == (10, "")
     assert refused.err.splitlines()[0] == "error[unknown-column]: there is no column `usr`"
     assert (fine.status, fine.out, fine.err) == (0, "all: ready to run in append mode, files to kafka\n", "")
     assert no_server.status == 12
-    assert f"error[socket-unreachable]: nothing is listening at 127.0.0.1:{port}" in no_server.err
+    assert "error[socket-unreachable]: nothing is listening at 127.0.0.1:1" in no_server.err
     assert failed.status == 10
     assert "there is no column `usr`" in failed.err
     for ran in (refused, no_server, failed):
         assert_no_stack_trace(ran.err)
-    checkpoints = folder / ".headwater" / "checkpoints"
-    assert [path.name for path in checkpoints.iterdir()] == ["all"]
-    assert (checkpoints / "all" / "commits" / "0").exists()
+    assert not [path for name in ("misspelt", "word-count") for path in folder.glob(f".headwater/checkpoints/{name}*")]
+    assert (folder / "failing" / "commits" / "0").exists()
