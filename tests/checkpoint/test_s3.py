@@ -100,8 +100,8 @@ def test_a_rewind_on_s3_is_planned_as_on_a_local_copy(
 
 
 def test_state_on_s3_is_what_spark_reads_there(command: Command, s3: S3, s3_checkpoint: WrittenBySpark) -> None:
-    """As of every batch, the rows are those of Spark's own state reader."""
-    assert len(s3_checkpoint.answers) >= 4
+    """As of the first and the last batch, the rows are those of Spark's own state reader."""
+    assert sorted(s3_checkpoint.answers) == [0, 3]
     for batch, lines in s3_checkpoint.answers.items():
         ran = command("state", s3.url(s3_checkpoint.prefix, "s3a"), "--at", batch, "--json")
         found = [json.loads(line) for line in ran.out.splitlines()]
