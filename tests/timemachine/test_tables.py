@@ -160,6 +160,28 @@ def test_a_fork_gets_a_copy_of_the_table(streamed: Streamed, tmp_path: Path) -> 
     assert run_here("fork", streamed.checkpoint, tmp_path / "again", *options).returncode == 15
 
 
+def test_a_restore_point_pins_the_version_of_the_table(streamed: Streamed) -> None:
+    """A rewind to a restore point returns to its version, also in a branch that was left; fsck warns of VACUUM."""
+    streamed.record_sink()
+    assert run_here("keep", streamed.checkpoint, "good", "--at", 6).returncode == 0
+    assert run_here("rewind", streamed.checkpoint, "--to", 4, "--yes", "--allow-missing-input").returncode == 0
+    assert streamed.batches == list(range(5))
+    shown = run_here("rewind", streamed.checkpoint, "--to", "good", "--dry-run")
+    assert "returns to version 6, as version 11" in shown.stdout, shown.stderr
+    done = run_here("rewind", streamed.checkpoint, "--to", "good", "--yes", "--allow-missing-input")
+    assert done.returncode == 0, done.stderr
+    assert streamed.batches == list(range(7))
+    assert run_here("undo", streamed.checkpoint, "--yes").returncode == 0
+    assert streamed.batches == list(range(5))
+    assert [found["code"] for found in streamed.findings()] == ["table-equal"]
+    (point,) = (streamed.checkpoint / "_headwater/kept/good").glob("point.json")
+    point.write_text(json.dumps(json.loads(point.read_text()) | {"kept_at_ms": 0}))
+    assert [found["code"] for found in streamed.findings()] == ["table-equal", "kept-table"]
+    point.write_text(json.dumps(json.loads(point.read_text()) | {"table_version": None}))
+    refused = run_here("rewind", streamed.checkpoint, "--to", "good", "--dry-run")
+    assert "error[table-not-kept]" in refused.stderr
+
+
 def test_a_fork_into_a_new_table(streamed: Streamed, tmp_path: Path) -> None:
     """Without the original's table, the fork starts with an empty one, and the plan says so."""
     done = run_here("fork", streamed.checkpoint, tmp_path / "fork", "--sink", f"delta:{tmp_path / 'new'}")

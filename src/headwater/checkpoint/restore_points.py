@@ -52,6 +52,9 @@ class RestorePoint:
     """Whether ``--keep-every`` made it. Such points expire with ``--keep-for``; named ones are kept until dropped."""
     sink: str | None = None
     """The location of the file sink whose log is part of the point."""
+    table: str | None = None
+    """The URI of the table that the query writes to, and the version that has the batch and none after it."""
+    table_version: int | None = None
 
     @property
     def place(self) -> str:

@@ -81,21 +81,70 @@ def plan_return(
             f"the log of the table no longer has version {before}, to which undo would return",
             evidence={"table": uri, "oldest commit": log.versions[0] if log.versions else "none"},
         )
+    batch = log.snapshot(before).transactions.get(app_id, -1)
+    return _return_to(log, query, before, since, batch, uri=uri, keep_foreign=keep_foreign, app_id=app_id, to=None)
+
+
+def plan_pinned(
+    log: DeltaLog, query: Checkpointed, version: int, batch: int, *, uri: str, keep_foreign: bool, app_id: str
+) -> Restoration | None:
+    """Return the contents of a version that a restore point has recorded; None if the table has them already.
+
+    The version may be in a branch that a rewind has left since.
+    """
+    if not log.can_rebuild(version):
+        raise _log_cleaned(log, query, batch, uri)
+    known = {link.version for link in lineage(log, version)}
+    links, _ = lineage_until(log, log.head, lambda link: link.version in known)
+    since = [link for link in links if link.version not in known]
+    head = log.snapshot(log.head)
+    if log.snapshot(version).files.keys() == head.files.keys() and head.transactions.get(app_id) == batch:
+        return None
+    return _return_to(log, query, version, since, batch, uri=uri, keep_foreign=keep_foreign, app_id=app_id, to=batch)
+
+
+def version_of_batch(log: DeltaLog, app_id: str, batch: int) -> int | None:
+    """Return the newest version with a batch of the query and none after it; None if the table has not recorded it."""
+    found = None
+    for link in lineage(log, log.head):
+        own = link.batch_of(app_id)
+        if own is not None and own > batch:
+            found = None
+        elif found is None and link.is_exact:
+            found = link.version
+        if own is not None and own <= batch:
+            return found
+    return None
+
+
+def _return_to(
+    log: DeltaLog,
+    query: Checkpointed,
+    base: int,
+    since: Sequence[Link],
+    batch: int,
+    *,
+    uri: str,
+    keep_foreign: bool,
+    app_id: str,
+    to: int | None,
+) -> Restoration:
+    """Return the contents of a version, without the query's commits since, and with those of others if they are kept."""
     others = [link for link in since if link.is_foreign(app_id)]
     if others and not keep_foreign:
-        raise _foreign(others, query, None, uri)
+        raise _foreign(others, query, to, uri)
     gone = [link for link in since if link.batch_of(app_id) is not None]
-    rest = [link for link in since if link not in gone] if others else []
+    rest = [link for link in since if link.batch_of(app_id) is None] if others else []
     head = log.snapshot(log.head)
-    result, kept = _replay(log, head, before, rest, gone, uri)
-    batches = {batch for link in gone if not link.is_jump and (batch := link.batch_of(app_id)) is not None}
+    result, kept = _replay(log, head, base, rest, gone, uri)
+    batches = {number for link in gone if not link.is_jump and (number := link.batch_of(app_id)) is not None}
     return Restoration(
         head,
         result,
-        before,
+        base,
         kept,
         app_id,
-        log.snapshot(before).transactions.get(app_id, -1),
+        batch,
         tuple(sorted(batches)),
         tuple(link.commit for link in others if link.commit),
     )

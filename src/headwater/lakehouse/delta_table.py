@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import cached_property
@@ -14,20 +15,28 @@ from headwater.checkpoint.filetree import FileTree
 from headwater.checkpoint.locate import open_files
 from headwater.core.errors import ChangeRefused, HeadwaterError
 from headwater.core.finding import Finding
+from headwater.core.text import count
 from headwater.lakehouse.delta_commit import Restoration, line_of
 from headwater.lakehouse.delta_compare import compare_batches
 from headwater.lakehouse.delta_copy import plan_delta_copy
 from headwater.lakehouse.delta_features import refuse_features
+from headwater.lakehouse.delta_files import missing_files
 from headwater.lakehouse.delta_log import DeltaLog, commit_path
 from headwater.lakehouse.delta_restore import (
+    OthersSince,
     described,
     moved,
+    plan_pinned,
     plan_restoration,
     plan_return,
     refuse_missing_files,
+    version_of_batch,
 )
 from headwater.lakehouse.tables import Checkpointed, RewindableTable, TableCopy, TablePlan, TableUri
 
+FILE_RETENTION = "delta.deletedFileRetentionDuration"
+DAY_MS = 86_400_000
+_UNITS = {"second": 1000, "minute": 60_000, "hour": 3_600_000, "day": DAY_MS, "week": 7 * DAY_MS}
 DOWNSTREAM = (
     "streams that read this Delta table fail when rows leave it (DELTA_SOURCE_IGNORE_DELETE): rewind them too. With "
     "skipChangeCommits they read the rows of the re-run a second time"
@@ -71,16 +80,38 @@ class DeltaTable(RewindableTable):
     def fingerprint(self) -> str:
         return str(DeltaLog(self.files).head)
 
-    def plan_rewind(self, query: Checkpointed, to: int, *, change_id: str, keep_foreign: bool = False) -> TablePlan:
+    def plan_rewind(
+        self, query: Checkpointed, to: int, *, change_id: str, keep_foreign: bool = False, pinned: int | None = None
+    ) -> TablePlan:
         self._refuse_missing()
         app_id = self.app_id(query)
-        found = plan_restoration(
-            self.log, query, to, uri=self.uri, app_id=app_id, others_since="keep" if keep_foreign else "refuse"
-        )
+        if pinned is None:
+            others: OthersSince = "keep" if keep_foreign else "refuse"
+            found = plan_restoration(self.log, query, to, uri=self.uri, app_id=app_id, others_since=others)
+        else:
+            found = plan_pinned(self.log, query, pinned, to, uri=self.uri, keep_foreign=keep_foreign, app_id=app_id)
         if found is None:
             return TablePlan(self.uri, None, self.log.head, self.log.head, ())
         other = "rewind to a later batch, whose files are still there"
         return self._plan(found, change_id, "rewind", other)
+
+    def version_of(self, query: Checkpointed, batch: int) -> int | None:
+        return version_of_batch(self.log, self.app_id(query), batch)
+
+    def check_pinned(self, version: int, kept_at_ms: int, now_ms: int) -> str | None:
+        if not self.log.can_rebuild(version):
+            return f"the log of the table no longer has version {version}"
+        kept, head = self.log.snapshot(version), self.log.snapshot(self.log.head)
+        left = [action for key, action in kept.files.items() if key not in head.files]
+        if missing_files(self.files, left):
+            return f"files of version {version} were deleted, by VACUUM or by hand"
+        retention = retention_ms(head.configuration.get(FILE_RETENTION))
+        if left and now_ms - kept_at_ms > retention:
+            return (
+                f"{count(len(left), 'file')} of version {version} left the table, and VACUUM may delete them: "
+                f"{FILE_RETENTION} is {count(retention // DAY_MS, 'day')}"
+            )
+        return None
 
     def plan_undo(
         self, query: Checkpointed, done: Mapping[str, Any], *, change_id: str, keep_foreign: bool = False
@@ -212,6 +243,12 @@ class DeltaTable(RewindableTable):
     def plan_copy(self, query: Checkpointed, at: int, *, query_id: str) -> TableCopy:
         self._refuse_missing()
         return plan_delta_copy(self.log, query, at, app_id=self.app_id(query), query_id=query_id, uri=self.uri)
+
+
+def retention_ms(interval: str | None) -> int:
+    """Return how long Delta keeps files that left a table, given ``interval 7 days``; by default a week."""
+    parts = re.findall(r"(\d+)\s+(second|minute|hour|day|week)", (interval or "").lower())
+    return sum(int(number) * _UNITS[unit] for number, unit in parts) or 7 * DAY_MS
 
 
 def _text_of(action: Mapping[str, Any], done: int) -> str:

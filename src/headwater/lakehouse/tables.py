@@ -84,8 +84,19 @@ class RewindableTable(Protocol):
     def fingerprint(self) -> str:
         """Return a text that differs after every commit."""
 
-    def plan_rewind(self, query: Checkpointed, to: int, *, change_id: str, keep_foreign: bool = False) -> TablePlan:
-        """Plan the return to batch ``to``, -1 for none. Raise ``ChangeRefused`` if that cannot be done correctly."""
+    def plan_rewind(
+        self, query: Checkpointed, to: int, *, change_id: str, keep_foreign: bool = False, pinned: int | None = None
+    ) -> TablePlan:
+        """Plan the return to batch ``to``, -1 for none. Raise ``ChangeRefused`` if that cannot be done correctly.
+
+        ``pinned`` is the version that a restore point recorded for the batch, which may have run again since.
+        """
+
+    def version_of(self, query: Checkpointed, batch: int) -> int | None:
+        """Return the version that a restore point of a batch records; None if the table does not have the batch."""
+
+    def check_pinned(self, version: int, kept_at_ms: int, now_ms: int) -> str | None:
+        """Return why a version that a restore point recorded is lost or at risk; None if it is neither."""
 
     def plan_undo(
         self, query: Checkpointed, done: Mapping[str, Any], *, change_id: str, keep_foreign: bool = False

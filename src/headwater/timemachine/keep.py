@@ -54,6 +54,7 @@ from headwater.timemachine.compacted_log import LogCut, with_crc
 from headwater.timemachine.cuts import bare_name, cut_sink, cut_sources, cut_state, has_sink_log
 from headwater.timemachine.executor import refuse_if_pending
 from headwater.timemachine.journal import newest_number, read_pending
+from headwater.timemachine.tables import pinned_table
 
 ATTEMPTS = 5
 ABANDONED_AFTER = timedelta(days=1)
@@ -141,6 +142,7 @@ class _Attempt:
                 sum(sizes.values()),
                 self._automatic,
                 self._sink.location if self._sink and needed.sink else None,
+                *pinned_table(history, batch.batch_id),
             )
             self._files.write(f"{place}{LIST_SUFFIX}", json.dumps(sizes).encode())
             self._refuse_changed(generation)

@@ -139,7 +139,13 @@ def plan_restore(
     returned = (
         None
         if table is None
-        else table.plan_rewind(checkpointed(history), point.batch_id, change_id=change_id, keep_foreign=keep_foreign)
+        else table.plan_rewind(
+            checkpointed(history),
+            point.batch_id,
+            change_id=change_id,
+            keep_foreign=keep_foreign,
+            pinned=_pinned_version(files, point, table),
+        )
     )
     table_step = (CommitToTable(returned.action),) if returned and returned.action else ()
     sink = sink if sink is not None and has_sink_log(sink) else None
@@ -186,6 +192,20 @@ def plan_restore(
         returned,
         table if table_step else None,
         moved,
+    )
+
+
+def _pinned_version(files: FileTree, point: RestorePoint, table: RewindableTable) -> int | None:
+    """Return the version of the table that the point recorded; None if the table itself still shows it."""
+    if point.table == table.uri and point.table_version is not None:
+        return point.table_version
+    if _first_to_undo(files, point) > point.batch_id:
+        return None
+    raise ChangeRefused(
+        "table-not-kept",
+        f"the restore point {point.name} does not record the version of the table, and its batches ran again since",
+        evidence={"table": table.uri, "recorded": point.table or "none"},
+        remedy="undo the rewinds since, or choose a restore point that was made after them",
     )
 
 

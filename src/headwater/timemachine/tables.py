@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 
 from headwater.checkpoint.checks import run_checks
 from headwater.checkpoint.checks.context import CheckContext
@@ -12,6 +13,7 @@ from headwater.checkpoint.layout import METADATA
 from headwater.checkpoint.log_entries import parse_query_metadata
 from headwater.checkpoint.logtext import read_bytes
 from headwater.checkpoint.record import FILES, read_job_record, sink_of
+from headwater.checkpoint.restore_points import restore_points
 from headwater.core.errors import HeadwaterError, UsageProblem, redact
 from headwater.core.finding import Finding
 from headwater.lakehouse.tables import Checkpointed, RewindableTable, open_table
@@ -41,6 +43,16 @@ def checkpointed(history: History) -> Checkpointed:
     )
 
 
+def pinned_table(history: History, batch: int) -> tuple[str | None, int | None]:
+    """Return the recorded table of a query and the version that a restore point of a batch pins; None if unknown."""
+    try:
+        table = table_of(history.files)
+        version = None if table is None else table.version_of(checkpointed(history), batch)
+    except (HeadwaterError, OSError):
+        return None, None
+    return (None, None) if table is None or version is None else (table.uri, version)
+
+
 def fsck(files: FileTree, sink: str | None = None) -> list[Finding]:
     """Return the findings about a checkpoint and its sink.
 
@@ -57,8 +69,17 @@ def fsck(files: FileTree, sink: str | None = None) -> list[Finding]:
     return [*run_checks(context), *(_compare(context, table) if table else ())]
 
 
+def _pins(context: CheckContext, table: RewindableTable) -> Iterator[Finding]:
+    for point in restore_points(context.files):
+        if point.table == table.uri and point.table_version is not None:
+            problem = table.check_pinned(point.table_version, point.kept_at_ms, context.now_ms)
+            if problem:
+                message = f"restore point {point.name}, batch {point.batch_id}: {problem}"
+                yield Finding("warning", "kept-table", table.uri, message)
+
+
 def _compare(context: CheckContext, table: RewindableTable) -> list[Finding]:
     try:
-        return list(table.compare(checkpointed(context.history)))
+        return [*table.compare(checkpointed(context.history)), *_pins(context, table)]
     except HeadwaterError:  # the checks have reported why the checkpoint cannot be read
         return []
