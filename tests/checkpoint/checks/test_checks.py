@@ -22,7 +22,8 @@ from headwater.checkpoint.memory_tree import MemoryTree
 from headwater.core.finding import Finding
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "reference" / "fsck.md"
-CHECKS = Path(__file__).parents[3] / "src" / "headwater" / "checkpoint"
+PACKAGE = Path(__file__).parents[3] / "src" / "headwater"
+CHECKS = PACKAGE / "checkpoint"
 
 # Findings that an intact checkpoint can have.
 HARMLESS = {"format-1", "sst-orphan", "uncommitted", "temporary-file", "source-log-ahead", "offsets-gap", "commits-gap"}
@@ -506,7 +507,8 @@ def test_local_folder_with_an_unreadable_file(tmp_path: Path) -> None:
 
 def test_every_code_is_documented() -> None:
     """The reference explains exactly the codes that checks can report."""
-    source = "\n".join(path.read_text() for path in CHECKS.rglob("*.py"))
+    of_tables = [PACKAGE / "timemachine" / "tables.py", *(PACKAGE / "lakehouse").glob("*.py")]
+    source = "\n".join(path.read_text() for path in (*CHECKS.rglob("*.py"), *of_tables))
     given = set(re.findall(r'Finding\(\s*(?:"\w+"|"error" if [^,]+|severity)\s*,\s*"([a-z0-9-]+)"', source))
     given |= set(re.findall(r'unreadable_file\(\s*"([a-z0-9-]+)"', source))
     given |= {f"{log}-{what}" for log in ("offsets", "commits") for what in ("gap", "duplicate")}
