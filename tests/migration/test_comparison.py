@@ -14,7 +14,7 @@ from headwater.migration.state_shapes import UNKNOWN, Field, OperatorShape, Stor
 from headwater.views.code_check import comparison_lines
 
 COMMANDS = Commands("jobs.py:VISITS", "visits")
-MIGRATE = "headwater migrate visits --job jobs.py:VISITS"
+MIGRATE = "headwater run jobs.py:VISITS --checkpoint NEW   (Headwater cannot convert this state yet)"
 USER = Field("user", "string")
 
 
@@ -71,13 +71,13 @@ def test_renamed_fields_are_compatible() -> None:
 def test_changed_key_asks_for_an_expression() -> None:
     """A key with other fields needs a migration with --keys."""
     (found,) = compare_operators((operator(COUNT),), (operator(COUNT, key=(USER, Field("kind", "string"))),), COMMANDS)
-    assert (found.verdict, found.remedy) == ("needs-migrate", f'{MIGRATE} --keys "SQL"')
+    assert (found.verdict, found.remedy) == ("needs-migrate", MIGRATE)
 
 
 def test_narrowed_type_asks_for_an_expression() -> None:
     """A type that does not hold every old value needs --set; a wider one does not."""
     (narrowed,) = compare_operators((operator(TOTAL),), (operator(Field("sum", "int")),), COMMANDS)
-    assert narrowed.remedy == f"{MIGRATE} --set sum=SQL"
+    assert narrowed.remedy == MIGRATE
     (widened,) = compare_operators((operator(Field("sum", "int")),), (operator(TOTAL),), COMMANDS)
     assert widened.remedy == MIGRATE
     assert widens("float", "double")

@@ -65,7 +65,6 @@ def test_refusal_of_spark_names_the_command(drain, tmp_path: Path, job: Job) -> 
     assert failed.value.code == "state-incompatible"
     assert "value schema does not match" in failed.value.evidence["cause"]
     assert f"headwater check totals --checkpoint {tmp_path}/checkpoint" in (failed.value.remedy or "")
-    assert f"headwater migrate {tmp_path}/checkpoint" in (failed.value.remedy or "")
     files.remove(PLANS_FILE)
     comparison = Checkpoint(tmp_path / "checkpoint").check(changed)
     assert comparison.verdict == "needs-migrate"

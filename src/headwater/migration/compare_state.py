@@ -85,7 +85,7 @@ def _compare_fields(
             ", ".join(one.exact for one in new),
             "needs-migrate",
             _WHY_KEY,
-            f'{commands.migrate} --keys "SQL"',
+            commands.migrate,
         )
         return
     yield from _changed_fields(where, _numbered(old), _numbered(new), commands)
@@ -103,10 +103,7 @@ def _changed_fields(
         elif mine.type == theirs.type and not mine.nullable and theirs.nullable:
             yield Difference(f"{where} field", mine.exact, theirs.exact, "needs-migrate", _WHY_NULLS, commands.migrate)
         elif mine.type != theirs.type:
-            given = "" if widens(mine.type, theirs.type) else f" --set {mine.name}=SQL"
-            yield Difference(
-                f"{where} field", str(mine), str(theirs), "needs-migrate", _WHY_VALUE, f"{commands.migrate}{given}"
-            )
+            yield Difference(f"{where} field", str(mine), str(theirs), "needs-migrate", _WHY_VALUE, commands.migrate)
     if sorted(old, key=str) == sorted(new, key=str) and list(old) != list(new):
         shown = (", ".join(map(str, old.values())), ", ".join(map(str, new.values())))
         yield Difference(f"{where}: order of fields", *shown, "needs-migrate", _WHY_VALUE, commands.migrate)

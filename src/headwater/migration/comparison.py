@@ -89,7 +89,7 @@ class Commands:
 
     @property
     def migrate(self) -> str:
-        return f"headwater migrate {self.checkpoint} --job {self.job}"
+        return f"{self.new_checkpoint}   (Headwater cannot convert this state yet)"
 
     @property
     def new_checkpoint(self) -> str:

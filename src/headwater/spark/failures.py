@@ -121,12 +121,11 @@ def resume_failure(name: str, error: Exception, *, job: str, checkpoint: str) ->
     is_state = refuses_state(error)
     if not is_state and OTHER_SOURCES not in str(error):
         return failure(name, error)
-    check, migrate = f"headwater check {job} --checkpoint {checkpoint}", f"headwater migrate {checkpoint} --job {job}"
     return JobFailed(
         "state-incompatible" if is_state else "other-sources",
         f"{name} cannot resume from {'the state of ' if is_state else ''}this checkpoint: its code has changed",
         evidence={"cause": shortened_schemas(root_cause(error)), "checkpoint": checkpoint},
-        remedy=f"{check}   (shows every difference); where it says so: {migrate}",
+        remedy=f"headwater check {job} --checkpoint {checkpoint}   (shows every difference)",
     )
 
 
