@@ -1,6 +1,6 @@
 """Spark's offline change of the number of state partitions (``_streamingCheckpointManager``).
 
-Seen on: PySpark 4.2.0, 4.2.1, 4.3.0.
+Seen on: PySpark 4.2.0.
 Without it: ``headwater repartition`` is refused.
 """
 
