@@ -59,6 +59,7 @@ def test_refusal_of_spark_names_the_command(drain, tmp_path: Path, job: Job) -> 
     drain(job)
     files = LocalTree(tmp_path / "checkpoint")
     files.remove(PLANS_FILE)
+    (tmp_path / "in" / "b.json").write_text('{"user": "bob", "amount": 2}\n')
     changed = job.with_settings({"count": "true"})
     with pytest.raises(JobFailed) as failed:
         drain(changed)
@@ -81,6 +82,7 @@ def test_kafka_job_is_planned_without_its_broker(headwater_spark: SparkSession, 
     assert operator.facts == {
         "keys": ("browser", "window(eventTime, 5 minutes)"),
         "aggregates": ("count(1)", "max(eventTime)"),
+        "buffer sizes": ("1", "1"),
         "filters": ("isnotnull(eventTime)",),
         "watermark": ("eventTime 20 minutes",),
     }
