@@ -70,6 +70,8 @@ def _run_slow_tests() -> int:
     """Run the tests that take long, and the property tests on examples that they have not seen before."""
     environment = {**os.environ, "HEADWATER_RANDOM_EXAMPLES": "1"}
     command = [sys.executable, "-m", "pytest", "-m", "slow or (hypothesis and not services)"]
+    # With generated code, which the tests of every run go without.
+    command += ["-o", "headwater_conf=spark.sql.streaming.stateStore.maintenanceInterval=100ms"]
     return subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode
 
 
