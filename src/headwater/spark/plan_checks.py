@@ -58,7 +58,7 @@ def _check_real_time(job: Job, plan: Plan) -> None:
     if stateful and parse_trigger(job.trigger).kind == "real-time":
         raise JobRefused(
             "trigger",
-            f"{job.name} keeps state, and Spark's real-time trigger supports stateless jobs only",
+            f"{job.name} keeps state, and Headwater supports the real-time trigger for stateless jobs only",
             evidence={"stateful operators": ", ".join(stateful)},
             remedy='--trigger "1 second"',
         )

@@ -53,12 +53,11 @@ def repartition(spark: SparkSession, files: FileTree, partitions: int) -> Entry:
         plan_fork(files, forked, at=last).apply()
         with matching_checkpoint_format(spark, files):
             _repartition_in_place(spark, forked, partitions)
-    try:
-        about = f"change the state partitions from {plan.before} to {partitions}"
-        change = plan_adoption(files, scratch, forked, sink, verb="repartition", about=about)
-        return apply_change(change, files, sink)
-    finally:
-        files.remove_folder(scratch)
+    about = f"change the state partitions from {plan.before} to {partitions}"
+    change = plan_adoption(files, scratch, forked, sink, verb="repartition", about=about)
+    entry = apply_change(change, files, sink)
+    files.remove_folder(scratch)  # only now: a change that failed halfway needs these files to be resumed
+    return entry
 
 
 def _repartition_in_place(spark: SparkSession, checkpoint: FileTree, partitions: int) -> None:
