@@ -69,7 +69,8 @@ def test_refusal_of_spark_names_the_command(drain, tmp_path: Path, job: Job) -> 
     files.remove(PLANS_FILE)
     comparison = Checkpoint(tmp_path / "checkpoint").check(changed)
     assert comparison.verdict == "needs-migrate"
-    assert comparison.notes == (NO_RECORD,)
+    assert comparison.notes[0] == NO_RECORD
+    assert "STATE_STORE_VALUE_SCHEMA_NOT_COMPATIBLE" in comparison.notes[1]
 
 
 def test_kafka_job_is_planned_without_its_broker(headwater_spark: SparkSession, tmp_path: Path) -> None:
