@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
-from pyspark.sql import SparkSession
+import pytest
 
 from headwater.jars.java import require_java
 from headwater.jars.own_jar import HEADWATER_JAR
@@ -55,9 +56,20 @@ def test_archives_of_removed_environments_are_deleted(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["here.jsa", "here.json"]
 
 
-def test_spark_is_started_with_it(headwater_spark: SparkSession) -> None:
-    """The session of these tests uses the archive if ``headwater jars`` has created it."""
+PROGRAM = """
+from pathlib import Path
+from headwater.spark.session import start_session
+spark = start_session("archive", log=Path("spark.log"))
+running = spark._jvm.java.lang.management.ManagementFactory.getRuntimeMXBean()
+print(*running.getInputArguments(), sep="\\n")
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.services
+def test_spark_is_started_with_it(tmp_path: Path) -> None:
+    """A session with the usual jars uses the archive that ``headwater jars`` creates."""
     archive = archive_file(require_java(), local_class_path())
-    assert headwater_spark._jvm is not None
-    running = headwater_spark._jvm.java.lang.management.ManagementFactory.getRuntimeMXBean()
-    assert (f"-XX:SharedArchiveFile={archive}" in list(running.getInputArguments())) is archive.exists()
+    create_archive(archive, local_class_path())
+    done = subprocess.run([sys.executable, "-c", PROGRAM], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert f"-XX:SharedArchiveFile={archive}" in done.stdout.splitlines()
