@@ -5,10 +5,17 @@ from __future__ import annotations
 import pytest
 
 from headwater.checkpoint.memory_tree import MemoryTree
-from headwater.checkpoint.plan_record import RecordedPlan, StatefulOperator, plan_before, read_plans, write_plan
+from headwater.checkpoint.plan_record import (
+    RecordedPlan,
+    StatefulOperator,
+    is_accepted,
+    plan_before,
+    read_plans,
+    write_plan,
+)
 from headwater.migration.compare_endpoints import SourceShape, compare_mode, compare_sink, compare_sources, source_shape
 from headwater.migration.compare_meaning import can_compare, compare_meaning
-from headwater.migration.compare_state import compare_delays, compare_operators, judged, widens
+from headwater.migration.compare_state import compare_delays, compare_operators, judged
 from headwater.migration.comparison import VERDICTS, Commands, Comparison, Difference, Verdict, compare_settings
 from headwater.migration.state_shapes import UNKNOWN, Field, OperatorShape, StoreShape, type_text
 from headwater.views.code_check import comparison_lines
@@ -72,16 +79,6 @@ def test_changed_key_asks_for_an_expression() -> None:
     """A key with other fields needs a migration with --keys."""
     (found,) = compare_operators((operator(COUNT),), (operator(COUNT, key=(USER, Field("kind", "string"))),), COMMANDS)
     assert (found.verdict, found.remedy) == ("needs-migrate", MIGRATE)
-
-
-def test_narrowed_type_asks_for_an_expression() -> None:
-    """A type that does not hold every old value needs --set; a wider one does not."""
-    (narrowed,) = compare_operators((operator(TOTAL),), (operator(Field("sum", "int")),), COMMANDS)
-    assert narrowed.remedy == MIGRATE
-    (widened,) = compare_operators((operator(Field("sum", "int")),), (operator(TOTAL),), COMMANDS)
-    assert widened.remedy == MIGRATE
-    assert widens("float", "double")
-    assert not widens("bigint", "double")
 
 
 @pytest.mark.parametrize(
@@ -314,6 +311,16 @@ def test_accepted_change_is_recorded() -> None:
     write_plan(files, RecordedPlan(0, (VISITS,), "4.2.0"))
     write_plan(files, RecordedPlan(4, (VISITS,), "4.2.0", accepted=("output mode: update → append",)))
     assert [plan.accepted for plan in read_plans(files)] == [(), ("output mode: update → append",)]
+
+
+def test_accepted_change_stays_accepted() -> None:
+    """A run that was killed before its first batch can be started again without accepting the change again."""
+    accepted = RecordedPlan(4, (VISITS,), "4.2.0", accepted=("keys",))
+    plans = (RecordedPlan(0, (changed(keys=("kind",)),), "4.2.0"), accepted)
+    assert is_accepted(plans, 4, (VISITS,))
+    assert not is_accepted(plans, 4, (changed(keys=("page",)),))
+    assert not is_accepted(plans, 5, (VISITS,))
+    assert not is_accepted((*plans, RecordedPlan(4, plans[0].operators, "4.2.0")), 4, (VISITS,))
 
 
 @pytest.mark.parametrize("data", [b"", b"{", b'{"plans": 3}', b'{"plans": [{"since_batch": "x"}]}', b"[]"])

@@ -57,6 +57,12 @@ def plan_before(plans: tuple[RecordedPlan, ...], next_batch: int) -> RecordedPla
     return next((plan for plan in reversed(plans) if plan.since_batch < next_batch), None)
 
 
+def is_accepted(plans: tuple[RecordedPlan, ...], next_batch: int, operators: tuple[StatefulOperator, ...]) -> bool:
+    """Return whether the user accepted these operators for the next batch, in a run that ended before the batch did."""
+    last = next((plan for plan in reversed(plans) if plan.since_batch == next_batch), None)
+    return last is not None and bool(last.accepted) and last.operators == operators
+
+
 def write_plan(files: FileTree, plan: RecordedPlan) -> None:
     """Record a plan, unless it is the one that is valid already."""
     plans = read_plans(files)

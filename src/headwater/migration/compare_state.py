@@ -17,7 +17,6 @@ _WHY_NULLS = "the stored values are never null, the new ones may be, and Spark r
 _WHY_OPERATORS = "Spark compares the stateful operators with those that the checkpoint records and refuses to start"
 _WHY_RENAMED = "Spark identifies the fields of keys and values by their position"
 _WHY_VARIABLE = "Spark adds and removes state variables of transformWithState by itself"
-_INTEGERS = ("tinyint", "smallint", "int", "bigint")
 
 
 def compare_operators(
@@ -121,13 +120,6 @@ def _numbered(fields: tuple[Field, ...]) -> dict[tuple[str, int], Field]:
 def _without_names(types: list[str]) -> list[str]:
     """Return types without the names of nested fields, which Spark does not compare either."""
     return [re.sub(r"[^<>,]+: ", "", text) for text in types]
-
-
-def widens(old: str, new: str) -> bool:
-    """Return whether every value of one type is also a value of the other."""
-    if old in _INTEGERS and new in _INTEGERS:
-        return _INTEGERS.index(old) < _INTEGERS.index(new)
-    return (old, new) in {("float", "double"), ("int", "double"), ("smallint", "double"), ("date", "timestamp")}
 
 
 def _shown(store: StoreShape) -> str:

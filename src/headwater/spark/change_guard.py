@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from headwater.checkpoint.filetree import FileTree
 from headwater.checkpoint.logs import CheckpointLogs
-from headwater.checkpoint.plan_record import RecordedPlan, plan_before, read_plans, write_plan
+from headwater.checkpoint.plan_record import RecordedPlan, is_accepted, plan_before, read_plans, write_plan
 from headwater.checkpoint.record import read_job_record
 from headwater.core.errors import JobRefused
 from headwater.core.times import iso_from_ms
@@ -26,10 +26,11 @@ def may_differ(prepared: PreparedJob, current: CurrentCode, files: FileTree, nex
     before = read_job_record(files).mode
     if before is not None and before != prepared.job.mode and next_batch > 0:
         return True
-    recorded = plan_before(read_plans(files), next_batch)
+    plans = read_plans(files)
+    recorded = plan_before(plans, next_batch)
     if recorded is None or current.operators is None or not can_compare(recorded, prepared.spark.version):
         return False
-    return recorded.operators != current.operators
+    return recorded.operators != current.operators and not is_accepted(plans, next_batch, current.operators)
 
 
 def accept_or_refuse(run: Run, prepared: PreparedJob, files: FileTree, warn: Callable[[str], None]) -> None:
