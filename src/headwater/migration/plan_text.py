@@ -181,16 +181,21 @@ def _joined(inputs: list[_Rows]) -> _Rows:
 
 
 def _united(node: PlanNode, inputs: list[_Rows]) -> _Rows:
-    """Return the rows of a union, whose columns come from the same position of each input."""
+    """Return the rows of a union, whose columns come from the same position of each input. Their order has no meaning."""
     columns = {}
     for place, column in enumerate(node.output):
         texts = [
             rows.columns.get(child.output[place].id, column.name)
             for rows, child in zip(inputs, node.children, strict=True)
         ]
-        columns[column.id] = " or ".join(dict.fromkeys(texts))
+        columns[column.id] = " or ".join(sorted(set(texts)))
     rows = _joined(inputs)
-    return _with(rows, {**rows.columns, **columns})
+    return _Rows(
+        {**rows.columns, **columns},
+        tuple(sorted(rows.conditions)),
+        tuple(sorted(rows.watermarks)),
+        tuple(sorted(rows.code)),
+    )
 
 
 def _watermarked(node: PlanNode, rows: _Rows) -> _Rows:
