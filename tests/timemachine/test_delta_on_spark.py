@@ -113,41 +113,35 @@ class Lake:
 def test_rewind_an_appended_table(headwater_spark: SparkSession, tmp_path: Path) -> None:
     """Corrected code replaces the rows of undone batches exactly once; undo brings the old rows back."""
     lake, control = Lake(headwater_spark, tmp_path / "lake"), Lake(headwater_spark, tmp_path / "control")
-    lake.run(4, wrong)
+    lake.run(3, wrong)
     before = lake.rows
-    control.run(2, wrong)
-    control.run(5, right)
+    control.run(1, wrong)
+    control.run(3, right)
     expected = control.rows
 
-    plan = plan_query_rewind(lake.files, to=1, sink=lake.uri)
+    plan = plan_query_rewind(lake.files, to=0, sink=lake.uri)
     assert plan.table is not None
-    assert (plan.table.now, plan.table.returns_to, plan.table.batches) == (3, 1, (2, 3))
+    assert (plan.table.now, plan.table.returns_to, plan.table.batches) == (2, 0, (1, 2))
     assert (plan.table.leaving.files, plan.table.leaving.rows) == (2, 6)
     plan.apply()
-    assert len(lake.rows) == 6
-    lake.run(5, right)
+    assert len(lake.rows) == 3
+    lake.run(3, right)
     assert lake.rows == expected
     assert [finding.code for finding in fsck(lake.files, lake.uri) if finding.path == lake.uri] == ["table-equal"]
 
-    lake.undo(drop_newer=True)
-    assert lake.rows == before
-    lake.rewind(1)
-    lake.run(5, right)
-    assert lake.rows == expected
-
-    fork = plan_query_fork(
-        lake.files, str(tmp_path / "fork"), at="3", sink=f"delta:{tmp_path / 'copy'}", copy_of=lake.uri
-    )
-    fork.apply()
+    new = f"delta:{tmp_path / 'copy'}"
+    plan_query_fork(lake.files, str(tmp_path / "fork"), at="1", sink=new, copy_of=lake.uri).apply()
     copy = Lake(headwater_spark, tmp_path / "unused")
     copy.checkpoint, copy.table, copy.inbox = tmp_path / "fork", tmp_path / "copy", lake.inbox
-    assert len(copy.rows) == 12
-    copy.run(5, right)
+    assert len(copy.rows) == 6
+    copy.run(3, right)
     assert copy.rows == expected
-    copy.rewind(3)
-    assert len(copy.rows) == 12
-    copy.undo()
-    assert copy.rows == lake.rows == expected
+    copy.rewind(1)
+    assert len(copy.rows) == 6
+    assert lake.rows == expected
+
+    lake.undo(drop_newer=True)
+    assert lake.rows == before
 
 
 def test_spark_refuses_to_start_between_checkpoint_and_table(headwater_spark: SparkSession, tmp_path: Path) -> None:
