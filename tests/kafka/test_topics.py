@@ -209,6 +209,7 @@ def test_options_of_a_uri_reach_the_client(broker: Broker, topic: str) -> None:
     assert "never" in done.stderr
 
 
+@pytest.mark.slow
 def test_broker_that_stops_while_records_are_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Records that cannot be delivered raise an error; they are never lost silently."""
     monkeypatch.setattr("headwater.kafka.records.DELIVERY_SECONDS", 10)

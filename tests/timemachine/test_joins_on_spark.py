@@ -82,7 +82,7 @@ def run_until(spark: SparkSession, job: Job, checkpoint: Path, batch_id: int) ->
     run_job(spark, Run(job, "ad-attribution", str(checkpoint)), stop=stop, on_batch=on_batch)
 
 
-@pytest.mark.parametrize("kind", ["files", "kafka"])
+@pytest.mark.parametrize("kind", ["files", pytest.param("kafka", marks=pytest.mark.slow)])
 def test_killed_and_rewound(
     headwater_spark: SparkSession, request: pytest.FixtureRequest, tmp_path: Path, kind: str
 ) -> None:
@@ -224,7 +224,7 @@ CASES = [
     Case("union", united, counts=False, removes=()),
 ]
 WITHOUT_KEY = (5, 7, 9, 19)
-IN_EVERY_RUN = {"full_outer", "unread times", "self-join"}
+IN_EVERY_RUN = {"full_outer", "unread times"}
 
 
 def parameter(case: Case) -> Any:
