@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import NoReturn, Protocol
 
 
 @dataclass(frozen=True)
@@ -139,3 +139,32 @@ def names_by_folder(paths: Iterable[str]) -> dict[str, list[str]]:
         folder, _, name = path.rpartition("/")
         found.setdefault(folder, []).append(name)
     return found
+
+
+class ReadOnlyTree(FileTree):
+    """A view of another tree, which cannot be changed through it."""
+
+    def write(self, path: str, data: bytes) -> NoReturn:
+        raise _read_only(path, data)
+
+    def move(self, source: str, target: str) -> NoReturn:
+        raise _read_only(source, target)
+
+    def copy(self, source: str, target: str) -> NoReturn:
+        raise _read_only(source, target)
+
+    def remove(self, path: str) -> NoReturn:
+        raise _read_only(path)
+
+    def remove_folder(self, folder: str) -> NoReturn:
+        raise _read_only(folder)
+
+    def sync_folders(self, folders: Iterable[str]) -> NoReturn:
+        raise _read_only(folders)
+
+    def drop_empty_folders(self, folders: Iterable[str]) -> NoReturn:
+        raise _read_only(folders)
+
+
+def _read_only(*_: object) -> ValueError:
+    return ValueError("a view of another tree is read-only")

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NoReturn
 
-from headwater.checkpoint.filetree import Entry, FileTree
+from headwater.checkpoint.filetree import Entry, FileTree, ReadOnlyTree
 from headwater.checkpoint.layout import join
 
 
-class FolderTree(FileTree):
+class FolderTree(ReadOnlyTree):
     """The files below a folder. Unlike ``locate.subtree``, it needs no client of its own for the store."""
 
     def __init__(self, files: FileTree, folder: str) -> None:
@@ -41,22 +40,3 @@ class FolderTree(FileTree):
     def tree(self, folder: str) -> dict[str, list[str]]:
         start = len(self._folder) + 1
         return {place[start:]: names for place, names in self._files.tree(self._inner(folder)).items()}
-
-    def write(self, path: str, data: bytes) -> NoReturn:
-        raise _read_only(path, data)
-
-    def move(self, source: str, target: str) -> NoReturn:
-        raise _read_only(source, target)
-
-    def copy(self, source: str, target: str) -> NoReturn:
-        raise _read_only(source, target)
-
-    def remove(self, path: str) -> NoReturn:
-        raise _read_only(path)
-
-    def remove_folder(self, folder: str) -> NoReturn:
-        raise _read_only(folder)
-
-
-def _read_only(*_: object) -> ValueError:
-    return ValueError("a folder of another tree is read-only")

@@ -14,9 +14,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property
-from typing import Any, Literal, NoReturn, TypeAlias
+from typing import Any, Literal, TypeAlias
 
-from headwater.checkpoint.filetree import Entry, FileTree
+from headwater.checkpoint.filetree import Entry, FileTree, ReadOnlyTree
 from headwater.checkpoint.layout import (
     COMMITS,
     HEADWATER_FOLDER,
@@ -240,7 +240,7 @@ def _step(value: Mapping[str, Any]) -> Step:
             raise ValueError(f"unknown step {other!r}")
 
 
-class Preview(FileTree):
+class Preview(ReadOnlyTree):
     """A read-only view of a tree as it would be after some steps."""
 
     def __init__(self, files: FileTree, steps: Iterable[Step], root: Root = "checkpoint") -> None:
@@ -317,28 +317,3 @@ class Preview(FileTree):
             else:
                 found.setdefault(place, set()).add(name)
         return {place: sorted(names) for place, names in found.items()}
-
-    def write(self, path: str, data: bytes) -> NoReturn:
-        raise _read_only(path, data)
-
-    def move(self, source: str, target: str) -> NoReturn:
-        raise _read_only(source, target)
-
-    def copy(self, source: str, target: str) -> NoReturn:
-        raise _read_only(source, target)
-
-    def remove(self, path: str) -> NoReturn:
-        raise _read_only(path)
-
-    def remove_folder(self, folder: str) -> NoReturn:
-        raise _read_only(folder)
-
-    def sync_folders(self, folders: Iterable[str]) -> NoReturn:
-        raise _read_only(folders)
-
-    def drop_empty_folders(self, folders: Iterable[str]) -> NoReturn:
-        raise _read_only(folders)
-
-
-def _read_only(*_: object) -> ValueError:
-    return ValueError("a preview is read-only")
