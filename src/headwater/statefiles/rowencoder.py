@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from headwater.statefiles.buffers import Ints, Mask, as_mask, as_numbers, expand, numbers, offsets_of
 from headwater.statefiles.sqltypes import Array, Atomic, Decimal, Interval, Map, SqlType, Struct
-from headwater.statefiles.unsaferow import FIXED, INLINE_DECIMAL_DIGITS, NANOS, bitset_bytes, element_width
+from headwater.statefiles.unsaferow import FIXED, NANOS, bitset_bytes, element_width, is_inline
 
 _WORD = 8
 _WIDE_BYTES = 16
@@ -71,7 +71,7 @@ def _rows(kind: Struct, columns: Sequence[pa.Array], count: int) -> Parts:
     variable = {
         number: variable_parts(field.type, columns[number], absent[number], in_row=True)
         for number, field in enumerate(kind.fields)
-        if not _is_inline(field.type)
+        if not is_inline(field.type)
     }
     size = np.full(count, fixed, np.int64)
     for parts in variable.values():
@@ -114,16 +114,6 @@ def absent_values(column: pa.Array) -> Mask:
     if pa.types.is_null(column.type):
         return np.ones(len(column), bool)
     return ~as_mask(column.is_valid()) if column.null_count else np.zeros(len(column), bool)
-
-
-def _is_inline(kind: SqlType) -> bool:
-    match kind:
-        case Atomic(name):
-            return name in FIXED or name == "void"
-        case Decimal(precision):
-            return precision <= INLINE_DECIMAL_DIGITS
-        case _:
-            return isinstance(kind, Interval)
 
 
 def _inline(kind: SqlType, column: pa.Array) -> np.ndarray:
@@ -242,7 +232,7 @@ def _arrays(kind: SqlType, begin: Ints, counts: Ints, children: list[pa.Array]) 
     header = _WORD + (counts + 63) // 64 * _WORD
     width = element_width(kind)
     fixed = _padded(counts * width)
-    variable = None if _is_inline(kind) else variable_parts(kind, elements, absent, in_row=False)
+    variable = None if is_inline(kind) else variable_parts(kind, elements, absent, in_row=False)
     size = header + fixed
     if variable is not None:
         before = offsets_of(variable.reserved)

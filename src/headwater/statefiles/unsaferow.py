@@ -63,7 +63,7 @@ def check_rows(kind: Struct, space: ByteSpace, start: Ints, length: Ints, *, ver
     length = length // 8 * 8
     fields = len(kind.fields)
     fixed = bitset_bytes(fields) + 8 * fields
-    is_fixed = all(_is_inline(field.type) for field in kind.fields)
+    is_fixed = all(is_inline(field.type) for field in kind.fields)
     if bool((length < fixed).any()) or (is_fixed and bool((length != fixed).any())):
         wrong = int(length[(length != fixed) if is_fixed else (length < fixed)][0])
         raise ValueError(f"a row of {wrong} bytes, where {'exactly' if is_fixed else 'at least'} {fixed} were expected")
@@ -72,7 +72,7 @@ def check_rows(kind: Struct, space: ByteSpace, start: Ints, length: Ints, *, ver
         if bool((last_word >> np.uint64(fields % 64)).any()):
             raise ValueError(f"a row with more than {fields} fields")
     for number, field in enumerate(kind.fields):
-        if _is_inline(field.type):
+        if is_inline(field.type):
             continue
         nulls = space.gather("<u8", start + 8 * (number // 64)) >> np.uint64(number % 64) & np.uint64(1)
         word = space.gather("<i8", start + bitset_bytes(fields) + 8 * number)
@@ -81,7 +81,8 @@ def check_rows(kind: Struct, space: ByteSpace, start: Ints, length: Ints, *, ver
             raise ValueError(f"a row whose field {field.name} is not of the type {arrow_type(field.type)}")
 
 
-def _is_inline(kind: SqlType) -> bool:
+def is_inline(kind: SqlType) -> bool:
+    """Return whether the values of a type are in the word of their field, not in the variable part of the row."""
     match kind:
         case Atomic(name):
             return name in FIXED or name == "void"
