@@ -4,57 +4,33 @@ from __future__ import annotations
 
 import os
 import time
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
+from headwater.core.buffered_writer import BufferedWriter
 from headwater.core.errors import HeadwaterError, ServiceUnreachable, SetupProblem
 
 SUFFIXES = {"json": ".json", "csv": ".csv", "text": ".txt"}
 MILLISECOND_NS = 1_000_000
 
 
-class FileWriter(ABC):
+class FileWriter(BufferedWriter):
     """Writes files one after the other. A file appears when it has its number of records.
 
     File names sort in the order of writing. In a place that already has files, numbering continues.
     """
 
     def __init__(self, *, stem: str, suffix: str, records_per_file: int, header: str | None = None) -> None:
-        self.sent = 0
+        super().__init__(records_per_file)
         self.files = 0
-        self._stem, self._suffix, self._per_file = stem, suffix, records_per_file
+        self._stem, self._suffix = stem, suffix
         self._header = [] if header is None else [header.encode()]
-        self._buffer: list[bytes] = []
         self._next = 0
 
-    def send_values(self, values: Sequence[bytes]) -> None:
-        """Add records, and write every file that is full."""
-        self._buffer += values
-        self.sent += len(values)
-        while len(self._buffer) >= self._per_file:
-            self._write_file(self._buffer[: self._per_file])
-            del self._buffer[: self._per_file]
-
-    def flush(self) -> None:
-        """Write the remaining records as a shorter file."""
-        if self._buffer:
-            self._write_file(self._buffer)
-            self._buffer = []
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if not isinstance(error, HeadwaterError):
-            self.flush()
-
-    def _write_file(self, records: Sequence[bytes]) -> None:
+    def _write_group(self, records: Sequence[bytes]) -> None:
         name = f"{self._stem}-{self._next:010d}{self._suffix}"
         self._put(name, b"\n".join([*self._header, *records, b""]))
         self._next += 1

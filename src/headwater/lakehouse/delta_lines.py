@@ -7,11 +7,11 @@ import json
 import time
 import uuid
 from collections.abc import Sequence
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from headwater.checkpoint.filetree import FileTree
-from headwater.core.errors import HeadwaterError, UsageProblem
+from headwater.core.buffered_writer import BufferedWriter
+from headwater.core.errors import UsageProblem
 from headwater.lakehouse.delta_log import DeltaLog, commit_path
 
 SCHEMA = {"type": "struct", "fields": [{"name": "value", "type": "string", "nullable": True, "metadata": {}}]}
@@ -20,43 +20,19 @@ PROTOCOL = {"minReaderVersion": 1, "minWriterVersion": 2}
 ATTEMPTS = 100
 
 
-class DeltaLineWriter:
+class DeltaLineWriter(BufferedWriter):
     """Writes records as commits of a table, one data file each. Other programs may append to it at the same time."""
 
     def __init__(self, table: FileTree, *, records_per_file: int) -> None:
-        self.sent = 0
-        self._table, self._per_file = table, records_per_file
-        self._buffer: list[bytes] = []
+        super().__init__(records_per_file)
+        self._table = table
         log = DeltaLog(table)
         if not table.can_create:
             raise _bad_target(table, "only tables on a local disk can be written without Spark")
         if log.exists:
             _refuse_other_table(table, log)
 
-    def send_values(self, values: Sequence[bytes]) -> None:
-        """Add records, and commit every file that is full."""
-        self._buffer += values
-        self.sent += len(values)
-        while len(self._buffer) >= self._per_file:
-            self._commit(self._buffer[: self._per_file])
-            del self._buffer[: self._per_file]
-
-    def flush(self) -> None:
-        """Commit the remaining records."""
-        if self._buffer:
-            self._commit(self._buffer)
-            self._buffer = []
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if not isinstance(error, HeadwaterError):
-            self.flush()
-
-    def _commit(self, records: Sequence[bytes]) -> None:
+    def _write_group(self, records: Sequence[bytes]) -> None:
         data = _parquet(records)
         path = f"part-00000-{uuid.uuid4()}-c000.snappy.parquet"
         self._table.write(path, data)
