@@ -285,32 +285,19 @@ class Checkpoint:
         """
         from headwater.kafka.offsets import earliest_offsets  # noqa: PLC0415
         from headwater.kafka.retention import retention_from  # noqa: PLC0415
-        from headwater.timemachine.restore import plan_rewind_to_point  # noqa: PLC0415
-        from headwater.timemachine.rewind import plan_query_rewind, plan_with_retention  # noqa: PLC0415
+        from headwater.timemachine.restore import plan_rewind_to  # noqa: PLC0415
+        from headwater.timemachine.rewind import plan_with_retention  # noqa: PLC0415
 
         located = None if to is None else locate_batch(self.files, str(to))
-        sources, folder = _named_uris(source), _sink_uri(sink)
-        if located is not None and located.point is not None:
-            plan = plan_rewind_to_point(
-                self.files,
-                located.point,
-                replan=replan,
-                sink=folder,
-                sources=sources,
-                ask_kafka=earliest_offsets,
-                keep_foreign=keep_foreign,
-            )
-        else:
-            last = None if located is None else located.batch_id
-            plan = plan_query_rewind(
-                self.files,
-                to=last,
-                replan=replan,
-                sink=folder,
-                sources=sources,
-                ask_kafka=earliest_offsets,
-                keep_foreign=keep_foreign,
-            )
+        plan = plan_rewind_to(
+            self.files,
+            None if located is None else located.point or located.batch_id,
+            replan=replan,
+            sink=_sink_uri(sink),
+            sources=_named_uris(source),
+            ask_kafka=earliest_offsets,
+            keep_foreign=keep_foreign,
+        )
         return shown_as(ShownRewindPlan, plan_with_retention(plan, retention_from))
 
     def edit(

@@ -15,7 +15,7 @@ from headwater.checkpoint.restore_points import find_point, point_files, restore
 from headwater.core.errors import HeadwaterError
 from headwater.statefiles.reader import state_rows
 from headwater.timemachine.keep import make_point
-from headwater.timemachine.restore import plan_rewind_to_point
+from headwater.timemachine.restore import plan_rewind_to
 from headwater.timemachine.tables import fsck
 from headwater.timemachine.undo import plan_undo
 from timemachine.spark_runs import STORES, Inbox, Stream
@@ -39,7 +39,7 @@ def restore_twice(pair: StreamPair) -> None:
     assert kept not in History(stream.files).batch_ids, "Spark still has the batch: this test would prove nothing"
     assert sorted(_rows_of_point(stream, "early")) == state
 
-    plan = plan_rewind_to_point(stream.files, find_point(stream.files, "early"))
+    plan = plan_rewind_to(stream.files, find_point(stream.files, "early"))
     assert plan.restored
     plan.apply()
     assert stream.state(kept) == state
@@ -53,7 +53,7 @@ def restore_twice(pair: StreamPair) -> None:
     last = max(control)
     assert stream.state(last) == pair.control.state(last)
 
-    plan_rewind_to_point(stream.files, find_point(stream.files, "early"), replan=True).apply()
+    plan_rewind_to(stream.files, find_point(stream.files, "early"), replan=True).apply()
     stream.run(files_per_batch=2, **FORGETFUL)
     plan_undo(stream.files, drop_newer=True).apply()
     assert stream.state(last) == pair.control.state(last)
@@ -111,7 +111,7 @@ def test_a_file_sink_is_rewound_with_the_point(headwater_spark: SparkSession, tm
     make_point(stream.files, "early", sink=open_files(str(folder)))
     run(range(3, 9))
     assert 2 not in History(stream.files).batch_ids
-    plan = plan_rewind_to_point(stream.files, find_point(stream.files, "early"), sink=f"files:{folder}")
+    plan = plan_rewind_to(stream.files, find_point(stream.files, "early"), sink=f"files:{folder}")
     plan.apply()
     assert ids() == [0, 1, 2]
     run(range(9, 10))
@@ -154,7 +154,7 @@ def keep_while_running(pair: StreamPair, feeds: int) -> list[str]:
         assert point is not None
         assert sorted(_rows_of_point(stream, name)) == states[point.batch_id]
         if point.batch_id < max(states):
-            plan_rewind_to_point(stream.files, point)
+            plan_rewind_to(stream.files, point)
     return names
 
 

@@ -28,7 +28,7 @@ from headwater.timemachine import keep
 from headwater.timemachine.fork import plan_fork
 from headwater.timemachine.journal import read_entries
 from headwater.timemachine.keep import drop_expired, drop_point, make_point
-from headwater.timemachine.restore import is_in_checkpoint, plan_restore, plan_rewind_to_point
+from headwater.timemachine.restore import is_in_checkpoint, plan_restore, plan_rewind_to
 from headwater.timemachine.rewind import plan_rewind
 from headwater.timemachine.tables import fsck
 from headwater.timemachine.undo import plan_undo
@@ -80,7 +80,7 @@ def test_rewind_after_spark_removed_the_batch(name: str) -> None:
     files = without_batches_before(files, 8)
     assert 4 not in History(files).batch_ids
     before = spark_files(files.contents)
-    plan = plan_rewind_to_point(files, find_point(files, "early"))
+    plan = plan_rewind_to(files, find_point(files, "early"))
     assert (plan.to, plan.next_batch, plan.undone) == (4, 5, (5, 6, 7, 8, 9))
     plan.apply(allow_missing_input=True)
     history = History(files)
@@ -96,7 +96,7 @@ def test_a_batch_that_is_still_there_is_rewound_to_as_ever() -> None:
     """If the checkpoint still has the batch, the rewind sets aside only what is newer."""
     files = as_memory_files(CASE)
     point = make_point(files, at="4")
-    plan = plan_rewind_to_point(files, point)
+    plan = plan_rewind_to(files, point)
     assert plan.change.steps
     assert not plan.restored
     assert plan.set_aside == plan_rewind(files, to=4).set_aside
@@ -111,7 +111,7 @@ def test_a_batch_that_ran_again_is_not_the_kept_one() -> None:
     plan_rewind(files, to=4).apply(allow_missing_input=True)
     files.contents = rerun(files.contents, start, 5, 8)
     assert not is_in_checkpoint(files, point)
-    plan = plan_rewind_to_point(files, point)
+    plan = plan_rewind_to(files, point)
     assert plan.undone == (5, 6, 7, 8, 9)
     assert any("run again since" in warning for warning in plan.warnings)
     plan.apply(allow_missing_input=True)

@@ -140,34 +140,21 @@ def _plan(
     keep_foreign: bool,
     engine: str,
 ) -> RewindPlan:
-    from headwater.checkpoint.restore_points import RestorePoint
     from headwater.kafka.offsets import earliest_offsets
     from headwater.kafka.retention import retention_from
-    from headwater.timemachine.restore import plan_rewind_to_point
-    from headwater.timemachine.rewind import plan_query_rewind, plan_with_retention
+    from headwater.timemachine.restore import plan_rewind_to
+    from headwater.timemachine.rewind import plan_with_retention
 
-    if isinstance(target, RestorePoint):
-        plan = plan_rewind_to_point(
-            files,
-            target,
-            replan=replan,
-            sink=sink,
-            sources=sources,
-            ask_kafka=earliest_offsets,
-            keep_foreign=keep_foreign,
-            with_engine=table_engine(engine),
-        )
-    else:
-        plan = plan_query_rewind(
-            files,
-            to=target,
-            replan=replan,
-            sink=sink,
-            sources=sources,
-            ask_kafka=earliest_offsets,
-            keep_foreign=keep_foreign,
-            with_engine=table_engine(engine),
-        )
+    plan = plan_rewind_to(
+        files,
+        target,
+        replan=replan,
+        sink=sink,
+        sources=sources,
+        ask_kafka=earliest_offsets,
+        keep_foreign=keep_foreign,
+        with_engine=table_engine(engine),
+    )
     return plan_with_retention(plan, retention_from)
 
 

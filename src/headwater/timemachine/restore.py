@@ -54,9 +54,9 @@ from headwater.timemachine.tables import checkpointed, table_of
 RESTORED = "restored"
 
 
-def plan_rewind_to_point(
+def plan_rewind_to(
     files: FileTree,
-    point: RestorePoint,
+    target: int | RestorePoint | None,
     *,
     replan: bool = False,
     sink: str | None = None,
@@ -65,12 +65,15 @@ def plan_rewind_to_point(
     keep_foreign: bool = False,
     with_engine: WithEngine = lambda table: table,
 ) -> RewindPlan:
-    """Plan a rewind to a restore point: an ordinary one if its batch is still in the checkpoint, otherwise a restore."""
+    """Plan a rewind to a batch, or to a restore point: a restore if the batch is no longer in the checkpoint.
+
+    None undoes all batches. For the options see ``plan_query_rewind``.
+    """
     refuse_if_pending(files)
-    if is_in_checkpoint(files, point):
+    if not isinstance(target, RestorePoint) or is_in_checkpoint(files, target):
         return plan_query_rewind(
             files,
-            to=point.batch_id,
+            to=target.batch_id if isinstance(target, RestorePoint) else target,
             replan=replan,
             sink=sink,
             sources=sources,
@@ -81,7 +84,7 @@ def plan_rewind_to_point(
     table = table_of(files, sink)
     return plan_restore(
         files,
-        point,
+        target,
         replan=replan,
         sink=sink_of(files, sink),
         sink_uri=sink,
