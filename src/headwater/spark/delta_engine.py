@@ -19,7 +19,7 @@ from headwater.lakehouse.delta_log import Commit, DeltaLog, parse_commit
 from headwater.lakehouse.delta_table import DeltaTable
 from headwater.lakehouse.tables import RewindableTable
 from headwater.spark.internals import delta_commits
-from headwater.spark.session import own_or_active_session
+from headwater.spark.session import jars_for_location, own_or_active_session
 
 
 def written_by_spark(table: RewindableTable) -> RewindableTable:
@@ -56,7 +56,7 @@ class SparkDeltaTable(DeltaTable):
         return log.has(version) and _identity(log.commit(version)) == _identity(parse_commit(text.encode(), version))
 
     def _session(self) -> AbstractContextManager[SparkSession]:
-        jars = ["delta", *(["s3"] if self.files.location.startswith(("s3://", "s3a://")) else [])]
+        jars = ["delta", *jars_for_location(self.files.location)]
         log = Path(".headwater/logs/delta.log")
         return own_or_active_session("headwater rewind", jars=jars, log=log)
 

@@ -17,7 +17,7 @@ from headwater.checkpoint.record import sink_of
 from headwater.core.errors import ChangeRefused, SetupProblem
 from headwater.spark.failures import condition_of, root_cause
 from headwater.spark.internals import offline_repartition
-from headwater.spark.session import matching_checkpoint_format, own_or_active_session
+from headwater.spark.session import jars_for_location, matching_checkpoint_format, own_or_active_session
 from headwater.timemachine.change import SCRATCH
 from headwater.timemachine.cuts import has_sink_log
 from headwater.timemachine.executor import apply_change
@@ -28,7 +28,7 @@ from headwater.timemachine.repartition import plan_repartition
 
 def repartition_with_spark(files: FileTree, partitions: int, *, conf: Mapping[str, str] | None = None) -> Entry:
     """Repartition with the Spark session of this process, or with one that is started for it."""
-    jars = ["s3"] if files.location.startswith(("s3://", "s3a://")) else []
+    jars = jars_for_location(files.location)
     log = Path(".headwater/logs/repartition.log")
     with own_or_active_session("headwater repartition", conf=conf, jars=jars, log=log) as spark:
         return repartition(spark, files, partitions)

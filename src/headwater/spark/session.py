@@ -168,6 +168,11 @@ def jars_for(job: Job, checkpoint: str = "", dead_letters: str | None = None) ->
     return [*(name for name, is_needed in needed.items() if is_needed), *formats_of(job, dead_letters)]
 
 
+def jars_for_location(location: str) -> list[str]:
+    """Return the jar configurations with which Spark reads and writes the files of a tree."""
+    return ["s3"] if location.startswith(("s3://", "s3a://")) else []
+
+
 @contextmanager
 def own_or_active_session(
     name: str, *, conf: Mapping[str, str] | None = None, jars: Sequence[str] = (), log: Path | None = None
