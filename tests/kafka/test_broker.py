@@ -31,7 +31,7 @@ def alive(pid: int) -> bool:
     """Return whether a process is running; a zombie is not."""
     try:
         return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
-    except FileNotFoundError:
+    except OSError:
         return False
 
 
@@ -110,6 +110,25 @@ def test_data_survives_stop_and_start(tmp_path: Path, monkeypatch: pytest.Monkey
         last = status(data)["pid"]
         run_here("broker", "stop", "--data", data)
     assert not alive(int(str(last)))
+
+
+def test_killed_broker_keeps_its_port_until_its_last_thread_ends() -> None:
+    """A killed process counts as exiting, not as ended, while one of its threads remains."""
+    last_thread = (
+        "import ctypes, sys, threading\n"
+        "threading.Thread(target=sys.stdin.read).start()\n"
+        "print('started', flush=True)\n"
+        "ctypes.CDLL(None).pthread_exit(None)\n"
+    )
+    pipe = subprocess.PIPE
+    with subprocess.Popen([sys.executable, "-c", last_thread], stdin=pipe, stdout=pipe) as process:
+        assert process.stdout is not None
+        assert process.stdin is not None
+        process.stdout.readline()
+        wait_until(lambda: local_broker._is_exiting(process.pid), "the end of the first thread")
+        process.kill()
+        wait_until(lambda: not local_broker._is_exiting(process.pid), "the end of the last thread")
+    assert not local_broker._is_exiting(os.getpid())
 
 
 def test_port_in_use_is_named(broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -126,6 +126,7 @@ def start(
             _wait_until_ready(now.pid, data, now.port)
             return status(data)
         port, security = port or now.port, security or now.security
+        _wait_until_ended(_read_record(data).get("pid"), data)
         _require_free(port)
         java = require_java().command
         classes = ["-cp", str(jar_paths("broker", on_fetch=on_fetch)[0].parent / "*")]
@@ -229,9 +230,21 @@ def _wait_until_ready(pid: int, data: Path, port: int, process: subprocess.Popen
     raise _did_not_start(data, f"the broker did not answer within {READY_SECONDS:.0f} seconds")
 
 
-def _wait_until_ended(pid: int, data: Path) -> bool:
+def _is_exiting(pid: int) -> bool:
+    """Return whether a process has given up its memory, and with it its command line, but not yet all its ports."""
+    process = Path(f"/proc/{pid}")
+    try:
+        if (process / "cmdline").read_bytes():
+            return False
+        threads = sum(1 for _ in (process / "task").iterdir())
+        return threads > 1 or "\nState:\tZ" not in (process / "status").read_text()
+    except OSError:
+        return False
+
+
+def _wait_until_ended(pid: int | None, data: Path) -> bool:
     deadline = time.monotonic() + STOP_SECONDS
-    while _is_broker_of(pid, data):
+    while pid is not None and (_is_broker_of(pid, data) or _is_exiting(pid)):
         if time.monotonic() > deadline:
             return False
         time.sleep(POLL_SECONDS)
