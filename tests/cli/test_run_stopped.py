@@ -141,6 +141,7 @@ def _read(terminal: int) -> str:
         return ""
 
 
+@pytest.mark.slow
 def test_killed_repeatedly(folder: Path) -> None:
     """A job that is killed several times and restarted loses no record and counts none twice."""
     files, kills = 8, 2

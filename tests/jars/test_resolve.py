@@ -79,7 +79,11 @@ def test_another_ivy_file_has_another_folder(ivy_file: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "damage", ["flipped bit", "truncated", "missing", "additional", "truncated manifest", "no manifest"]
+    "damage",
+    [
+        *("flipped bit", "truncated manifest"),
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("truncated", "missing", "additional", "no manifest")),
+    ],
 )
 def test_damaged_cache_is_fetched_again(damage: str, ivy_file: Path) -> None:
     """A folder that does not match its checksums is fetched again."""

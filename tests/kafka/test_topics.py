@@ -212,7 +212,7 @@ def test_options_of_a_uri_reach_the_client(broker: Broker, topic: str) -> None:
 @pytest.mark.slow
 def test_broker_that_stops_while_records_are_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Records that cannot be delivered raise an error; they are never lost silently."""
-    monkeypatch.setattr("headwater.kafka.records.DELIVERY_SECONDS", 10)
+    monkeypatch.setattr("headwater.kafka.records.DELIVERY_SECONDS", 3)
     port = free_port()
     assert run_here("broker", "start", "--port", port, "--data", tmp_path).returncode == 0
     try:

@@ -1,6 +1,6 @@
 """A stream with every kind of custom state and several types of keys, run to its end. Prints its output as JSON.
 
-``python custom_state_program.py FOLDER DAEMON_MODULE [KEY=COUNT...]`` runs it with the Python workers of that module.
+``python custom_state_program.py FOLDER DAEMON_MODULE`` runs it with the Python workers of that module.
 """
 
 from __future__ import annotations
@@ -117,8 +117,13 @@ def run(spark: SparkSession, folder: Path, key: str, keys: int) -> list[tuple[in
     return sorted(output)
 
 
+def run_all(spark: SparkSession, folder: Path, keys: dict[str, int]) -> dict[str, list[tuple[int, str]]]:
+    """Return a list of (batch, row) for each type of key, given how many keys of it there are."""
+    return {key: run(spark, folder, key, count) for key, count in keys.items()}
+
+
 def main() -> None:
-    """Print a list of (batch, row) for each type of key."""
+    """Print the output for every type of key."""
     folder, module = Path(sys.argv[1]), sys.argv[2]
     spark = start_session(
         "everything",
@@ -127,8 +132,7 @@ def main() -> None:
         jars=(),
         log=folder / "spark.log",
     )
-    chosen = {key: int(count) for key, count in (argument.split("=") for argument in sys.argv[3:])} or KEYS
-    print(json.dumps({key: run(spark, folder, key, count) for key, count in chosen.items()}))
+    print(json.dumps(run_all(spark, folder, KEYS)))
     spark.stop()
 
 

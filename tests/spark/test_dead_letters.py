@@ -116,6 +116,7 @@ def test_to_a_folder_and_to_a_table(headwater_spark, job: Job, tmp_path: Path) -
         assert (row["event_time"] is None) == (record["event_time"] is None)
 
 
+@pytest.mark.slow
 def test_a_batch_without_drops_is_not_read_again(headwater_spark, job: Job, tmp_path: Path, monkeypatch) -> None:
     """Only batches for which Spark reports drops are read again, while the job runs and at its start."""
     chosen = replace(job, dead_letters=f"files:{tmp_path / 'dead-letters'}")

@@ -6,44 +6,67 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark import cloudpickle
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import Row, SparkSession
 from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 
 from headwater.spark.session import default_conf
+from spark import custom_state_program
+from spark.custom_state_program import run_all
 from versions_support import SPARK
 
-PROGRAM = Path(__file__).with_name("custom_state_program.py")
 HEADWATER_DAEMON = "headwater.spark.internals.workers.daemon"
 pytestmark = pytest.mark.skipif(SPARK < (4, 1), reason="PySpark 4.1 introduced transformWithState on rows")
 
 
-def output_of(folder: Path, module: str, keys: list[str]) -> dict[str, Any]:
-    folder.mkdir()
-    command = [sys.executable, str(PROGRAM), str(folder), module, *keys]
-    return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, timeout=280).stdout)
+@contextmanager
+def workers_of(spark: SparkSession, module: str) -> Iterator[None]:
+    """Let Spark start its Python workers with this module."""
+    setting, conf = "spark.python.daemon.module", spark._jvm.org.apache.spark.SparkEnv.get().conf()
+    before = conf.get(setting)
+    conf.set(setting, module)
+    try:
+        yield
+    finally:
+        conf.set(setting, before)
 
 
-@pytest.mark.services
-@pytest.mark.parametrize(
-    "keys", [["text=200", "ratio=40"], pytest.param([], marks=pytest.mark.slow)], ids=["two", "all"]
-)
-def test_same_output_as_pyspark(tmp_path: Path, keys: list[str]) -> None:
+def test_same_output_as_pyspark(headwater_spark: SparkSession, tmp_path: Path) -> None:
     """Values, lists, maps, timers, reads after changes, values of 200 kB, NaN keys and unread rows work as in PySpark."""
-    with ThreadPoolExecutor() as both:
-        futures = {
-            module: both.submit(output_of, tmp_path / module, module, keys)
-            for module in ("pyspark.daemon", HEADWATER_DAEMON)
-        }
-    output = {module: future.result() for module, future in futures.items()}
+    cloudpickle.register_pickle_by_value(custom_state_program)
+    output: dict[str, dict[str, list[Any]]] = {}
+    for module in (HEADWATER_DAEMON, "pyspark.daemon"):
+        with workers_of(headwater_spark, module):
+            output[module] = run_all(headwater_spark, tmp_path / module, {"text": 60, "ratio": 24})
+    check_same(output)
+
+
+def check_same(output: dict[str, dict[str, list[Any]]]) -> None:
     assert output[HEADWATER_DAEMON] == output["pyspark.daemon"]
     assert all(len(rows) > 50 for rows in output[HEADWATER_DAEMON].values())
     assert "nan" in str(output[HEADWATER_DAEMON]["ratio"])
+
+
+@pytest.mark.slow
+def test_same_output_as_pyspark_for_all_types_of_keys(tmp_path: Path) -> None:
+    """The same holds for every type of key, with generated code, in processes of their own."""
+
+    def output_of(module: str) -> dict[str, list[Any]]:
+        folder = tmp_path / module
+        folder.mkdir()
+        command = [sys.executable, custom_state_program.__file__, str(folder), module]
+        done: dict[str, list[Any]] = json.loads(
+            subprocess.run(command, check=True, stdout=subprocess.PIPE, timeout=280).stdout
+        )
+        return done
+
+    check_same({module: output_of(module) for module in (HEADWATER_DAEMON, "pyspark.daemon")})
 
 
 def test_a_change_that_fails_fails_the_batch(headwater_spark: SparkSession, tmp_path: Path) -> None:

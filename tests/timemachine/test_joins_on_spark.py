@@ -82,7 +82,8 @@ def run_until(spark: SparkSession, job: Job, checkpoint: Path, batch_id: int) ->
     run_job(spark, Run(job, "ad-attribution", str(checkpoint)), stop=stop, on_batch=on_batch)
 
 
-@pytest.mark.parametrize("kind", ["files", pytest.param("kafka", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["files", "kafka"])
 def test_killed_and_rewound(
     headwater_spark: SparkSession, request: pytest.FixtureRequest, tmp_path: Path, kind: str
 ) -> None:
