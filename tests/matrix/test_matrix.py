@@ -106,6 +106,30 @@ def test_an_interrupted_installation_leaves_nothing(tmp_path: Path, monkeypatch:
     assert "installing PySpark 4.3" in said[0]
 
 
+def test_an_environment_is_created_again_when_its_recipe_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The environment that exists is used, until its requirements change or it is older than the recipe file."""
+
+    def installed(command: list[str], **_: object) -> subprocess.CompletedProcess[str]:
+        if "venv" in command:
+            for folder in ("bin", "lib/python3.11/site-packages"):
+                (Path(command[-1]) / folder).mkdir(parents=True, exist_ok=True)
+        return subprocess.CompletedProcess(command, 0, "", "")
+
+    monkeypatch.setattr(subprocess, "run", installed)
+    said: list[str] = []
+    for _ in range(2):
+        environments.environment(tmp_path, "3.5", said.append)
+    assert len(said) == 1
+    monkeypatch.setitem(environments.OF_THEIR_TIME, "3.5", ("numpy<2",))
+    environments.environment(tmp_path, "3.5", said.append)
+    assert len(said) == 2
+    (tmp_path / "pyspark-3.5" / environments.READY).unlink()
+    environments.environment(tmp_path, "3.5", said.append)
+    assert len(said) == 3
+
+
 def test_ctrl_c_ends_the_tests_and_what_they_started(tmp_path: Path) -> None:
     """The tests get the signal and may clean up; processes that they leave behind are killed."""
     program = f"""
