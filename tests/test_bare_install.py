@@ -127,6 +127,20 @@ def test_reading_and_changing(
     headwater("compact", place, "--yes")
 
 
+def test_changing_state(headwater: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path) -> None:
+    """Restore points, edits, exports and imports need no extra either."""
+    place = str(load("aggregation-changelog", tmp_path).path)
+    headwater("keep", place, "before")
+    assert "before" in headwater("kept", place).stdout
+    rows = headwater("state", place, "--json").stdout.splitlines()
+    headwater("export", place, "state.parquet")
+    headwater("edit", place, "--delete", "--where", "user IS NULL", "--yes")
+    assert len(headwater("state", place, "--json").stdout.splitlines()) < len(rows)
+    assert headwater("history", place, "--key", "user=null", "--json").stdout
+    headwater("import", "state.parquet", "--checkpoint", place, "--yes")
+    assert sorted(headwater("state", place, "--json").stdout.splitlines()) == sorted(rows)
+
+
 @pytest.mark.parametrize(
     ("arguments", "extra"),
     [
@@ -134,6 +148,7 @@ def test_reading_and_changing(
         (("check", "word-count"), "spark"),
         (("ui", "CKPT"), "ui"),
         (("topics",), "kafka"),
+        (("demo",), "spark,kafka,ui"),
     ],
 )
 def test_a_missing_extra_is_named(

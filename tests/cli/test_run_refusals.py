@@ -15,6 +15,7 @@ from cli.running import Command, Ran
 from headwater.checkpoint.layout import JOB_FILE
 from headwater.checkpoint.local_tree import LocalTree
 from headwater.checkpoint.record import JobRecord
+from headwater.jars import java
 
 JOB = "browser-stats-stateful"
 
@@ -114,3 +115,15 @@ def test_a_checkpoint_that_is_being_changed(command: Command) -> None:
         assert str(holder.pid) in ran.err
         assert "wait until it has finished" in ran.err
         holder.communicate("")
+
+
+@pytest.mark.parametrize("arguments", [["run", JOB, "--source", "files:in", "--sink", "console:"], ["demo"]])
+def test_no_java(command: Command, folder: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str]) -> None:
+    """Without Java, `run` and `demo` show where to get one, and start nothing."""
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(folder))
+    monkeypatch.setattr(java, "PLACES", ())
+    ran = command(*arguments)
+    assert ran.status == 11
+    assert ran.err.startswith("error[java-missing]: java is not on PATH\nhelp: install Java 17 or newer")
+    assert not Path(".headwater").exists()

@@ -23,6 +23,7 @@ from headwater.cli.child_processes import BackgroundCommand, run_command, stop_o
 from headwater.cli.lakehouse_demo import LakehouseDemo
 from headwater.cli.output import StatusLine, note, say
 from headwater.core.errors import JobFailed, SetupProblem
+from headwater.core.extras import require_packages
 
 HOME = Path(".headwater/demo")
 LOCK = Path(".headwater/demo.lock")
@@ -56,6 +57,7 @@ def demo(
       headwater demo
       headwater demo --lakehouse
     """
+    _require_installation("pyspark", *(() if lakehouse else ("confluent_kafka", "nicegui")))
     stop = _StopRequest()
     with _single_demo():
         _clean_up_previous()
@@ -69,6 +71,14 @@ def demo(
         finally:
             running.stop()
     note("demo stopped: nothing is left running")
+
+
+def _require_installation(*packages: str) -> None:
+    """Raise what is missing on this machine before any process of the demo does."""
+    from headwater.jars.java import require_java
+
+    require_packages(*packages)
+    require_java()
 
 
 class _StopRequest:

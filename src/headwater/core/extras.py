@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -49,6 +50,19 @@ def missing_extra(error: ModuleNotFoundError) -> SetupProblem | None:
         evidence={"package": package},
         remedy=f"pip install 'headwater[{extra}]'",
     )
+
+
+def require_packages(*packages: str) -> None:
+    """Raise the error that names the extras of all packages that are not installed. None of them is imported."""
+    missing = [package for package in packages if importlib.util.find_spec(package) is None]
+    if missing:
+        extras = list(dict.fromkeys(EXTRAS[package] for package in missing))
+        raise SetupProblem(
+            "missing-extra",
+            "this needs packages that are not installed",
+            evidence={"packages": ", ".join(missing)},
+            remedy=f"pip install 'headwater[{','.join(extras)}]'",
+        )
 
 
 @contextmanager
