@@ -18,10 +18,12 @@ MISSING_BEFORE = {
 
 def lacking(error: BaseException) -> str | None:
     """Return why a test cannot run on this PySpark, if its error says so; None for any other error."""
+    if isinstance(error, HeadwaterError) and error.code == "no-delta" and SPARK > COMPLETE:
+        return error.problem
     if SPARK >= COMPLETE:
         return None
     if isinstance(error, HeadwaterError) and error.code == "pyspark-version":
-        return str(error)
+        return error.problem
     if isinstance(error, ImportError) and "StatefulProcessor" in str(error):
         return "PySpark 4.0 introduced StatefulProcessor"
     return MISSING_BEFORE.get(error.name or "") if isinstance(error, AttributeError) else None

@@ -11,6 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from broker_support import HEADWATER
+from versions_support import COMPLETE, SPARK
 from waiting_support import PATIENCE_SECONDS
 
 
@@ -85,3 +86,10 @@ def imported_by(*arguments: object) -> set[str]:
 def assert_no_stack_trace(text: str) -> None:
     for noise in ("Traceback", "at org.apache", "at java.", "py4j", "SQLSTATE", 'File "'):
         assert noise not in text, text
+
+
+def lines_after_note(errors: str) -> list[str]:
+    """Return the lines of standard error without the one that names what another PySpark than 4.2 lacks."""
+    lines = errors.splitlines()
+    has_note = bool(lines) and lines[0].startswith("note: PySpark ") and SPARK != COMPLETE
+    return lines[1:] if has_note else lines

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from broker_support import headwater
-from cli.commands import assert_no_stack_trace
+from cli.commands import assert_no_stack_trace, lines_after_note
 from cli.one_process import run_all
 from cli.running import Ran
 
@@ -94,7 +94,7 @@ def test_console_and_progress_of_a_piped_run(folder: Path) -> None:
     assert ran.stdout.count("Batch: ") == 2
     assert "|ann |2    |" in ran.stdout
     assert ran.stdout.count("|bob |1    |") == 2
-    lines = ran.stderr.splitlines()
+    lines = lines_after_note(ran.stderr)
     assert [line.split("  ")[0] for line in lines] == ["batch 0", "batch 1", "per-batch: no more data"]
     assert all(line.endswith("malformed 1") for line in lines[:2])
     assert lines[2].endswith("2 batches  6 rows  dropped 0  malformed 2")
@@ -125,7 +125,7 @@ def test_refusals_that_need_spark(processes: dict[str, Ran], folder: Path) -> No
     refused, fine, no_server = (processes[name] for name in ("misspelt", "check", "no server"))
     failed = processes["failing query"]
     assert (refused.status, refused.out) == (10, "")
-    assert refused.err.splitlines()[0] == "error[unknown-column]: there is no column `usr`"
+    assert lines_after_note(refused.err)[0] == "error[unknown-column]: there is no column `usr`"
     assert (fine.status, fine.out, fine.err) == (0, "all: ready to run in append mode, files to kafka\n", "")
     assert no_server.status == 12
     assert "error[socket-unreachable]: nothing is listening at 127.0.0.1:1" in no_server.err

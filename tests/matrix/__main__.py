@@ -25,7 +25,7 @@ from headwater.jars.resolve import cache_folder, jar_paths
 
 from .environments import NoEnvironment, environment, pyspark_version
 from .progress import Display, outcomes_in
-from .results import Outcome, RunLog, read_report, table, with_table
+from .results import Outcome, RunLog, read_report, results, with_table
 from .sets import VERSIONS, TestSet, sets_of
 
 ROOT = Path(__file__).parents[2]
@@ -175,7 +175,7 @@ def _write_page(log: RunLog) -> None:
         found = [outcome for report in done if report.exists() for outcome in read_report(report)]
         if found:
             reports[log.patch(version)] = found
-    PAGE.write_text(with_table(PAGE.read_text("utf-8"), table(reports)), "utf-8")
+    PAGE.write_text(with_table(PAGE.read_text("utf-8"), results(reports)), "utf-8")
 
 
 if __name__ == "__main__":

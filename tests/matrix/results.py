@@ -6,15 +6,17 @@ import json
 import os
 import re
 import xml.etree.ElementTree as ET
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from textwrap import fill
 from typing import Any
 
 from .sets import FILES
 
 BEGIN, END = "<!-- written by make matrix -->", "<!-- end of what make matrix writes -->"
-NOT_RUN = "-"
+NOT_RUN, LACKING = "-", "n/a"
 STORE_TESTS = ("test_all_operators_on_all_stores",)
 OPERATORS = {
     "aggregation": "windowed aggregation",
@@ -107,8 +109,14 @@ class RunLog:
         draft.replace(self.folder / name)
 
 
+def results(reports: Mapping[str, list[Outcome]]) -> str:
+    """Return what the page shows: the table, and why tests were skipped."""
+    reasons = skipped(reports)
+    return f"{table(reports)}\n\nTests that were skipped:\n\n{reasons}" if reasons else table(reports)
+
+
 def table(reports: Mapping[str, list[Outcome]]) -> str:
-    """Return a table with a column for each PySpark. ``reports`` holds the outcomes by its version."""
+    """Return a table with a column for each PySpark. ``reports`` holds the outcomes by version."""
     every, versions = reports, list(reports)
     rows = {
         shown: [_passed([one for one in every[version] if one.file == file]) for version in versions]
@@ -125,33 +133,62 @@ def table(reports: Mapping[str, list[Outcome]]) -> str:
     ]
     for test, shown in ENDS.items():
         rows[f"rewind of a job: {shown}"] = [_of_test(every[version], test) for version in versions]
-    lines = [_line(label, cells) for label, cells in rows.items() if set(cells) != {NOT_RUN}]
+    rows["all tests"] = [_counts(every[version]) for version in versions]
+    lines = [_line(label, cells) for label, cells in rows.items() if not set(cells) <= {NOT_RUN, LACKING}]
     return "\n".join([_line("", versions), "|---|" + "---|" * len(versions), *lines])
+
+
+def skipped(reports: Mapping[str, list[Outcome]]) -> str:
+    """Return a list of why tests were skipped, with the number of tests on each version."""
+    counts: dict[str, Counter[str]] = {}
+    for version, found in reports.items():
+        for one in found:
+            if one.outcome == "skipped":
+                counts.setdefault(one.reason, Counter())[version] += 1
+    lines = [
+        f"{reason}: {', '.join(f'{number} on {version}' for version, number in held.items())}"
+        for reason, held in sorted(counts.items())
+    ]
+    return "\n".join(fill(f"- {line}", 100, subsequent_indent="  ", break_on_hyphens=False) for line in lines)
 
 
 def _line(label: str, cells: Iterable[str]) -> str:
     return f"| {label} | {' | '.join(cells)} |"
 
 
+def _counts(found: list[Outcome]) -> str:
+    counts = Counter(one.outcome for one in found)
+    shown = [f"{counts['passed']} passed"]
+    shown += [f"**{counts['failed']} failed**"] if counts["failed"] else []
+    shown += [f"{counts['skipped']} n/a"] if counts["skipped"] else []
+    return ", ".join(shown)
+
+
 def _passed(found: list[Outcome]) -> str:
     ran = [one for one in found if one.outcome != "skipped"]
-    return f"{sum(one.outcome == 'passed' for one in ran)} of {len(ran)}" if ran else NOT_RUN
+    if not ran:
+        return LACKING if found else NOT_RUN
+    passed = sum(one.outcome == "passed" for one in ran)
+    return f"{passed} of {len(ran)}" if passed == len(ran) else f"**{passed} of {len(ran)}**"
 
 
 def _variants(found: list[Outcome], tests: tuple[str, ...], kind: str) -> str:
-    """Return the state stores, or sinks, with which the rewound stream of a kind ended like an undisturbed one."""
-    ran = [
+    """Return the state stores, or sinks, with which the rewound stream of a kind ended like an uninterrupted one."""
+    of_kind = [
         (one.argument.rpartition("-")[2], one.outcome)
         for one in found
-        if one.name in tests and one.argument.rpartition("-")[0] == kind and one.outcome != "skipped"
+        if one.name in tests and one.argument.rpartition("-")[0] == kind
     ]
+    ran = [(variant, outcome) for variant, outcome in of_kind if outcome != "skipped"]
     shown = [variant if outcome == "passed" else f"**{variant} fails**" for variant, outcome in ran]
-    return ", ".join(shown) or NOT_RUN
+    return ", ".join(shown) or (LACKING if of_kind else NOT_RUN)
 
 
 def _of_test(found: list[Outcome], test: str) -> str:
-    ran = {one.outcome for one in found if one.name == test} - {"skipped"}
-    return NOT_RUN if not ran else "yes" if ran == {"passed"} else "**fails**"
+    outcomes = {one.outcome for one in found if one.name == test}
+    if not outcomes - {"skipped"}:
+        return LACKING if outcomes else NOT_RUN
+    return "**fails**" if "failed" in outcomes else "yes"
 
 
 def with_table(page: str, written: str) -> str:

@@ -13,7 +13,7 @@ import pytest
 from matrix import environments
 from matrix.__main__ import ROOT, run_command
 from matrix.progress import outcomes_in
-from matrix.results import BEGIN, END, Outcome, RunLog, read_report, table, with_table
+from matrix.results import BEGIN, END, Outcome, RunLog, read_report, results, table, with_table
 from matrix.sets import JOBS, PLAIN, VERSIONS, sets_of
 
 REPORT = """<testsuites><testsuite>
@@ -39,15 +39,20 @@ def test_reports_become_a_table(tmp_path: Path) -> None:
         "AssertionError: rows differ",
         "test_x",
     )
-    reports = {"4.0.5": [Outcome("test_golden_steps", "x", "skipped", file="test_gallery_golden")], "4.3.0": found}
+    reports = {
+        "4.0.5": [Outcome("test_golden_steps", "x", "skipped", "too old", "test_gallery_golden")],
+        "4.3.0": found,
+    }
     assert table(reports).splitlines() == [
         "|  | 4.0.5 | 4.3.0 |",
         "|---|---|---|",
-        "| golden scenarios | - | 1 of 2 |",
+        "| golden scenarios | n/a | **1 of 2** |",
         "| rewind: dropDuplicates, then an aggregation | - | hdfs, **format2 fails** |",
         "| rewind of a plain program: rate-micro-batch to | - | files |",
         "| rewind of a job: files to PostgreSQL | - | yes |",
+        "| all tests | 0 passed, 1 n/a | 4 passed, **2 failed**, 1 n/a |",
     ]
+    assert results(reports).endswith("Tests that were skipped:\n\n- no such store: 1 on 4.3.0\n- too old: 1 on 4.0.5")
 
 
 def test_the_table_replaces_the_one_in_the_page() -> None:

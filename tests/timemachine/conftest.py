@@ -17,7 +17,9 @@ from versions_support import SPARK
 if SPARK < (4, 0):
     # Headwater does not run jobs on this one. It rewinds what plain programs wrote.
     @pytest.fixture(scope="session")
-    def headwater_spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    def headwater_spark(
+        tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config
+    ) -> Iterator[SparkSession]:
         os.environ["PYSPARK_PYTHON"] = sys.executable
         os.environ["TZ"] = "UTC"
         time.tzset()
@@ -27,7 +29,7 @@ if SPARK < (4, 0):
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.sql.session.timeZone": "UTC",
             "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
-            "spark.sql.streaming.stateStore.maintenanceInterval": "100ms",
+            **dict(line.split("=", 1) for line in pytestconfig.getini("headwater_conf")),
             "spark.jars": os.environ.get("MATRIX_KAFKA_JARS", ""),
         }
         spark = SparkSession.builder.master("local[2]").config(map=settings).getOrCreate()
