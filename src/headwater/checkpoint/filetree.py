@@ -65,6 +65,10 @@ class FileTree(Protocol):
     def write(self, path: str, data: bytes) -> None:
         """Write a file atomically: readers see the old contents or the new ones."""
 
+    def write_blocks(self, path: str, blocks: Iterable[bytes], modified_ms: int | None = None) -> None:  # noqa: ARG002
+        """Write a file atomically from blocks. It gets a modification time if the store can set one."""
+        self.write(path, b"".join(blocks))
+
     @property
     def can_create(self) -> bool:
         """Whether ``create`` is possible."""

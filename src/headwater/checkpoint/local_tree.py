@@ -77,13 +77,19 @@ class LocalTree(FileTree):
         return found
 
     def write(self, path: str, data: bytes) -> None:
+        self.write_blocks(path, [data])
+
+    def write_blocks(self, path: str, blocks: Iterable[bytes], modified_ms: int | None = None) -> None:
         target = self.local_path(path)
         make_folder(target.parent)
         draft = target.with_name(f".{target.name}.headwater.tmp")
         with draft.open("wb") as out:
-            out.write(data)
+            for block in blocks:
+                out.write(block)
             out.flush()
             os.fsync(out.fileno())
+        if modified_ms is not None:
+            os.utime(draft, ns=(modified_ms * 1_000_000, modified_ms * 1_000_000))
         draft.replace(target)
         _sync_folder(target.parent)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from datetime import datetime
+from itertools import chain
 from typing import Any
 
 from headwater.checkpoint.filetree import Entry, FileTree, names_by_folder
@@ -67,6 +68,23 @@ class ObjectTree(FileTree):
 
     def write(self, path: str, data: bytes) -> None:
         self._system.pipe_file(self._full(path), data)
+
+    def write_blocks(self, path: str, blocks: Iterable[bytes], modified_ms: int | None = None) -> None:  # noqa: ARG002
+        """Write an object in parts, unless it is small. It appears when the last part has been written."""
+        waiting = iter(blocks)
+        first = next(waiting, b"")
+        second = next(waiting, None)
+        if second is None:
+            self.write(path, first)
+            return
+        file = self._system.open(self._full(path), "wb", block_size=BLOCK_BYTES)
+        try:
+            for block in chain((first, second), waiting):
+                file.write(block)
+        except BaseException:
+            file.discard()
+            raise
+        file.close()
 
     @property
     def can_create(self) -> bool:

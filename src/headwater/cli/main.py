@@ -35,6 +35,7 @@ VERBS: tuple[str, ...] = (
     "undo",
     "compact",
     "fork",
+    "move",
     "repartition",
     "export",
     "import",

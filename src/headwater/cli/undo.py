@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -10,6 +10,10 @@ from headwater.cli.app import CHANGE, app
 from headwater.cli.checkpoint_options import CheckpointName, DryRun, PlanJson, Yes
 from headwater.cli.output import note
 from headwater.cli.table_options import Engine, KeepForeign, table_engine
+
+if TYPE_CHECKING:
+    from headwater.checkpoint.filetree import FileTree
+    from headwater.checkpoint.moved import MovedTo
 
 
 @app.command(rich_help_panel=CHANGE)
@@ -27,18 +31,24 @@ def undo(
     yes: Yes = False,
     as_json: PlanJson = False,
 ) -> None:
-    """Undo the last rewind, edit, import, repair or repartition.
+    """Undo the last rewind, edit, import, move, repair or repartition.
 
     Moves the files that were set aside back to where they were. A Delta table that was rewound gets its rows back by a
-    further commit. Repeat the command to undo earlier changes.
+    further commit. To undo a move, name the old location. Repeat the command to undo earlier changes.
 
     Example:
       headwater undo visits-windows-counter
     """
+    from headwater.checkpoint.locate import open_checkpoint
+    from headwater.checkpoint.moved import read_pointer
     from headwater.cli.checkpoint_options import StepProgress, confirm, open_to_change, print_plan
     from headwater.timemachine.undo import plan_query_undo
     from headwater.views.plans import undo_text
 
+    pointer = read_pointer(open_checkpoint(checkpoint))
+    if pointer is not None:
+        _undo_move(open_checkpoint(checkpoint), pointer, drop_newer, dry_run=dry_run, yes=yes, as_json=as_json)
+        return
     files = open_to_change(checkpoint)
     plan = plan_query_undo(
         files, sink=sink, drop_newer=drop_newer, keep_foreign=keep_foreign, with_engine=table_engine(engine)
@@ -48,3 +58,16 @@ def undo(
         return
     plan.apply(progress=StepProgress())
     note(f"done: the {plan.undoes.change.verb} was undone")
+
+
+def _undo_move(files: FileTree, pointer: MovedTo, drop_newer: bool, *, dry_run: bool, yes: bool, as_json: bool) -> None:
+    from headwater.cli.checkpoint_options import confirm, print_plan
+    from headwater.timemachine.move_undo import plan_move_undo
+    from headwater.views.move_text import move_undo_text
+
+    plan = plan_move_undo(files, pointer, drop_newer=drop_newer)
+    print_plan(plan.as_dict(), move_undo_text(plan).lines(), as_json=as_json)
+    if dry_run or not confirm("Undo it?", yes=yes):
+        return
+    plan.apply()
+    note(f"done: the checkpoint is used again at {files.location}")

@@ -22,6 +22,7 @@ from headwater.checkpoint.layout import OFFSETS, PENDING_FILE
 from headwater.checkpoint.lease import LOCK, RECORD, Lease, lease_with_heartbeat, refuse_busy, refuse_if_held
 from headwater.checkpoint.local_tree import LocalTree
 from headwater.checkpoint.locate import CHECKPOINTS, new_start
+from headwater.checkpoint.moved import refuse_if_moved
 from headwater.checkpoint.record import JobRecord, read_job_record, uri_kind
 from headwater.core.errors import CheckpointUnreadable, JobRefused
 from headwater.jobs.endpoints import Delta, Files, Kafka, Sink, Source
@@ -69,6 +70,7 @@ def check_run(run: Run) -> None:
 
 def check_ownership(files: FileTree, run: Run) -> None:
     """Refuse to run a job on a checkpoint that it cannot resume from."""
+    refuse_if_moved(files)
     if files.exists(PENDING_FILE):
         raise CheckpointUnreadable(
             "interrupted-operation",

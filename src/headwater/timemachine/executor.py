@@ -30,6 +30,7 @@ from headwater.checkpoint.layout import (
 )
 from headwater.checkpoint.lease import hold_lease
 from headwater.checkpoint.locate import open_files
+from headwater.checkpoint.moved import refuse_if_moved
 from headwater.core.errors import ChangeRefused, CheckpointUnreadable
 from headwater.lakehouse.tables import RewindableTable, open_table
 from headwater.timemachine.change import Change, CommitToTable, Link, Move, Put, Root, Step, fingerprint, scratch_of
@@ -82,7 +83,11 @@ def finish_interrupted(
 
 
 def refuse_if_pending(files: FileTree) -> None:
-    """Raise ``ChangeRefused`` if a change was interrupted. Every command that changes a checkpoint checks this first."""
+    """Raise ``ChangeRefused`` if a change was interrupted, or if the checkpoint was moved elsewhere.
+
+    Every command that changes a checkpoint checks this first.
+    """
+    refuse_if_moved(files)
     pending = read_pending(files)
     if pending is None:
         return

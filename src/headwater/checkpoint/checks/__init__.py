@@ -10,6 +10,7 @@ from headwater.checkpoint.checks import (
     format_one,
     hadoop_crc,
     interrupted_operation,
+    moved_checkpoint,
     offsets_backwards,
     operator_schemas,
     partition_count,
@@ -32,6 +33,7 @@ Check = Callable[[CheckContext], Iterator[Finding]]
 
 CHECKS: tuple[Check, ...] = (
     interrupted_operation.check,
+    moved_checkpoint.check,
     unreadable_files.check,
     batch_log_gaps.check,
     uncommitted_batches.check,

@@ -18,6 +18,7 @@ from headwater.checkpoint.layout import (
 )
 from headwater.checkpoint.log_entries import parse_query_metadata
 from headwater.checkpoint.logtext import LogText, json_value, read_bytes, unreadable_file
+from headwater.checkpoint.moved import INCOMPLETE, POINTER
 from headwater.checkpoint.operator_metadata import parse_operator_metadata
 from headwater.checkpoint.record import parse_job_record
 from headwater.checkpoint.source_offsets import kind_of, offset_value
@@ -43,8 +44,8 @@ def _batch_logs(context: CheckContext) -> Iterator[Finding]:
 
 
 def _query_metadata(context: CheckContext) -> Iterator[Finding]:
-    if context.files.exists(PENDING_FILE):
-        return  # an interrupted change has replaced the metadata by a notice
+    if any(context.files.exists(path) for path in (PENDING_FILE, POINTER, INCOMPLETE)):
+        return  # an interrupted change or a move has replaced the metadata by a notice
     if context.has(METADATA):
         yield from _parse(context, METADATA, parse_query_metadata)
     elif context.logs.batch_ids:
