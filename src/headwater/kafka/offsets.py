@@ -32,6 +32,27 @@ def earliest_offsets(source: str, topics: Iterable[str]) -> dict[str, dict[int, 
     }
 
 
+def offsets_at(source: str, topics: Iterable[str], at_ms: int) -> dict[str, dict[int, int]]:
+    """Return the first offset at or after a time by topic and partition; the next offset if there is none.
+
+    Topics that do not exist are left out. Raises ``HeadwaterError`` if the broker cannot be queried.
+    """
+    cluster = Cluster(Connection.from_uri(source))
+    known = cluster.metadata().topics
+    places = [
+        Partition(topic, number)
+        for topic in topics
+        if topic in known and known[topic].error is None
+        for number in known[topic].partitions
+    ]
+    later, ends = _offsets(cluster, places, at_ms), end_offsets(cluster, places)
+    found: dict[str, dict[int, int]] = {}
+    for place in places:
+        offset = later[place]
+        found.setdefault(place.topic, {})[place.number] = ends[place] if offset < 0 else offset
+    return found
+
+
 def offset_ranges(cluster: Cluster, places: Iterable[Partition]) -> dict[Partition, tuple[int, int]]:
     """Return the first retained and the next offset of each partition."""
     places = list(places)
@@ -49,11 +70,14 @@ def lag(ends: Mapping[Partition, int], positions: Mapping[Partition, int]) -> in
     return sum(max(0, ends[place] - position) for place, position in positions.items() if place in ends)
 
 
-def _offsets(cluster: Cluster, places: Iterable[Partition], which: str) -> dict[Partition, int]:
+def _offsets(cluster: Cluster, places: Iterable[Partition], which: str | int) -> dict[Partition, int]:
     from confluent_kafka import TopicPartition  # noqa: PLC0415
     from confluent_kafka.admin import OffsetSpec  # noqa: PLC0415
 
-    spec = OffsetSpec.earliest() if which == "earliest" else OffsetSpec.latest()
+    if isinstance(which, int):
+        spec = OffsetSpec.for_timestamp(which)
+    else:
+        spec = OffsetSpec.earliest() if which == "earliest" else OffsetSpec.latest()
     wanted = {TopicPartition(*place): spec for place in places}
     if not wanted:
         return {}

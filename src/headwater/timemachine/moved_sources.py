@@ -53,7 +53,18 @@ class MovedSource:
         )
 
 
-def moved_sources(history: History, to: int, table_of: Callable[[str], TableUri | None]) -> tuple[MovedSource, ...]:
+OpenLog = Callable[[TableUri], DeltaLog]
+"""Returns the log of a table that a source reads: as it is, or as it will be after a change that is planned as well."""
+
+
+def log_of(table: TableUri) -> DeltaLog:
+    """Return the log of a table as it is."""
+    return DeltaLog(open_files(table.path))
+
+
+def moved_sources(
+    history: History, to: int, table_of: Callable[[str], TableUri | None], open_log: OpenLog = log_of
+) -> tuple[MovedSource, ...]:
     """Return the sources that have to continue at another position after batch ``to``, which is the last one kept.
 
     ``table_of`` returns the Delta table that a source reads, by the source's name in the offset log.
@@ -63,7 +74,7 @@ def moved_sources(history: History, to: int, table_of: Callable[[str], TableUri 
         table = table_of(source)
         if table is None or table.options.get("skipChangeCommits", "").lower() == "true":
             continue
-        log = DeltaLog(open_files(table.path))
+        log = open_log(table)
         before = _positions(history, to - 1).get(source)
         after = _moved(log, position)
         # Without an equivalent for the offsets before it, Spark could not start the query.
@@ -77,7 +88,11 @@ def moved_sources(history: History, to: int, table_of: Callable[[str], TableUri 
 
 
 def moved_offsets(
-    history: History, to: int, moved: Sequence[MovedSource], table_of: Callable[[str], TableUri | None]
+    history: History,
+    to: int,
+    moved: Sequence[MovedSource],
+    table_of: Callable[[str], TableUri | None],
+    open_log: OpenLog = log_of,
 ) -> Iterator[LogCut]:
     """Yield the replacement of the offsets of batch ``to`` and of the one before it, if a source continues elsewhere."""
     for batch in (to - 1, to) if moved else ():
@@ -90,7 +105,7 @@ def moved_offsets(
             place, table = delta_position(offset_value(old)), table_of(one.source)
             if old is None or place is None or table is None:
                 continue
-            after = _moved(DeltaLog(open_files(table.path)), place)
+            after = _moved(open_log(table), place)
             assert after is not None
             text = text.replace(old, _offset_text(json.loads(old), after), 1)
         name = history.logs.offsets.path(batch).removeprefix(f"{OFFSETS}/")

@@ -30,7 +30,7 @@ from headwater.timemachine.effects import (
 )
 from headwater.timemachine.executor import Progress, apply_change, no_progress, refuse_if_pending
 from headwater.timemachine.journal import Entry
-from headwater.timemachine.moved_sources import MovedSource, moved_offsets, moved_sources
+from headwater.timemachine.moved_sources import MovedSource, OpenLog, log_of, moved_offsets, moved_sources
 from headwater.timemachine.tables import checkpointed, table_of
 
 WithEngine = Callable[[RewindableTable], RewindableTable]
@@ -135,6 +135,7 @@ def plan_query_rewind(
     ask_kafka: EarliestOffsets | None = None,
     keep_foreign: bool = False,
     with_engine: WithEngine = lambda table: table,
+    open_log: OpenLog = log_of,
 ) -> RewindPlan:
     """Plan a rewind of a query together with its file sink or its Delta table, if it has one.
 
@@ -153,6 +154,7 @@ def plan_query_rewind(
         ask_kafka=ask_kafka,
         table=None if table is None else with_engine(table),
         keep_foreign=keep_foreign,
+        open_log=open_log,
     )
 
 
@@ -167,12 +169,13 @@ def plan_rewind(
     ask_kafka: EarliestOffsets | None = None,
     table: RewindableTable | None = None,
     keep_foreign: bool = False,
+    open_log: OpenLog = log_of,
 ) -> RewindPlan:
     """Plan a rewind after which batch ``to`` is the last one; None undoes all batches.
 
     The next batch runs with its recorded offsets unless ``replan``. ``sink`` is the folder of a file sink, whose log is
     rewound too, and ``table`` a table that returns to the batch; with ``keep_foreign``, without undoing what other
-    programs did to it. Raise ``ChangeRefused`` if the state of the batch cannot be rebuilt, with the nearest one that can.
+    programs did to it. ``open_log`` opens the tables that the query reads. Raise ``ChangeRefused`` if the state of the batch cannot be rebuilt, with the nearest one that can.
     """
     refuse_if_pending(files)
     history = History(files)
@@ -191,7 +194,7 @@ def plan_rewind(
     def read_table(source: str) -> TableUri | None:
         return source_table(history, source, source_uris)
 
-    moved = () if to is None else moved_sources(history, to, read_table)
+    moved = () if to is None else moved_sources(history, to, read_table, open_log)
     if not undone and not table_step and not moved:
         raise ChangeRefused(
             "nothing-to-undo",
@@ -202,7 +205,7 @@ def plan_rewind(
     replan = replan or bool(moved) or next_batch not in history.logs.offsets.entries
     moves = [
         step
-        for cut in moved_offsets(history, next_batch - 1, moved, read_table)
+        for cut in moved_offsets(history, next_batch - 1, moved, read_table, open_log)
         for step in log_steps(files, "checkpoint", OFFSETS, cut, change_id)
     ]
     steps = (*cut_steps(history, sink, next_batch, change_id, replan=replan), *moves, *table_step)
