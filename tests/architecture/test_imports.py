@@ -19,7 +19,8 @@ ALLOWED = {
     "lakehouse": {"core", "checkpoint"},
     "timemachine": {"core", "checkpoint", "statefiles", "lakehouse"},
     "migration": {"core", "checkpoint", "statefiles", "lakehouse", "timemachine"},
-    "views": {"core", "checkpoint", "statefiles", "lakehouse", "timemachine", "migration"},
+    "fleet": {"core", "checkpoint", "statefiles", "lakehouse", "timemachine"},
+    "views": {"core", "checkpoint", "statefiles", "lakehouse", "timemachine", "migration", "fleet"},
     "jars": {"core"},
     "kafka": {"core", "jars"},
     "datagen": {"core"},
@@ -32,6 +33,7 @@ ALLOWED = {
         "lakehouse",
         "timemachine",
         "migration",
+        "fleet",
         "views",
         "jars",
         "formats",
@@ -45,6 +47,7 @@ ALLOWED = {
         "lakehouse",
         "timemachine",
         "migration",
+        "fleet",
         "views",
         "jars",
         "formats",
@@ -52,7 +55,7 @@ ALLOWED = {
         "kafka",
         "spark",
     },
-    "web": {"core", "checkpoint", "statefiles", "lakehouse", "timemachine", "migration", "views", "kafka"},
+    "web": {"core", "checkpoint", "statefiles", "lakehouse", "timemachine", "migration", "fleet", "views", "kafka"},
 }
 IMPORT_SPARK = {"spark", "jobs", "testing"}
 # A package may call a higher one that is built on it, if it imports it only when it is called.

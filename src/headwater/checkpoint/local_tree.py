@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from headwater.checkpoint.filetree import Entry, FileTree
+from headwater.checkpoint.filetree import Entry, FileTree, FolderNames
 from headwater.core.errors import CheckpointUnreadable
 
 BLOCK_BYTES = 1 << 20
@@ -56,6 +56,20 @@ class LocalTree(FileTree):
         except (FileNotFoundError, NotADirectoryError):
             return []
         return sorted((entry for entry in listed if entry), key=lambda entry: entry.name)
+
+    def names(self, folder: str) -> FolderNames:
+        files, folders = [], []
+        try:
+            with os.scandir(self.local_path(folder)) as items:
+                for item in items:
+                    # A link to a folder can form a cycle, or name a folder a second time.
+                    if item.is_dir(follow_symlinks=False):
+                        folders.append(item.name)
+                    elif not item.is_dir():
+                        files.append(item.name)
+        except (FileNotFoundError, NotADirectoryError):
+            pass
+        return FolderNames(frozenset(files), frozenset(folders))
 
     def tree(self, folder: str) -> dict[str, list[str]]:
         found: dict[str, list[str]] = {}

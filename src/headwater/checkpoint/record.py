@@ -155,6 +155,8 @@ PROGRESS_FILE = f"{HEADWATER_FOLDER}/progress.jsonl"
 OLDER_FILE = f"{HEADWATER_FOLDER}/progress.older.jsonl"
 MOST_LINES = 10_000
 REMOTE_LINES, REMOTE_SECONDS = 500, 5.0
+_LINE_BYTES = 800
+"""About the length of a line, with one source."""
 
 
 @dataclass(frozen=True)
@@ -266,6 +268,37 @@ def read_progress(files: FileTree) -> dict[int, ProgressRecord]:
             records = map(parse_line, files.read(path).decode("utf-8", "replace").splitlines())
             found |= {record.batch_id: record for record in records if record}
     return found
+
+
+def newest_progress(files: FileTree, most: int) -> dict[int, ProgressRecord]:
+    """Return the latest records of about ``most`` batches, by batch; on a local disk, only the end of the file is read."""
+    found: dict[int, ProgressRecord] = {}
+    for path in (PROGRESS_FILE, OLDER_FILE):
+        lines = _last_lines(files, path, most - len(found))
+        records = {record.batch_id: record for record in map(parse_line, lines) if record}
+        found = records | found
+        if len(found) >= most:
+            break
+    return dict(sorted(found.items()))
+
+
+def _last_lines(files: FileTree, path: str, most: int) -> list[str]:
+    local = files.local_path(path)
+    try:
+        if local is None:
+            return files.read(path).decode("utf-8", "replace").splitlines()[-most:]
+        with local.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            length = _LINE_BYTES * most
+            while True:
+                start = max(0, size - length)
+                file.seek(start)
+                lines = file.read().split(b"\n")
+                if start == 0 or len(lines) > most + 1:
+                    return [line.decode("utf-8", "replace") for line in lines[-most - 1 :] if line]
+                length *= 2
+    except OSError:
+        return []
 
 
 class ProgressIndex:

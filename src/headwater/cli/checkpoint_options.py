@@ -30,6 +30,14 @@ CheckpointName = Annotated[
         autocompletion=checkpoint_names,
     ),
 ]
+CheckpointsOrRoots = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="CKPT|ROOT...",
+        help="A checkpoint (folder, object-store URL or job name), or folders and URLs with checkpoints below them.",
+        autocompletion=checkpoint_names,
+    ),
+]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the plan and change nothing.")]
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation. The query must be stopped.")]
 PlanJson = Annotated[bool, typer.Option("--json", help="Print the plan as one JSON object.")]

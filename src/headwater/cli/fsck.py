@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from headwater.cli.app import INSPECT, JsonLines, app
-from headwater.cli.checkpoint_options import CheckpointName, StepProgress, confirm
+from headwater.cli.checkpoint_options import CheckpointsOrRoots, StepProgress, confirm
 from headwater.cli.output import json_line, note, say
 
 if TYPE_CHECKING:
     from headwater.checkpoint.filetree import FileTree
     from headwater.core.finding import Finding
+    from headwater.fleet.fleet import Fleet
 
 
 @app.command(rich_help_panel=INSPECT)
 def fsck(
-    checkpoint: CheckpointName,
+    checkpoints: CheckpointsOrRoots,
     sink: Annotated[
         str | None,
         typer.Option(metavar="URI", help="Sink of the query, files:DIR or delta:PATH; it is checked as well."),
@@ -37,13 +39,22 @@ def fsck(
     A file sink or a Delta table is checked as well if `headwater run` has recorded it. For other checkpoints, name it
     with --sink.
 
+    For a folder or bucket with checkpoints below it, or for several checkpoints, checks each of them; the findings in
+    JSON then also name the checkpoint.
+
     Example:
       headwater fsck /data/checkpoints/visits --sink files:/data/out/visits
+      headwater fsck /data/checkpoints
     """
-    from headwater.checkpoint.locate import open_checkpoint
+    from headwater.fleet.fleet import Fleet
+    from headwater.fleet.roots import checkpoint_or_fleet, refuse_options
     from headwater.timemachine.tables import fsck as check
 
-    files = open_checkpoint(checkpoint)
+    files = checkpoint_or_fleet(checkpoints)
+    if isinstance(files, Fleet):
+        refuse_options({"--repair": repair, "--sink": sink}, "fsck")
+        _check_all(files, strict=strict, as_json=as_json)
+        return
     found = check(files, sink)
     _print_findings(found, as_json=as_json)
     if repair and _repair(files, sink, found, yes=yes, as_json=as_json):
@@ -52,6 +63,30 @@ def fsck(
             note(f"repaired; remaining: {_summary(found)}")
     worst = {finding.severity for finding in found}
     if "error" in worst or (strict and "warning" in worst):
+        raise typer.Exit(1)
+
+
+def _check_all(fleet: Fleet, *, strict: bool, as_json: bool) -> None:
+    from headwater.core.text import count
+
+    streams = fleet.refresh().streams
+    failed = 0
+    for problem in fleet.snapshot.problems:
+        note(f"warning: {problem}")
+    for stream in streams:
+        found = fleet.check(stream.name)
+        worst = {finding.severity for finding in found}
+        failed += "error" in worst or (strict and "warning" in worst)
+        if not as_json:
+            say(f"{stream.name}: {_summary(found)}")
+        for finding in found:
+            if as_json:
+                json_line({"checkpoint": stream.location, **finding.as_dict()})
+            elif finding.severity != "info":
+                say(f"  {_line(finding)}")
+    if not as_json:
+        note(f"{count(len(streams), 'checkpoint')}, {failed or 'none'} with {'findings' if strict else 'errors'}")
+    if failed or fleet.snapshot.problems:
         raise typer.Exit(1)
 
 
@@ -119,7 +154,7 @@ def _line(finding: Finding) -> str:
     return f"{finding.severity:<7}  {finding.code}  {finding.path}: {finding.message}{suffix}"
 
 
-def _summary(found: list[Finding]) -> str:
+def _summary(found: Sequence[Finding]) -> str:
     from headwater.core.text import count
 
     counts = [

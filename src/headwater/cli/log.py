@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from headwater.cli.app import INSPECT, JsonLines, app
-from headwater.cli.checkpoint_options import CheckpointName, open_to_read
+from headwater.cli.checkpoint_options import CheckpointsOrRoots, warn_if_interrupted
 from headwater.cli.output import json_line, note, say
 from headwater.core.text import count
 
 if TYPE_CHECKING:
     from headwater.checkpoint.filetree import FileTree
     from headwater.checkpoint.history import Batch, History
+    from headwater.fleet.fleet import Fleet
     from headwater.timemachine.journal import Entry
     from headwater.views.batches import TableLayout
 
@@ -25,7 +26,7 @@ POLL_SECONDS = 1.0
 
 @app.command(rich_help_panel=INSPECT)
 def log(
-    checkpoint: CheckpointName,
+    checkpoints: CheckpointsOrRoots,
     number: Annotated[
         int | None, typer.Option("-n", "--number", metavar="N", min=1, help="Show only the newest N batches.")
     ] = None,
@@ -40,20 +41,33 @@ def log(
     ] = False,
     as_json: JsonLines = False,
 ) -> None:
-    """Show every batch of a checkpoint.
+    """Show every batch of a checkpoint, or one line for each checkpoint below a folder.
 
     Shows when each batch was planned, what it read, its watermark, whether you can rewind to it, and its restore points.
     LAG is how far the watermark was behind the system clock. With several sources, UNREAD is the number of records in
     Kafka that each of them had not read, if that was recorded, and a line below the table names the source that holds
     the watermark back. Does not start Spark.
 
+    For a folder or bucket with checkpoints below it, or for several checkpoints, shows each stream in one line, the most
+    troubled ones first: whether it runs, its last batch, rates, lag, the delay of its watermark, the rows of its state and
+    their growth, and what is wrong. Rates, growth and DROPPED are those of the last batches. A star marks a batch that is
+    not committed.
+
     Example:
       headwater log browser-stats-stateful -n 20
+      headwater log s3://bucket/checkpoints
     """
     from headwater.checkpoint.history import History
     from headwater.checkpoint.revisions import time_ms
+    from headwater.fleet.fleet import Fleet
+    from headwater.fleet.roots import checkpoint_or_fleet, refuse_options
 
-    files = open_to_read(checkpoint)
+    files = checkpoint_or_fleet(checkpoints)
+    if isinstance(files, Fleet):
+        refuse_options({"-n": number, "--since": since, "--follow": follow}, "log")
+        _show_streams(files, as_json=as_json)
+        return
+    warn_if_interrupted(files)
     since_ms = time_ms(since, not_after_ms=time.time_ns() // 1_000_000) if since else None
     history = History(files)
     batches = history.batches(last=number, since_ms=since_ms)
@@ -63,6 +77,29 @@ def log(
         note("no batches since then" if since else "no batches yet")
     if follow:
         _follow(files, printer, {(batch.batch_id, batch.status) for batch in batches}, since_ms)
+
+
+def _show_streams(fleet: Fleet, *, as_json: bool) -> None:
+    from headwater.views.fleet import StreamView, edge_lines, table_lines
+
+    snapshot, now_ms = fleet.refresh(), time.time_ns() // 1_000_000
+    for problem in snapshot.problems:
+        note(f"warning: {problem}")
+    if not snapshot.is_complete:
+        note("warning: there are too many folders to search all of them; name the ones that contain checkpoints")
+    views = [StreamView(stream, now_ms) for stream in snapshot.by_trouble(now_ms)]
+    edges = snapshot.edges()
+    if as_json:
+        for view in views:
+            json_line(view.as_dict(edges))
+        return
+    for line in table_lines(views, shutil.get_terminal_size().columns if sys.stdout.isatty() else None):
+        say(line)
+    if edges:
+        say()
+        for line in edge_lines(edges):
+            say(line)
+    note(count(len(views), "checkpoint"))
 
 
 def _follow(files: FileTree, printer: _Printer, seen: set[tuple[int, str]], since_ms: int | None) -> None:

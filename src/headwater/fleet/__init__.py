@@ -1,0 +1,1 @@
+"""All checkpoints below some folders or buckets: found, summarized, ordered by trouble, and linked to each other."""

@@ -1,0 +1,164 @@
+"""One checkpoint in a few numbers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from corpus_support import CorpusCheckpoint, corpus_names
+from fleet.streams import T0, record, write_stream
+from headwater.checkpoint.lease import hold_lease
+from headwater.checkpoint.local_tree import LocalTree
+from headwater.checkpoint.record import PROGRESS_FILE, newest_progress
+from headwater.core.finding import Finding
+from headwater.fleet.summary import StreamSummary, growth, read_summary
+from headwater.fleet.trouble import activity_of, order, troubles_of
+from two_sources import TwoSources
+
+Corpus = Callable[[str], CorpusCheckpoint]
+LATER = T0 + 86_400_000
+
+
+def summary(folder: Path) -> StreamSummary:
+    return read_summary(LocalTree(folder))
+
+
+def codes(found: StreamSummary, now_ms: int = LATER, findings: tuple[Finding, ...] = ()) -> list[str]:
+    return [trouble.code for trouble in troubles_of(found, findings, now_ms)]
+
+
+def test_from_the_logs_alone(tmp_path: Path) -> None:
+    """Batches, rows, rates and the watermark follow from the logs, also if Headwater recorded nothing."""
+    found = summary(write_stream(tmp_path))
+    assert (found.last_batch, found.last_committed, found.is_uncommitted) == (7, 7, False)
+    assert found.watermark_ms == T0 - 60_000
+    assert found.input_rate == 100
+    assert found.rows == 700
+    assert (found.lag_rows, found.state_rows, found.dropped) == (None, None, None)
+    assert [endpoint.label for endpoint in found.reads] == ["kafka visits"]
+
+
+def test_from_the_records(tmp_path: Path) -> None:
+    """Lag, state, its growth and dropped rows come from the records."""
+    records = [record(number, lag_rows=10, state_rows=100 + 20 * number, dropped=1) for number in range(8)]
+    found = summary(write_stream(tmp_path, records=records))
+    assert (found.lag_rows, found.state_rows, found.dropped) == (10, 240, 8)
+    assert found.processed_rate == 500
+    assert found.state_growth == pytest.approx((230 - 110) / 110)
+    assert codes(found) == ["state-growing", "dropped"]
+
+
+def test_records_from_before_a_rewind(tmp_path: Path) -> None:
+    """Records of batches that were rewound, or that ran again unrecorded, do not count."""
+    stale = [record(number, lag_rows=5) for number in range(8)]
+    write_stream(tmp_path, batches=5, records=stale)
+    assert summary(tmp_path).recent[-1].batch_id == 4
+    (tmp_path / "offsets" / "4").write_text(
+        (tmp_path / "offsets" / "4").read_text().replace(str(T0 + 4000), str(T0 + 999_000))
+    )
+    assert not summary(tmp_path).is_recorded
+
+
+@pytest.mark.parametrize("name", [*corpus_names("spark4.3-"), "crashed-before", "kafka-join", "rate", "named"])
+def test_every_checkpoint_has_a_summary(corpus: Corpus, name: str) -> None:
+    """The summary of what Spark wrote names the last batch and raises nothing."""
+    found = read_summary(corpus(name).files)
+    assert found.problem is None
+    assert found.last_batch is not None
+    assert troubles_of(found, None, LATER) is not None
+
+
+def test_corrupt_checkpoint_is_trouble(tmp_path: Path) -> None:
+    """A log entry that cannot be read is the reason for trouble, not an exception."""
+    write_stream(tmp_path)
+    (tmp_path / "offsets" / "7").write_bytes(b"v1\n{")
+    assert codes(summary(tmp_path)) == ["unreadable"]
+    (tmp_path / PROGRESS_FILE).parent.mkdir()
+    (tmp_path / PROGRESS_FILE).write_text(
+        json.dumps({"batch_id": 6, "at_ms": T0 + 6000, "duration_ms": 1, "state_rows": "x", "input_rows": None}) + "\n"
+    )
+    assert codes(summary(tmp_path)) == ["unreadable"]
+
+
+def test_running_stopped_or_unknown(tmp_path: Path) -> None:
+    """A held lease means running; a free one, stopped; without one, only fresh files show a query."""
+    other = summary(write_stream(tmp_path / "other"))
+    changed = other.changed_at_ms
+    assert changed is not None
+    assert activity_of(other, changed + 5_000).status == "active"
+    assert activity_of(other, changed + 90_000).status == "quiet"
+    files = LocalTree(write_stream(tmp_path / "own"))
+    with hold_lease(files, "visits", "cannot run"):
+        running = activity_of(read_summary(files), LATER)
+    assert (running.status, "visits holds the lease, process " in running.how) == ("running", True)
+    with hold_lease(files, "headwater rewind", "cannot rewind"):
+        assert activity_of(read_summary(files), LATER).status == "changing"
+    stopped = read_summary(files)
+    assert activity_of(stopped, (stopped.changed_at_ms or 0) + 90_000).status == "stopped"
+
+
+def test_uncommitted_batch(tmp_path: Path) -> None:
+    """A batch that takes far longer than the others is trouble; one that was just planned is not."""
+    found = summary(write_stream(tmp_path, committed=7))
+    assert found.is_uncommitted
+    assert "uncommitted" in codes(found, LATER * 2)
+    assert codes(found, T0 + 8_000) == []
+
+
+def test_growing_lag(tmp_path: Path) -> None:
+    """A lag that grows beyond one batch is trouble; one that shrinks or is small is not."""
+
+    def lags(*numbers: int) -> list[str]:
+        records = [record(place, lag_rows=number) for place, number in enumerate(numbers)]
+        return codes(summary(write_stream(tmp_path / str(numbers[-1]), batches=len(numbers), records=records)))
+
+    assert lags(100, 200, 300, 400, 500, 600) == ["lag-growing"]
+    assert lags(600, 500, 400, 300, 200, 101) == []
+    assert lags(1, 2, 3, 4, 5, 6) == []
+
+
+def test_held_watermark(tmp_path: Path) -> None:
+    """The source that holds the watermark back is named."""
+    made = TwoSources()
+    for _ in range(4):
+        made.batch(5, 0, watermark=1)
+    found = summary(made.write(tmp_path))
+    trouble = troubles_of(found, None, LATER)[0]
+    assert trouble.code == "watermark-held"
+    assert "clicked) has been idle" in trouble.text
+
+
+def test_order_by_trouble() -> None:
+    """Errors come before warnings, warnings before a stopped stream, and that before one without trouble."""
+    fine = StreamSummary(changed_at_ms=T0)
+    stopped = StreamSummary(changed_at_ms=T0, has_lease_file=True)
+    warned, broken = Finding("warning", "w", "", ""), Finding("error", "e", "", "")
+    ranked = [
+        troubles_of(fine, (broken,), LATER),
+        troubles_of(fine, (warned,), LATER),
+        troubles_of(stopped, (), LATER),
+        troubles_of(fine, (), LATER),
+    ]
+    shuffled = [ranked[place] for place in (2, 0, 3, 1)]
+    assert sorted(shuffled, key=order) == ranked
+
+
+def test_only_the_end_of_the_records_is_read(tmp_path: Path) -> None:
+    """The newest records are those at the end of the file, then those of the older file; a truncated line is ignored."""
+    lines = [record(number).to_line() for number in range(400)]
+    (tmp_path / "_headwater").mkdir()
+    (tmp_path / "_headwater" / "progress.older.jsonl").write_text("".join(lines[:390]))
+    (tmp_path / PROGRESS_FILE).write_text("".join(lines[390:]) + '{"batch_id":400,"at')
+    assert list(newest_progress(LocalTree(tmp_path), 9)) == list(range(391, 400))
+    assert list(newest_progress(LocalTree(tmp_path), 41)) == list(range(359, 400))
+
+
+def test_growth() -> None:
+    """Growth compares the last third with the first one; few or unknown numbers have none."""
+    assert growth([10, 10, 10, 20, 20, 20]) == 1.0
+    assert growth([1, 2, 3]) is None
+    assert growth([None] * 9) is None
+    assert growth([0] * 6) == 0.0
