@@ -1,18 +1,20 @@
-"""Changes of a checkpoint: rewind, undo, fork, repartition, compact and repair, some of them killed half-way."""
+"""Changes of a checkpoint: rewind, undo, edit, fork, repartition, compact and repair, some of them killed half-way."""
 
 from __future__ import annotations
 
+import json
 import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from headwater.statefiles.key_lookup import key_texts
 from soak import checks
 from soak.checks import require
 from soak.environment import StoryEnvironment, Stream
 from soak.lineage import Lineage
 from soak.processes import Command, CommandResult, run_in_process, wait_for
-from soak.story import Fork, Repartition, Rewind, Undo
+from soak.story import Edit, Fork, Repartition, Rewind, Undo
 
 FULL_RETENTION = 100  # batches; a story has fewer, so Spark purges nothing
 
@@ -78,6 +80,28 @@ class CheckpointChanges:
 
         outcome = self._change(arguments, "undo", before, is_done, undo.kill_after_ms, undo.ending)
         return outcome or f"undid a {last.verb if last else ''}"
+
+    def edit(self, edit: Edit) -> str:
+        """Remove a key from the state and undo that, so that the oracle's state is the one before."""
+        before = self.env.read_lineage(self.stream)
+        rows = run_in_process("state", self.stream.checkpoint, "--json").out.splitlines() if before.head >= 0 else []
+        if not rows:
+            return "no state to edit"
+        row = json.loads(rows[edit.row % len(rows)])
+        key = [option for name, text in key_texts(row["key"]).items() for option in ("--key", f"{name}={text}")]
+        operator = ["--operator", str(row["operator_id"])]
+        arguments = ["edit", str(self.stream.checkpoint), *operator, *key, "--delete", "--yes", "--json"]
+
+        def is_done(now: Lineage) -> bool:
+            return now.identities()[:-1] == before.identities() and now.is_carried(now.head)
+
+        outcome = self._change(arguments, "edit", before, is_done, edit.kill_after_ms, edit.ending)
+        if self.env.read_lineage(self.stream) == before:
+            return outcome
+        undone = self.undo(Undo(drop_newer=False))
+        require(self.env.read_lineage(self.stream) == before, "the undo of an edit left other batches:", undone)
+        checks.check_state(self.env, self.stream, before.head, self.env.expected_batches(before)[-1].state)
+        return f"{outcome or 'edited'}, then {undone}"
 
     def _change(
         self,
@@ -159,6 +183,8 @@ class CheckpointChanges:
         last = self.undoable[-1] if self.undoable else None
         purged = self.env.story.retained_batches < FULL_RETENTION
         reasons = {
+            "edit: uncommitted-batch": before.planned is not None,
+            "edit: cannot-edit": self.env.cell.store == "changelog",  # no snapshot names its column families yet
             "rewind: nothing-to-undo": not before.batches or before.head < 0,
             "rewind: state-pruned": purged,
             "rewind: cannot-rewind": purged,

@@ -16,6 +16,7 @@ from soak.services import PASSWORD
 from soak.story import (
     Action,
     Compact,
+    Edit,
     Feed,
     Fork,
     Inspect,
@@ -65,6 +66,8 @@ class StoryRunner:
                 outcome = self._changes.fork(action)
             case Repartition():
                 outcome = self._changes.repartition(action)
+            case Edit():
+                outcome = self._changes.edit(action)
             case Compact():
                 outcome = self._changes.compact()
             case Repair():

@@ -82,6 +82,15 @@ class Repartition:
 
 
 @dataclass(frozen=True)
+class Edit:
+    """A key is removed from the state, and the edit undone; if ``kill_after_ms``, killed that long after it began."""
+
+    row: int
+    kill_after_ms: float | None = None
+    ending: Literal["resume", "abort", "repair"] = "resume"
+
+
+@dataclass(frozen=True)
 class Compact:
     """``compact``: the quarantine is emptied."""
 
@@ -108,7 +117,19 @@ class Inspect:
 
 
 Action: TypeAlias = (
-    Feed | ReplaceTable | Run | KilledRun | Rewind | Undo | Fork | Repartition | Compact | Repair | Outage | Inspect
+    Feed
+    | ReplaceTable
+    | Run
+    | KilledRun
+    | Rewind
+    | Undo
+    | Fork
+    | Repartition
+    | Edit
+    | Compact
+    | Repair
+    | Outage
+    | Inspect
 )
 
 
@@ -162,6 +183,7 @@ class _ActionGenerator:
             (7, self._undo),
             (5, self._fork),
             (6, self._repartition),
+            (6, self._edit),
             (3, Compact),
             (2, Repair),
             (5, self._inspect),
@@ -215,6 +237,9 @@ class _ActionGenerator:
     def _repartition(self) -> Repartition:
         kill = self._rng.randrange(1500) if self._rng.random() < 0.2 else None
         return Repartition(self._rng.randrange(1, 6), kill)
+
+    def _edit(self) -> Edit:
+        return Edit(self._rng.randrange(1000), *self._kill_and_ending())
 
     def _inspect(self) -> Inspect:
         return Inspect(self._rng.choice(["state", "spark-state", "late", "diff"]))

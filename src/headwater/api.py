@@ -315,12 +315,14 @@ class Checkpoint:
         var: str | None = None,
         reason: str | None = None,
         sink: str | Path | None = None,
+        erase: bool = False,
     ) -> ShownEditPlan:
         """Plan to change the state. ``plan.apply()`` adds a batch that does it and reads no input.
 
         Choose rows with ``key`` and ``where``, and ``set`` fields of their values or ``delete`` them; or give an
         ``update``, ``delete`` or ``insert`` in ``sql``; or ``rows`` to put, in the columns of ``state()``. ``insert``
-        adds the row if the key does not exist. ``reason`` is recorded in the journal.
+        adds the row if the key does not exist. ``reason`` is recorded in the journal. With ``erase``, deleted rows are
+        also removed from retained batches, restore points and files that were set aside, which cannot be undone.
         """
         from headwater.statefiles.key_lookup import key_texts  # noqa: PLC0415
         from headwater.views.state_edits import plan_edit  # noqa: PLC0415
@@ -337,6 +339,7 @@ class Checkpoint:
             rows=rows,
             reason=reason,
             sink=_sink_uri(sink),
+            erase=erase,
         )
         return shown_as(ShownEditPlan, plan)
 

@@ -6,7 +6,9 @@ import pytest
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from headwater import Console, Files, Job
+from headwater import Checkpoint, Console, Files, Job
+from headwater.core.errors import UsageProblem
+from headwater.jobs.gallery.running_totals import RUNNING_TOTALS
 from headwater.testing import Crash
 
 CLICK = "user STRING, at TIMESTAMP"
@@ -102,3 +104,23 @@ def test_rewind(scenario) -> None:
         hour("ann", "10:00", 1), hour("ann", "10:00", 2), hour("bob", "10:00", 1), hour("ann", "10:00", 3),
         hour("ann", "10:00", 4),
     )  # fmt: skip
+
+
+def test_a_scenario_starts_with_a_given_state(scenario, tmp_path) -> None:
+    """Rows as dictionaries, as another scenario's state, or as an exported file; the job continues from them."""
+    ten = {"start": "2024-03-01T10:00:00Z", "end": "2024-03-01T11:00:00Z"}
+    s = scenario(CLICKS, state=[{"window": ten, "user": "ann", "count": 7}])
+    s.feed(click("ann", "10:30"), click("bob", "10:31")).emits(hour("ann", "10:00", 8), hour("bob", "10:00", 1))
+    again = scenario(CLICKS, state=s.state)
+    again.feed(click("bob", "10:40")).emits(hour("bob", "10:00", 2))
+    (file,) = Checkpoint(s.checkpoint).export(tmp_path / "state.parquet")
+    scenario(CLICKS, state=file).feed(click("ann", "10:50")).emits(hour("ann", "10:00", 9))
+    with pytest.raises(UsageProblem, match="does not have the columns"):
+        scenario(CLICKS, state=[{"user": "ann", "count": 7}])
+
+
+@pytest.mark.slow
+def test_custom_state_is_given_by_variable(scenario) -> None:
+    """Each row names its variable, as the state of a scenario does."""
+    s = scenario(RUNNING_TOTALS, state=[{"var": "total", "key": {"user": "ann"}, "value": {"total": 5}}])
+    s.feed({"user": "ann", "shopping": 2}).emits({"user": "ann", "total": 7})

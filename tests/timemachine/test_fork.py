@@ -10,7 +10,9 @@ from corpus_support import as_memory_files
 from headwater.checkpoint.memory_tree import MemoryTree
 from headwater.checkpoint.object_tree import ObjectTree
 from headwater.checkpoint.operator_metadata import parse_operator_metadata
+from headwater.checkpoint.plan_record import RecordedPlan, StatefulOperator, read_plans, write_plan
 from headwater.timemachine.fork import plan_fork
+from headwater.timemachine.keep import make_point
 
 
 class S3Tree(MemoryTree):
@@ -57,3 +59,19 @@ def _moved(data: bytes, root: str) -> bytes:
         paths = store["stateSchemaFilePaths"]
         store["stateSchemaFilePaths"] = [f"{root}{path[path.index('/state/') :]}" for path in paths]
     return f"{version}\n{json.dumps(metadata)}".encode()
+
+
+def test_a_fork_knows_what_its_state_means() -> None:
+    """The recorded plans of batches that the fork has, so that changed code is refused there too."""
+    origin, into = as_memory_files("aggregation-changelog"), MemoryTree()
+    old, new = (RecordedPlan(since, (StatefulOperator(kind),)) for since, kind in ((0, "old"), (4, "new")))
+    for plan in (old, new):
+        write_plan(origin, plan)
+    plan_fork(origin, into, at=3).apply()
+    assert read_plans(into) == (old,)
+    later = MemoryTree()
+    plan_fork(origin, later, at=4).apply()
+    assert read_plans(later) == (old, new)
+    point = make_point(origin, at="4")
+    kept = read_plans(MemoryTree({"_headwater/plans.json": origin.read(f"{point.place}/_headwater/plans.json")}))
+    assert kept == (old, new)

@@ -8,7 +8,7 @@ they changed, with the first batch that ran with them, so that it stays valid wh
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -74,7 +74,12 @@ def write_plan(files: FileTree, plan: RecordedPlan) -> None:
     ):
         return
     kept = [*plans, plan][-MOST_ENTRIES:]
-    files.write(PLANS_FILE, json.dumps({"plans": [asdict(one) for one in kept]}, indent=1).encode())
+    files.write(PLANS_FILE, plans_file(kept))
+
+
+def plans_file(plans: Sequence[RecordedPlan]) -> bytes:
+    """Return the contents of ``plans.json``."""
+    return json.dumps({"plans": [asdict(one) for one in plans]}, indent=1).encode()
 
 
 def _plan(value: dict[str, Any]) -> RecordedPlan:

@@ -38,6 +38,14 @@ def edit(
     ] = None,
     delete: Annotated[bool, typer.Option("--delete", help="Remove the rows.")] = False,
     insert: Annotated[bool, typer.Option("--insert", help="Add the row if its key does not exist.")] = False,
+    erase: Annotated[
+        bool,
+        typer.Option(
+            "--erase",
+            help="With --delete: remove the rows also from retained batches, restore points and files set aside. Cannot be "
+            "undone.",
+        ),
+    ] = False,
     sql: Annotated[
         str | None, typer.Option(metavar="SQL", help="UPDATE, DELETE or INSERT to run on the table state.")
     ] = None,
@@ -60,9 +68,13 @@ def edit(
     Columns have the names that headwater state shows. In a join or custom state, --key with --delete removes everything
     that belongs to the key, including timers.
 
+    With --erase, deleted rows are also removed from everything else that the checkpoint contains. Its state is written
+    again without them, and the files of earlier batches, restore points and earlier changes are deleted.
+
     Examples:
       headwater edit running-totals --key user=42 --set total=10 --reason "double-counted refund"
       headwater edit browser-stats-stateful --delete --where "browser = 'Bot'" --dry-run
+      headwater edit running-totals --delete --erase --key user=42 --reason "request 17"
     """
     from headwater.cli.checkpoint_options import open_to_change
     from headwater.views.state_edits import plan_edit, read_table
@@ -80,8 +92,10 @@ def edit(
         rows_from=source or "",
         reason=reason,
         sink=sink,
+        erase=erase,
     )
-    carry_out(plan, checkpoint, "Edit the state?", dry_run=dry_run, yes=yes, as_json=as_json)
+    question = "Erase the rows for good?" if erase else "Edit the state?"
+    carry_out(plan, checkpoint, question, dry_run=dry_run, yes=yes, as_json=as_json)
 
 
 def carry_out(plan: EditPlan, checkpoint: str, question: str, *, dry_run: bool, yes: bool, as_json: bool) -> None:
@@ -99,7 +113,10 @@ def carry_out(plan: EditPlan, checkpoint: str, question: str, *, dry_run: bool, 
     if dry_run or not confirm(question, yes=yes):
         return
     entry = plan.apply(StepProgress())
-    note(f"done: batch {plan.batch_id} was added. To undo: headwater undo {checkpoint}")
+    if plan.erasure is None:
+        note(f"done: batch {plan.batch_id} was added. To undo: headwater undo {checkpoint}")
+    else:
+        note(f"done: batch {plan.batch_id} was added, and older files were deleted. This cannot be undone")
     if as_json:
         json_line({"done": entry.change.change_id, "batch_id": plan.batch_id})
 

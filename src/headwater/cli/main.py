@@ -37,6 +37,7 @@ VERBS: tuple[str, ...] = (
     "fork",
     "move",
     "repartition",
+    "seed",
     "export",
     "import",
     "ui",

@@ -30,6 +30,7 @@ from headwater.jobs.job import UNNAMED, Job
 from headwater.jobs.rules import check_job, check_restart, has_socket, refuse_socket_checkpoint
 from headwater.jobs.uris import uri_of
 from headwater.spark.internals.checkpoint_lock import locked_by_jvm
+from headwater.timemachine.seed import is_unfinished
 
 
 @dataclass(frozen=True)
@@ -77,6 +78,13 @@ def check_ownership(files: FileTree, run: Run) -> None:
             "a change to this checkpoint was interrupted",
             evidence={"checkpoint": files.location},
             remedy=f"headwater fsck {files.location} --repair",
+        )
+    if is_unfinished(files):
+        raise CheckpointUnreadable(
+            "incomplete-seed",
+            "a seed of this checkpoint was interrupted",
+            evidence={"checkpoint": files.location},
+            remedy="run the same headwater seed again; it continues where it was",
         )
     recorded, current = read_job_record(files), job_record(run)
     # A query of another program may have become this job, under another name.

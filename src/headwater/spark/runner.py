@@ -65,7 +65,7 @@ def start_job(
     if missing := missing_internals_note(spark):
         warn(missing)
     with _starting, settings_of_job(spark, job, warn) as changed, ExitStack() as resources:
-        files = _files_at(spark, run.checkpoint)
+        files = files_at(spark, run.checkpoint)
         naming = naming_settings(spark, job, files)
         with temporary_settings(spark, naming):
             prepared = prepare_job(spark, job)
@@ -133,7 +133,8 @@ def _record_of(run: Run, recorded: JobRecord) -> JobRecord:
     return replace(record, table_folder=recorded.table_folder, reference=record.reference or recorded.reference)
 
 
-def _files_at(spark: SparkSession, checkpoint: str) -> FileTree:
+def files_at(spark: SparkSession, checkpoint: str) -> FileTree:
+    """Return the tree of a folder, or of a URL through Spark's own client."""
     if "://" not in checkpoint:
         return LocalTree(Path(checkpoint))
     return HadoopTree(spark, checkpoint)
@@ -142,7 +143,7 @@ def _files_at(spark: SparkSession, checkpoint: str) -> FileTree:
 def _refuse_stuck_batch(spark: SparkSession, files: FileTree, run: Run) -> None:
     folder = job_record(run).sink_folder or read_job_record(files).table_folder
     logs = CheckpointLogs(files)
-    batch = stuck_batch(logs, _files_at(spark, folder.removeprefix("file:")) if folder else None)
+    batch = stuck_batch(logs, files_at(spark, folder.removeprefix("file:")) if folder else None)
     if batch is None:
         batch = _stuck_in_table(logs, run.job.writes)
     if batch is None:
@@ -172,7 +173,7 @@ def _stuck_in_table(logs: CheckpointLogs, sink: Sink) -> int | None:
 
 
 def _keeper(spark: SparkSession, files: FileTree, policy: KeepPolicy, warn: Callable[[str], None]) -> Keeper:
-    return Keeper(files, policy, open_sink=lambda folder: _files_at(spark, folder), warn=warn)
+    return Keeper(files, policy, open_sink=lambda folder: files_at(spark, folder), warn=warn)
 
 
 def _recording(files: FileTree, *listeners: Callable[[ProgressRecord], None]) -> Callable[[ProgressRecord], None]:

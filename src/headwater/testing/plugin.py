@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from headwater.jobs.job import Job
+    from headwater.testing.initial_state import GivenState
     from headwater.testing.scenario import Scenario
 
 MISSING = pytest.StashKey[str | None]()
@@ -66,7 +67,8 @@ def scenario(
 
     ``mode`` and ``settings`` replace those of the job. With ``start_empty``, batch 0 has no records. ``schema``
     describes the rows of a source without decoding, such as a table, or of several sources by name. ``tables`` has the
-    rows of static tables by name, for tests that do not read the job's own tables.
+    rows of static tables by name, for tests that do not read the job's own tables. ``state`` is the state to start with:
+    rows as dictionaries, an Arrow table, or what ``headwater export`` wrote.
     """
     from headwater.testing.scenario import Scenario  # noqa: PLC0415
 
@@ -80,6 +82,7 @@ def scenario(
         start_empty: bool = False,
         schema: str | Mapping[str, str] | None = None,
         tables: Mapping[str, Sequence[Any]] | None = None,
+        state: GivenState | None = None,
     ) -> Scenario:
         changes: dict[str, Any] = {"mode": mode} if mode else {}
         if settings:
@@ -91,6 +94,7 @@ def scenario(
             start_empty=start_empty,
             schema=schema,
             tables=tables,
+            state=state,
         )
         opened.append(created)
         return created

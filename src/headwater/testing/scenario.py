@@ -17,6 +17,7 @@ from headwater.spark.dropped import TAG, find_rules, late_records
 from headwater.spark.internals.state_stores import unload_state_stores
 from headwater.statefiles.reader import state_rows
 from headwater.testing.driver import Driver, UnexpectedFailure
+from headwater.testing.initial_state import GivenState, start_with_state
 from headwater.testing.kafka_feed import decode_fed
 from headwater.testing.records import Crash, Fed, as_lines
 from headwater.testing.transcript import Row, StepRecord, as_text, difference, transcript
@@ -125,6 +126,7 @@ class Scenario:
         start_empty: bool = False,
         schema: str | Mapping[str, str] | None = None,
         tables: Mapping[str, Sequence[Fed]] | None = None,
+        state: GivenState | None = None,
     ) -> None:
         self._spark = spark
         schemas = dict.fromkeys(job.sources, schema) if isinstance(schema, str) else dict(schema or {})
@@ -132,6 +134,9 @@ class Scenario:
         self.job = self._driver.job
         self._steps: list[StepRecord] = []
         self._failed = False
+        if state is not None:
+            rows = start_with_state(spark, self._driver, state)
+            self._steps.append(StepRecord(f"start with {count(rows, 'row', grouped=False)} of state"))
         if start_empty:
             self.feed().emits_nothing()
 

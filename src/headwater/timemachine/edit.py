@@ -50,7 +50,7 @@ class StateEditor:
         self.history = History(files)
         self.batch = writable_batch(self.history)
         self.reader = StateReader(files)
-        self._ref = ref
+        self.ref = ref
         self._read: dict[tuple[StateTarget, Place], bytes] = {}
         self._sink_is_known = sink is not None or self.history.logs.job.sink is not None
         sink_files = sink_of(files, sink)
@@ -62,14 +62,19 @@ class StateEditor:
         return self.reader.targets(self.batch)
 
     @property
+    def warnings(self) -> tuple[str, ...]:
+        """What the user should know about any edit of this checkpoint."""
+        return () if self._sink_is_known else (_UNKNOWN_SINK,)
+
+    @property
     def has_several_parts(self) -> bool:
         """Whether the operator that is meant keeps what belongs to a key in several stores or column families."""
-        found = select(self.targets, self._ref)
+        found = select(self.targets, self.ref)
         return any(target.family is not None or target.folder_store in JOIN_STORES for target in found)
 
     def target(self, key: Iterable[str] = ()) -> StateTarget:
         """Return the only store or variable that is meant, and that has these fields in its key."""
-        found = select(self.targets, self._ref)
+        found = select(self.targets, self.ref)
         fields = dict.fromkeys(key, "null")
         if fields and len(found) > 1:
             found = with_key_fields(found, fields)
@@ -104,16 +109,24 @@ class StateEditor:
 
     def plan_key_removal(self, key: Mapping[str, str], *, reason: str | None = None) -> EditPlan:
         """Plan to remove grouping keys from all stores, variables, timers and indexes of an operator together."""
-        operators = sorted({target.operator_id for target in select(self.targets, self._ref)})
+        operators = sorted({target.operator_id for target in select(self.targets, self.ref)})
         if len(operators) > 1:
-            only_one(select(self.targets, self._ref))  # raises
+            only_one(select(self.targets, self.ref))  # raises
         operations: dict[StoreKey, list[Operation]] = {}
-        removed: list[RowChanges] = []
-        inside = [one for one in self.targets if one.operator_id == operators[0] and one.kind != "side"]
-        for target in inside:
-            removed.append(self._remove_key(storage_target(target), key, operations))
-        label = f"operator {operators[0]} ({inside[0].operator_name}), all its stores and variables"
-        return self._plan(operations, RowChanges.sum(removed), label, verb="edit", reason=reason)
+        removed = self.remove_key(operators[0], key, operations)
+        label = f"operator {operators[0]} ({self.operator_name(operators[0])}), all its stores and variables"
+        return self._plan(operations, removed, label, verb="edit", reason=reason)
+
+    def operator_name(self, operator: int) -> str:
+        """Return the name that Spark gives an operator."""
+        return next(one.operator_name for one in self.targets if one.operator_id == operator)
+
+    def remove_key(
+        self, operator: int, key: Mapping[str, str], operations: dict[StoreKey, list[Operation]]
+    ) -> RowChanges:
+        """Add the operations that remove a grouping key from all parts of an operator. Return what they change."""
+        inside = [one for one in self.targets if one.operator_id == operator and one.kind != "side"]
+        return RowChanges.sum(self._remove_key(storage_target(target), key, operations) for target in inside)
 
     def _remove_key(
         self, target: StateTarget, key: Mapping[str, str], operations: dict[StoreKey, list[Operation]]
@@ -165,9 +178,8 @@ class StateEditor:
             details={"rows": rows.as_dict(), "state": label},
         )
         shown = replace(rows, sample=rows.sample[:SAMPLE])
-        warnings = () if self._sink_is_known else (_UNKNOWN_SINK,)
         signs = tuple(signs_of_life(self.history))
-        return EditPlan(self.files, self.sink, label, shown, batch, reason, warnings, signs)
+        return EditPlan(self.files, self.sink, label, shown, batch, reason, self.warnings, signs)
 
 
 def _refuse_uneditable(target: StateTarget) -> None:

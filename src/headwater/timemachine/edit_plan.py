@@ -64,6 +64,28 @@ class RowChanges:
 
 
 @dataclass(frozen=True)
+class Erasure:
+    """What an erasure deletes for good, besides the rows: batches that can no longer be rewound to, and their files."""
+
+    batches: tuple[int, ...]
+    """The batches whose state is deleted."""
+    files: int
+    points: tuple[str, ...] = ()
+    """The restore points that are deleted."""
+    changes: tuple[str, ...] = ()
+    """The changes that can no longer be undone, because the files that they set aside are deleted."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the form in which the journal and JSON have it."""
+        return {
+            "batches": list(self.batches),
+            "files": self.files,
+            "points": list(self.points),
+            "changes": list(self.changes),
+        }
+
+
+@dataclass(frozen=True)
 class EditPlan:
     """An edit that was planned: ``batch`` is what ``apply`` adds, the rest is for people to judge it by."""
 
@@ -75,6 +97,7 @@ class EditPlan:
     reason: str | None
     warnings: tuple[str, ...]
     signs_of_life: tuple[str, ...]
+    erasure: Erasure | None = None
 
     @property
     def location(self) -> str:
@@ -117,4 +140,5 @@ class EditPlan:
             "reason": self.reason,
             "warnings": list(self.warnings),
             "signs_of_life": list(self.signs_of_life),
+            **({"erases": self.erasure.as_dict()} if self.erasure else {}),
         }

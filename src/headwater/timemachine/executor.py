@@ -9,7 +9,8 @@ identity of a query.
 3. The steps are done, stage by stage; ``pending.json`` records the current stage. A commit to a table is a stage of its
    own: the last one of a rewind, the first one of an undo. A checkpoint that is ahead of its table loses rows, one that
    is behind it does not.
-4. The guard is removed, the journal gets an entry, and ``pending.json`` is deleted.
+4. The guard is removed, the journal gets an entry, and ``pending.json`` is deleted. An erasure deletes what it set aside
+   before that.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from headwater.checkpoint.moved import refuse_if_moved
 from headwater.core.errors import ChangeRefused, CheckpointUnreadable
 from headwater.lakehouse.tables import RewindableTable, open_table
 from headwater.timemachine.change import Change, CommitToTable, Link, Move, Put, Root, Step, fingerprint, scratch_of
+from headwater.timemachine.erased import delete_erased
 from headwater.timemachine.journal import Entry, Pending, entry_of, read_pending, write_entry
 
 METADATA_CRC = hadoop_crc_of(METADATA)
@@ -195,6 +197,8 @@ class Executor:
                 pending = self._record(replace(pending, stage=number + 1))
         self._lower_guard(pending)
         entry = entry_of(self.checkpoint, change) or write_entry(self.checkpoint, change, _now_ms())
+        # Before the record of the change is removed, so that an interruption does not leave what was to be erased.
+        delete_erased(self.checkpoint, change)
         self.checkpoint.remove(PENDING_FILE)
         self._remove_scratch(change)
         return entry

@@ -27,7 +27,7 @@ from headwater.checkpoint.state_folder import StoreFiles
 from headwater.core.errors import ChangeRefused
 from headwater.core.ids import DEFAULT_STORE, BatchId, StoreKey, version_written_by
 from headwater.statefiles.codecs import CODECS, decompress
-from headwater.statefiles.records import changelog_header
+from headwater.statefiles.records import PUT, changelog_header
 from headwater.statefiles.statewriter import Operation, changelog_file, plain_file
 from headwater.statefiles.stores import StoreSettings, find_targets
 from headwater.timemachine.change import Change, Put, Step, fingerprint, new_change_id, scratch_of, set_aside, staged
@@ -45,11 +45,13 @@ class StoreChange:
     """What a batch does to one store: operations on keys, which include the id of their column family.
 
     If ``complete``, the puts are all that the store contains afterwards. On an HDFS-backed store it is then written as
-    a snapshot, so that Spark reads no older version. On RocksDB the operations have to delete the keys that vanish.
+    a snapshot, so that Spark reads no older version. On RocksDB the operations have to delete the keys that vanish, unless
+    ``snapshot``: the puts are then written as a snapshot on any store.
     """
 
     operations: Sequence[Operation] = ()
     complete: bool = False
+    snapshot: bool = False
 
 
 def plan_extra_batch(
@@ -61,10 +63,12 @@ def plan_extra_batch(
     sink: FileTree | None = None,
     reason: str | None = None,
     details: Mapping[str, Any] | None = None,
+    aside: Sequence[str] = (),
 ) -> ExtraBatch:
     """Plan the batch after the last one. Raise ``ChangeRefused`` if its state cannot be written with certainty.
 
-    ``sink`` is the folder of a file sink with a log. ``details`` are recorded in the journal, with who and why.
+    ``sink`` is the folder of a file sink with a log. ``details`` are recorded in the journal, with who and why. ``aside``
+    are further files of the checkpoint to set aside.
     """
     files, logs = history.files, history.logs
     last = writable_batch(history)
@@ -79,10 +83,14 @@ def plan_extra_batch(
     writer = _StoreWriter(logs, planned, last)
     contents = {
         f"{OFFSETS}/{added}": planned.text.to_bytes(),
-        **dict(writer.file(key, changes.get(key, StoreChange()), ids.get(key)) for key in stores),
+        **{
+            path: data
+            for key in stores
+            for path, data in writer.files(key, changes.get(key, StoreChange()), ids.get(key)).items()
+        },
         f"{COMMITS}/{added}": _with_ids(commit, ids) if ids else commit.text.to_bytes(),
     }
-    leftovers = [*cut_batch_logs(files, added, replan=True), *cut_state(history, added)]
+    leftovers = dict.fromkeys([*cut_batch_logs(files, added, replan=True), *cut_state(history, added), *aside])
     logged = entry_without_files(sink, added) if sink is not None else {}
     steps: list[Step] = [set_aside(change_id, "checkpoint", path) for path in leftovers]
     scratch: dict[str, bytes] = {}
@@ -101,7 +109,7 @@ def plan_extra_batch(
         fingerprint(files, sink),
         sink.location if sink else None,
         to=last,
-        details={"added": [added], "replan": True, "by": _who(), "reason": reason, **(details or {})},
+        details={"added": [added], "replan": True, "by": who(), "reason": reason, **(details or {})},
     )
     return ExtraBatch(added, change, scratch)
 
@@ -174,17 +182,36 @@ class _StoreWriter:
     def codec(self) -> str:
         return self.planned.conf.get(f"{_CONF}compression.codec", "lz4")
 
-    def file(self, key: StoreKey, change: StoreChange, unique_id: str | None) -> tuple[str, bytes]:
-        """Return the path and contents of a store's next version."""
+    def files(self, key: StoreKey, change: StoreChange, unique_id: str | None) -> dict[str, bytes]:
+        """Return the contents of the files of a store's next version, by path."""
         version = version_written_by(BatchId(self.last + 1))
         store = self.logs.state.store(key)
         if self._is_hdfs_backed:
-            suffix = "snapshot" if change.complete else "delta"
-            return f"{key.folder}/{version}.{suffix}", plain_file(change.operations, self.codec)
+            suffix = "snapshot" if change.complete or change.snapshot else "delta"
+            return {f"{key.folder}/{version}.{suffix}": plain_file(change.operations, self.codec)}
+        stem = str(version) if unique_id is None else f"{version}_{unique_id}"
+        if change.snapshot:
+            return self._snapshot(key, store, stem, change)
         lineage = None if unique_id is None else self._lineage(key, store)
         data = changelog_file(change.operations, self.codec, families=self._has_families(key), lineage=lineage)
-        stem = version if unique_id is None else f"{version}_{unique_id}"
-        return f"{key.folder}/{stem}.changelog", data
+        return {f"{key.folder}/{stem}.changelog": data}
+
+    def _snapshot(self, key: StoreKey, store: StoreFiles, stem: str, change: StoreChange) -> dict[str, bytes]:
+        from headwater.statefiles.rocksdb_writer import snapshot_files, snapshot_metadata  # noqa: PLC0415  rarely needed
+
+        newest = max(store.snapshots, default=None)
+        like = None
+        if newest is not None:
+            like = snapshot_metadata(self.logs.files, f"{key.folder}/{store.snapshots[newest][0].name}")
+        elif self._has_families(key):
+            raise ChangeRefused(
+                "cannot-write-state",
+                "the state of this checkpoint cannot be written as a snapshot",
+                evidence={"why": f"no snapshot of {key} names its column families yet"},
+                remedy="run the job for another batch, then try again",
+            )
+        rows = ((row_key, value) for kind, row_key, value in change.operations if kind == PUT)
+        return {f"{key.folder}/{path}": data for path, data in snapshot_files(stem, rows, like).items()}
 
     def _lineage(self, key: StoreKey, store: StoreFiles) -> list[tuple[int, str]]:
         """Return the versions between the last snapshot and the new version, as the new changelog has to name them."""
@@ -242,7 +269,8 @@ def _ids_of_partition(operator: int, partition: int, count: int, ids: Mapping[St
         ) from None
 
 
-def _who() -> str:
+def who() -> str:
+    """Return the user and the machine, as the journal records them."""
     try:
         user = getpass.getuser()
     except (KeyError, OSError):

@@ -20,6 +20,7 @@ from headwater.checkpoint.history import History
 from headwater.checkpoint.layout import (
     HEADWATER_FOLDER,
     METADATA,
+    PLANS_FILE,
     SINK_LOG,
     SOURCES,
     STATE,
@@ -29,6 +30,7 @@ from headwater.checkpoint.layout import (
 )
 from headwater.checkpoint.locate import open_files
 from headwater.checkpoint.operator_metadata import parse_operator_metadata
+from headwater.checkpoint.plan_record import plans_file, read_plans
 from headwater.checkpoint.record import FILES, sink_of
 from headwater.checkpoint.restore_points import FOLDER as KEPT
 from headwater.checkpoint.restore_points import locate_batch
@@ -39,6 +41,7 @@ from headwater.timemachine.change import Change, Move, Put, Step, fingerprint, n
 from headwater.timemachine.compacted_log import empty_log
 from headwater.timemachine.cuts import cut_batch_logs, cut_sources, cut_state, entry_without_files
 from headwater.timemachine.executor import refuse_if_pending
+from headwater.timemachine.seed_record import SEED_FILE, was_seeded
 from headwater.timemachine.tables import checkpointed, table_of
 
 ORIGIN_FILE = f"{HEADWATER_FOLDER}/forked_from.json"
@@ -173,6 +176,7 @@ def plan_fork(
     shared = [path for path in shared if path not in written and covered_by_hadoop_crc(path) not in written]
     query_id = str(uuid.uuid4())
     written[METADATA] = json.dumps({"id": query_id}).encode()
+    written |= _records(files, next_batch)
     warnings = _sink_warnings(history, sink is not None)
     if not new_table:
         sink_log = {} if sink is None else _empty_sink_log(next_batch, sink_of(files))
@@ -184,6 +188,13 @@ def plan_fork(
     else:
         warnings.append(f"the new table starts empty: rows of batches before {next_batch} are not in it")
     return ForkPlan(files, into, sink if copy else None, at, tuple(shared), written, {}, tuple(warnings), copy)
+
+
+def _records(files: FileTree, next_batch: int) -> dict[str, bytes]:
+    """Return what a fork keeps of Headwater's own files: what the state means, and the history that it was seeded from."""
+    found = {SEED_FILE: files.read(SEED_FILE)} if was_seeded(files) else {}
+    plans = [plan for plan in read_plans(files) if plan.since_batch < next_batch]
+    return {**found, **({PLANS_FILE: plans_file(plans)} if plans else {})}
 
 
 def plan_adoption(

@@ -24,6 +24,7 @@ from headwater.checkpoint.layout import (
     LOG_FOLDER,
     METADATA,
     OFFSETS,
+    PLANS_FILE,
     SINK_LOG,
     SOURCES,
     SST_FOLDER,
@@ -54,6 +55,7 @@ from headwater.timemachine.compacted_log import LogCut, with_crc
 from headwater.timemachine.cuts import bare_name, cut_sink, cut_sources, cut_state, has_sink_log
 from headwater.timemachine.executor import refuse_if_pending
 from headwater.timemachine.journal import newest_number, read_pending
+from headwater.timemachine.seed_record import SEED_FILE
 from headwater.timemachine.tables import pinned_table
 
 ATTEMPTS = 5
@@ -216,7 +218,7 @@ def needed_files(history: History, batch: Batch, sink: FileTree | None = None) -
         *_batch_logs(history, number, recipes),
         *_state_files(history, number, recipes),
         *_source_files(history, cuts),
-        *(path for path in (METADATA, JOB_FILE) if history.files.exists(path)),
+        *(path for path in (METADATA, JOB_FILE, PLANS_FILE, SEED_FILE) if history.files.exists(path)),
     ]
     written = {f"{SOURCES}/{name}/{file}": data for name, cut in cuts.items() for file, data in cut.written.items()}
     return Needed(tuple(dict.fromkeys(linked)), written, {} if sink is None else _sink_log(history, sink, number))

@@ -23,6 +23,7 @@ from headwater.checkpoint.source_offsets import SourceRange, log_offset, offset_
 from headwater.core.errors import ChangeRefused, CheckpointUnreadable
 from headwater.core.ids import BatchId
 from headwater.timemachine.fork import plan_fork
+from headwater.timemachine.seed_record import refuse_before_seed
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,7 @@ def recorded_batches(files: FileTree, first: int, last: int) -> list[int]:
             evidence={"recorded": f"{ids[0]} to {ids[-1]}" if ids else "none"},
             remedy=f"headwater log {files.location}",
         )
+    refuse_before_seed(files, first)
     return wanted
 
 

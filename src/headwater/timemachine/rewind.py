@@ -31,6 +31,7 @@ from headwater.timemachine.effects import (
 from headwater.timemachine.executor import Progress, apply_change, no_progress, refuse_if_pending
 from headwater.timemachine.journal import Entry
 from headwater.timemachine.moved_sources import MovedSource, OpenLog, log_of, moved_offsets, moved_sources
+from headwater.timemachine.seed_record import refuse_before_seed
 from headwater.timemachine.tables import checkpointed, table_of
 
 WithEngine = Callable[[RewindableTable], RewindableTable]
@@ -181,6 +182,7 @@ def plan_rewind(
     history = History(files)
     sink = sink if sink is not None and has_sink_log(sink) else None
     next_batch = 0 if to is None else to + 1
+    refuse_before_seed(files, next_batch)
     _refuse_unreachable(history, to)
     undone = tuple(number for number in history.batch_ids if number >= next_batch)
     change_id = new_change_id("rewind")

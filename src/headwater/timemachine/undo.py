@@ -38,6 +38,7 @@ from headwater.timemachine.change import (
 )
 from headwater.timemachine.compacted_log import DEFAULT_INTERVAL, ids_that_spark_reads, interval_of
 from headwater.timemachine.cuts import cut_steps
+from headwater.timemachine.erased import ERASES
 from headwater.timemachine.executor import Progress, apply_change, no_progress, refuse_if_pending
 from headwater.timemachine.journal import Entry, is_emptied, last_to_undo
 from headwater.timemachine.restore import is_restore, steps_back
@@ -190,6 +191,12 @@ def _last_change(files: FileTree) -> Entry:
             "there is no change to undo",
             evidence={"checkpoint": files.location},
             remedy=f"headwater log {files.location}",
+        )
+    if ERASES in entry.change.details:
+        raise ChangeRefused(
+            "erased",
+            "an erasure cannot be undone",
+            evidence={"checkpoint": files.location, "change": entry.change.change_id},
         )
     if is_emptied(files, entry.change):
         raise ChangeRefused(

@@ -1,4 +1,4 @@
-"""Plans of rewinds, edits, undos, forks and repartitions as text, for the terminal, the page and notebooks."""
+"""Plans of rewinds, edits, undos, forks, seeds and repartitions as text, for the terminal, the page and notebooks."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from headwater.timemachine.effects import Reread
 from headwater.timemachine.fork import ForkPlan, origin_of
 from headwater.timemachine.repartition import RepartitionPlan
 from headwater.timemachine.rewind import RewindPlan
+from headwater.timemachine.seed import SeedPlan
 from headwater.timemachine.undo import UndoPlan
 from headwater.views.formatting import format_bytes, format_time
 
@@ -101,14 +102,54 @@ def edit_text(plan: EditPlan) -> PlanText:
     parts = [f"{number:,} {what}" for what, number in rows.as_dict().items() if number]
     facts = [
         ("state", plan.target),
-        ("rows", ", ".join(parts)),
+        ("rows", ", ".join(parts) or "none now"),
         ("added", f"batch {plan.batch_id}, which reads no input"),
     ]
     facts.append(("written", _file_counts(plan.written)))
+    facts += _erasure_facts(plan)
     if plan.reason:
         facts.append(("reason", plan.reason))
     warnings = (*plan.warnings, *(f"a query may still be running: {sign}" for sign in plan.signs_of_life))
     return PlanText(f"{plan.verb.capitalize()} the state of {plan.location}", tuple(facts), warnings)
+
+
+def _erasure_facts(plan: EditPlan) -> list[tuple[str, str]]:
+    erasure = plan.erasure
+    if erasure is None:
+        return []
+    facts = [
+        ("deleted", f"{count(erasure.files, 'file')} of the state and of earlier changes; this cannot be undone"),
+        ("lost", f"{_batch_span(erasure.batches)}: the stream can no longer be rewound to them"),
+    ]
+    if erasure.points:
+        facts.append(("", f"restore points: {', '.join(erasure.points)}"))
+    if erasure.changes:
+        facts.append(("", f"undo of {count(len(erasure.changes), 'earlier change')}"))
+    return facts
+
+
+_OUTPUTS = {
+    "write": "of the history is written to {sink}",
+    "aside": "of the history is kept in {aside}, not written to {sink}",
+    "drop": "of the history is dropped, not written to {sink}",
+}
+
+
+def seed_text(plan: SeedPlan) -> PlanText:
+    """Describe a seed: the history, where each source continues, and what happens to the output."""
+    facts: list[tuple[str, str]] = []
+    for source in plan.sources:
+        label = f"{source.name}: " if source.name else ""
+        size = "" if source.files is None else f", {count(source.files, 'file')}, {format_bytes(source.bytes or 0)}"
+        facts += [
+            ("history", f"{label}{source.history or 'none'}{size}"),
+            ("continues", f"{label}{source.uri} at {source.position}"),
+            ("in both", f"{label}{source.rule}"),
+        ]
+    facts.append(("output", _OUTPUTS[plan.output].format(sink=plan.sink, aside=plan.aside)))
+    if plan.reason:
+        facts.append(("reason", plan.reason))
+    return PlanText(f"Seed {plan.checkpoint} for {plan.job}", tuple(facts), plan.warnings)
 
 
 def fork_text(plan: ForkPlan) -> PlanText:

@@ -26,6 +26,7 @@ from headwater.statefiles.stores import StateTarget
 from headwater.statefiles.unsaferow import struct_of
 from headwater.timemachine.edit import StateEditor
 from headwater.timemachine.edit_plan import EditPlan
+from headwater.timemachine.erase import plan_erasure_of_key, plan_erasure_of_rows
 from headwater.timemachine.row_edits import Wanted
 from headwater.views import state_sql
 
@@ -46,15 +47,20 @@ def plan_edit(
     rows_from: str = "the table",
     reason: str | None = None,
     sink: str | None = None,
+    erase: bool = False,
 ) -> EditPlan:
     """Plan an edit of the state after the last batch.
 
     ``key`` and ``where`` choose rows, whose fields are set or which are removed; or ``sql`` changes the table ``state``;
     or ``rows`` are put into the state. With ``key`` alone, a removal from a join or from custom state concerns everything
-    that belongs to the key.
+    that belongs to the key. With ``erase``, a removal also concerns all earlier batches, and cannot be undone.
     """
     _refuse_contradictions(key=key, where=where, fields=fields, remove=remove, insert=insert, sql=sql, rows=rows)
+    if erase and not remove:
+        raise UsageProblem("bad-option", "--erase needs --delete", remedy="--delete --erase --key FIELD=VALUE")
     editor = StateEditor(files, ref, sink=sink)
+    if erase and key and where is None:
+        return plan_erasure_of_key(editor, key, reason=reason)
     if remove and key and where is None and ref.var is None and editor.has_several_parts:
         return editor.plan_key_removal(key, reason=reason)
     target = editor.target(key or ())
@@ -65,6 +71,8 @@ def plan_edit(
     else:
         found = editor.rows(target, key)
         found = found if where is None else matching(target, found, where)
+        if erase:
+            return plan_erasure_of_rows(editor, target, found, reason=reason)
         if not found.num_rows and insert:
             wanted = adding(target, key or {}, fields or {})
         elif not found.num_rows:
