@@ -19,6 +19,7 @@ from headwater.checkpoint.log_entries import (
     parse_query_metadata,
 )
 from headwater.checkpoint.logtext import list_entries, list_tree, read_bytes, unreadable_file
+from headwater.checkpoint.migrated import FormerMetadata
 from headwater.checkpoint.operator_metadata import (
     OperatorMetadata,
     metadata_path,
@@ -173,6 +174,11 @@ class CheckpointLogs:
         """All stores, from one listing. The ids in format 2's file names are read from the commits when needed."""
         return StateTree(list_tree(self.files, STATE), self._unique_id)
 
+    @cached_property
+    def former(self) -> FormerMetadata:
+        """The metadata of the state that migrations replaced."""
+        return FormerMetadata.of(self.files)
+
     def _unique_id(self, store: StoreKey, version: int) -> str | None:
         commit = self.commits.get(batch_that_wrote(StateVersion(version)))
         return commit.unique_id(store) if commit else None
@@ -182,7 +188,7 @@ class CheckpointLogs:
         folder = version_2_folder(operator_id)
         path = metadata_path(operator_id, self.state.names.get(folder, []), batch)
         try:
-            return parse_operator_metadata(read_bytes(self.files, path), path)
+            return parse_operator_metadata(read_bytes(self.files, self.former.place(path, batch)), path)
         except CheckpointUnreadable:
             return None
 

@@ -1,4 +1,4 @@
-"""A tree of files in memory, for tests."""
+"""A tree of files in memory, for tests and for checkpoints that are only planned."""
 
 from __future__ import annotations
 

@@ -66,15 +66,19 @@ def is_accepted(plans: tuple[RecordedPlan, ...], next_batch: int, operators: tup
 def write_plan(files: FileTree, plan: RecordedPlan) -> None:
     """Record a plan, unless it is the one that is valid already."""
     plans = read_plans(files)
+    if plan.accepted or not _is_valid(plans, plan):
+        files.write(PLANS_FILE, plans_with(files, plan))
+
+
+def plans_with(files: FileTree, plan: RecordedPlan) -> bytes:
+    """Return the contents of the record with one more plan."""
+    return plans_file([*read_plans(files), plan][-MOST_ENTRIES:])
+
+
+def _is_valid(plans: tuple[RecordedPlan, ...], plan: RecordedPlan) -> bool:
+    """Return whether a plan is the one that is valid already at its first batch."""
     valid = next((one for one in reversed(plans) if one.since_batch <= plan.since_batch), None)
-    if (
-        not plan.accepted
-        and valid is not None
-        and (valid.operators, valid.spark_version) == (plan.operators, plan.spark_version)
-    ):
-        return
-    kept = [*plans, plan][-MOST_ENTRIES:]
-    files.write(PLANS_FILE, plans_file(kept))
+    return valid is not None and (valid.operators, valid.spark_version) == (plan.operators, plan.spark_version)
 
 
 def plans_file(plans: Sequence[RecordedPlan]) -> bytes:

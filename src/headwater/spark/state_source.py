@@ -133,9 +133,12 @@ class StateSource:
         batches = self.reader.readable(self._ref.operator)
         if not batches:
             raise UsageProblem("no-batch", "there is no batch whose state can be rebuilt")
+        targets = self.targets(batches[-1])
+        if len(targets) == 1:
+            batches = self.reader.in_same_form(targets[0], batches)
 
         def read() -> Bisected:
-            target = only_one(self.targets(batches[-1]))
+            target = only_one(targets)
             return first_by_changes(self.reader, target, batches, lambda answer: state_sql.holds(answer, condition))
 
         found = None if state_sql.needs_all_rows(condition) else self._read_natively(read)

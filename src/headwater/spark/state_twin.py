@@ -6,10 +6,12 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from headwater.checkpoint.filetree import FileTree, walk
 from headwater.checkpoint.layout import COMMITS, OFFSETS, STATE, join
 from headwater.checkpoint.local_tree import LocalTree
 from headwater.checkpoint.log_entries import OffsetEntry
 from headwater.checkpoint.logs import CheckpointLogs
+from headwater.checkpoint.memory_tree import MemoryTree
 from headwater.migration.state_shapes import OperatorShape, read_shapes
 from headwater.spark.failures import SPARK_ERRORS, condition_of, first_sentence, root_cause
 from headwater.spark.internals import state_planning
@@ -25,6 +27,8 @@ class PlannedState:
 
     shapes: tuple[OperatorShape, ...] | None
     refusal: str | None
+    tree: FileTree | None = None
+    """An empty checkpoint with the metadata and schema files of that state."""
 
 
 def plan_on_twin(prepared: PreparedJob, logs: CheckpointLogs, last: int, entry: OffsetEntry) -> PlannedState:
@@ -45,7 +49,9 @@ def plan_on_twin(prepared: PreparedJob, logs: CheckpointLogs, last: int, entry: 
         _copy_metadata(logs, twin)
         # Custom state reads its metadata only if the batch has offsets.
         twin.write(f"{OFFSETS}/{last + 1}", entry.text.to_bytes())
-        return PlannedState(read_shapes(CheckpointLogs(empty), 0), _refusal(prepared, twin, last + 1, settings))
+        planned = MemoryTree({path: empty.read(path) for path, _ in walk(empty)})
+        refusal = _refusal(prepared, twin, last + 1, settings)
+        return PlannedState(read_shapes(CheckpointLogs(planned), 0), refusal, planned)
 
 
 def _refusal(prepared: PreparedJob, scratch: LocalTree, batch: int, settings: str) -> str | None:

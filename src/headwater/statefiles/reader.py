@@ -184,6 +184,26 @@ class StateReader:
         """Return everything that can be read as of a batch."""
         return find_targets(self.logs, batch, self.given)
 
+    def in_same_form(self, target: StateTarget, batches: Iterable[int]) -> list[BatchId]:
+        """Return the batches in which a target has the schema that it is given with. A migration changes the schema."""
+        periods: dict[int, bool] = {}
+        kept = []
+        for batch in batches:
+            period = self.logs.former.period(batch) if self.logs.former.paths else -1
+            if period not in periods:
+                periods[period] = period < 0 or self._has_form(target, batch)
+            if periods[period]:
+                kept.append(BatchId(batch))
+        return kept
+
+    def _has_form(self, target: StateTarget, batch: int) -> bool:
+        same = (
+            (one.schema.key, one.schema.value)
+            for one in self.targets(batch)
+            if (one.operator_id, one.store, one.var) == (target.operator_id, target.store, target.var)
+        )
+        return next(same, None) == (target.schema.key, target.schema.value)
+
     def answer(self, target: StateTarget, batch: int, keys: KeyFilter | None = None) -> StateAnswer:
         """Return a target's rows as of a batch, of all keys or of those that a filter selects, with their types."""
         return StateAnswer.of(target, column_types(target), self.table(target, batch, keys))

@@ -153,9 +153,9 @@ def find_targets(logs: CheckpointLogs, batch: int, given: GivenSchema | None = N
     for operator_id in logs.state.operators:
         metadata = logs.operator(operator_id, batch)
         if metadata is None:
-            found += _without_metadata(logs, operator_id)
+            found += _without_metadata(logs, operator_id, batch)
         elif metadata.version == 1:
-            found += _plain(logs, metadata)
+            found += _plain(logs, metadata, batch)
         else:
             found += _with_families(logs, metadata, batch)
     if given is not None:
@@ -214,17 +214,17 @@ def _side(target: StateTarget) -> StateTarget:
     return replace(target, store=_JOIN_SIDES[target.store], kind="side")
 
 
-def _plain(logs: CheckpointLogs, metadata: OperatorMetadata) -> Iterator[StateTarget]:
+def _plain(logs: CheckpointLogs, metadata: OperatorMetadata, batch: int) -> Iterator[StateTarget]:
     for store in metadata.stores:
-        schema = _store_schema(logs, metadata.operator_id, store.name)
+        schema = _store_schema(logs, metadata.operator_id, store.name, batch)
         kept = _prefixed(schema or _no_schema(metadata.operator_id, store.name), store.prefix_columns)
         yield _rows(metadata.operator_id, metadata.operator_name, store.name, kept, "rows" if schema else "raw")
 
 
-def _without_metadata(logs: CheckpointLogs, operator_id: int) -> Iterator[StateTarget]:
+def _without_metadata(logs: CheckpointLogs, operator_id: int, batch: int) -> Iterator[StateTarget]:
     """Return the targets of an operator without metadata, as written by Spark before 4.0, from its folders."""
     for name in logs.state.store_names[operator_id]:
-        schema = _store_schema(logs, operator_id, name)
+        schema = _store_schema(logs, operator_id, name, batch)
         if schema is None:
             yield _rows(operator_id, "unknown operator", name, _no_schema(operator_id, name), "raw")
         else:
@@ -244,13 +244,14 @@ def _rows(operator_id: int, operator_name: str, store: str, schema: FamilySchema
     return StateTarget(operator_id, operator_name, store, None, kind, store, None, schema)
 
 
-def _store_schema(logs: CheckpointLogs, operator_id: int, store: str) -> FamilySchema | None:
-    """Return the schema of a store; None if it has no schema file, as written by Spark before 3.1."""
+def _store_schema(logs: CheckpointLogs, operator_id: int, store: str, batch: int) -> FamilySchema | None:
+    """Return the schema of a store as of a batch; None if it has no schema file, as written by Spark before 3.1."""
     path = _schema_path(operator_id, store)
     folder, _, name = path.rpartition("/")
     if name not in logs.state.names.get(folder, []):
         return None
-    return parse_schema_file(read_bytes(logs.files, path), path)[0]
+    data = read_bytes(logs.files, logs.former.place(path, batch))
+    return parse_schema_file(data, path)[0] if data else None
 
 
 def _schema_path(operator_id: int, store: str) -> str:

@@ -29,7 +29,8 @@ from headwater.checkpoint.layout import (
     state_file,
 )
 from headwater.checkpoint.log_entries import OffsetEntry
-from headwater.checkpoint.logtext import unreadable_file
+from headwater.checkpoint.logtext import read_bytes, unreadable_file
+from headwater.checkpoint.migrated import former_path
 from headwater.checkpoint.source_offsets import kind_of, log_offset, offset_value
 from headwater.core.errors import ChangeRefused
 from headwater.timemachine.change import Put, Root, Step, set_aside
@@ -50,6 +51,8 @@ def cut_steps(
             yield from (set_aside(change_id, "sink", join(folder, leaving)) for leaving in with_crc([name], present))
     for path in (*cut_batch_logs(files, next_batch, replan=replan), *cut_state(history, next_batch)):
         yield set_aside(change_id, "checkpoint", path)
+    for path, data in metadata_before(history, next_batch).items():
+        yield Put("checkpoint", path, data)
     for name, log_cut in cut_sources(history, next_batch, replan=replan).items():
         yield from log_steps(files, "checkpoint", f"{SOURCES}/{name}", log_cut, change_id)
 
@@ -87,14 +90,34 @@ def _numbered(files: FileTree, folder: str, first: int) -> Iterator[str]:
 def cut_state(history: History, next_batch: int) -> list[str]:
     """Return every file of a state version above the one that the next batch starts from.
 
-    Spark loads the newest snapshot that it finds, so one of an undone batch would win over what the re-run writes.
+    Spark loads the newest snapshot that it finds, so one of an undone batch would win over what the re-run writes. The
+    metadata that undone migrations wrote is included, with what they replaced: see ``metadata_before``.
     """
-    return [
+    newer = [
         join(folder, name)
         for folder, names in sorted(history.logs.state.names.items())
         for name in sorted(names)
         if next_batch == 0 or _is_newer_state(folder, name, next_batch)
     ]
+    return list(dict.fromkeys([*newer, *_migrated(history, next_batch)]))
+
+
+def _migrated(history: History, next_batch: int) -> Iterator[str]:
+    """Yield the metadata that migrations have replaced from a batch on, and the former contents of it."""
+    for number, path in history.logs.former.since(next_batch):
+        folder, name = parent_and_name(path)
+        present = history.logs.state.names.get(folder, [])
+        yield from (join(folder, one) for one in with_crc([name], present) if one in present)
+        yield former_path(number, path)
+
+
+def metadata_before(history: History, next_batch: int) -> dict[str, bytes]:
+    """Return the metadata of the state that a batch starts from, as far as migrations have replaced it since."""
+    found: dict[str, bytes] = {}
+    for number, path in history.logs.former.since(next_batch) if next_batch > 0 else ():
+        if path not in found:
+            found[path] = read_bytes(history.files, former_path(number, path))
+    return {path: data for path, data in found.items() if data}
 
 
 def _is_newer_state(folder: str, name: str, next_batch: int) -> bool:

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headwater.core.errors import UsageProblem
 from headwater.core.ids import StoreKey
 from headwater.statefiles.buffers import as_numbers, binary, numbers, one_array, texts
 from headwater.statefiles.key_lookup import ExactKeys, KeyFilter
@@ -52,6 +53,7 @@ class StateDiff:
 
 def diff(reader: StateReader, target: StateTarget, a: int, b: int) -> StateDiff:
     """Return the keys of a target that differ between batches ``a`` and ``b``."""
+    _refuse_migrated(reader, target, a, b)
     older, newer = reader.stores(target, a), reader.stores(target, b)
     # After a repartition a key may be in another partition, so the complete states are compared.
     groups = [(older, newer)] if older != newer else [([key], [key]) for key in older]
@@ -66,6 +68,18 @@ def diff(reader: StateReader, target: StateTarget, a: int, b: int) -> StateDiff:
         sides.append(before.take(differing[0]))
         others.append(after.take(differing[1]))
     return _paired(reader, target, _joined(sides), _joined(others), b)
+
+
+def _refuse_migrated(reader: StateReader, target: StateTarget, a: int, b: int) -> None:
+    if len(reader.in_same_form(target, (a, b))) == 2:
+        return
+    between = [number for number in reader.logs.former.paths if min(a, b) < number <= max(a, b)]
+    raise UsageProblem(
+        "migrated-between",
+        f"the state has other fields after batch {b} than after batch {a}",
+        evidence={"state": target.label, "migrated in batch": ", ".join(map(str, between))},
+        remedy="compare two batches before the migration, or two after it",
+    )
 
 
 def diff_of_answers(before: StateAnswer, after: StateAnswer) -> StateDiff:

@@ -35,7 +35,7 @@ from headwater.timemachine.executor import refuse_if_pending
 from headwater.timemachine.extra_batch import StoreChange, plan_extra_batch, writable_batch
 from headwater.timemachine.row_edits import SAMPLE, Place, RowEdit, Wanted
 
-_UNKNOWN_SINK = (
+UNKNOWN_SINK = (
     "the sink of this query is not recorded; if it writes files, name their folder with --sink files:DIR, because "
     "Spark expects every batch in the log of a file sink"
 )
@@ -64,7 +64,7 @@ class StateEditor:
     @property
     def warnings(self) -> tuple[str, ...]:
         """What the user should know about any edit of this checkpoint."""
-        return () if self._sink_is_known else (_UNKNOWN_SINK,)
+        return () if self._sink_is_known else (UNKNOWN_SINK,)
 
     @property
     def has_several_parts(self) -> bool:

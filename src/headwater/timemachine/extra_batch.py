@@ -13,16 +13,17 @@ import getpass
 import json
 import socket
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 from headwater.checkpoint.filetree import FileTree
 from headwater.checkpoint.history import History
-from headwater.checkpoint.layout import COMMITS, OFFSETS, SINK_LOG
+from headwater.checkpoint.layout import COMMITS, OFFSETS, SINK_LOG, hadoop_crc_of
 from headwater.checkpoint.log_entries import JOIN_STORES, CommitEntry, OffsetEntry
 from headwater.checkpoint.logs import CheckpointLogs
+from headwater.checkpoint.migrated import former_path
 from headwater.checkpoint.state_folder import StoreFiles
 from headwater.core.errors import ChangeRefused
 from headwater.core.ids import DEFAULT_STORE, BatchId, StoreKey, version_written_by
@@ -64,11 +65,14 @@ def plan_extra_batch(
     reason: str | None = None,
     details: Mapping[str, Any] | None = None,
     aside: Sequence[str] = (),
+    metadata: Mapping[str, bytes] | None = None,
+    records: Mapping[str, bytes] | None = None,
 ) -> ExtraBatch:
     """Plan the batch after the last one. Raise ``ChangeRefused`` if its state cannot be written with certainty.
 
     ``sink`` is the folder of a file sink with a log. ``details`` are recorded in the journal, with who and why. ``aside``
-    are further files of the checkpoint to set aside.
+    are further files of the checkpoint to set aside. ``metadata`` are files of the state's metadata to replace or add;
+    what they replace stays valid for earlier batches. ``records`` are files of Headwater to replace.
     """
     files, logs = history.files, history.logs
     last = writable_batch(history)
@@ -93,6 +97,8 @@ def plan_extra_batch(
     leftovers = dict.fromkeys([*cut_batch_logs(files, added, replan=True), *cut_state(history, added), *aside])
     logged = entry_without_files(sink, added) if sink is not None else {}
     steps: list[Step] = [set_aside(change_id, "checkpoint", path) for path in leftovers]
+    steps += _replacing(files, change_id, metadata or {}, added)
+    steps += _replacing(files, change_id, records or {})
     scratch: dict[str, bytes] = {}
     for path, data in contents.items():
         if len(data) <= _LARGEST_PUT:
@@ -112,6 +118,22 @@ def plan_extra_batch(
         details={"added": [added], "replan": True, "by": who(), "reason": reason, **(details or {})},
     )
     return ExtraBatch(added, change, scratch)
+
+
+def _replacing(
+    files: FileTree, change_id: str, contents: Mapping[str, bytes], batch: BatchId | None = None
+) -> Iterator[Step]:
+    """Yield the steps that replace files. With a batch, their former contents are kept for the batches before it."""
+    for path, data in contents.items():
+        former = files.read(path) if files.exists(path) else b""
+        if former == data:
+            continue
+        for place in (path, hadoop_crc_of(path)):
+            if files.exists(place):
+                yield set_aside(change_id, "checkpoint", place)
+        if batch is not None:
+            yield Put("checkpoint", former_path(batch, path), former)
+        yield Put("checkpoint", path, data)
 
 
 def writable_batch(history: History) -> BatchId:

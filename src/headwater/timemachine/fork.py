@@ -29,6 +29,7 @@ from headwater.checkpoint.layout import (
     join,
 )
 from headwater.checkpoint.locate import open_files
+from headwater.checkpoint.migrated import FOLDER as MIGRATED
 from headwater.checkpoint.operator_metadata import parse_operator_metadata
 from headwater.checkpoint.plan_record import plans_file, read_plans
 from headwater.checkpoint.record import FILES, sink_of
@@ -39,7 +40,7 @@ from headwater.core.ids import BatchId
 from headwater.lakehouse.tables import RewindableTable, TableCopy, parse_table_uri
 from headwater.timemachine.change import Change, Move, Put, Step, fingerprint, new_change_id, set_aside
 from headwater.timemachine.compacted_log import empty_log
-from headwater.timemachine.cuts import cut_batch_logs, cut_sources, cut_state, entry_without_files
+from headwater.timemachine.cuts import cut_batch_logs, cut_sources, cut_state, entry_without_files, metadata_before
 from headwater.timemachine.executor import refuse_if_pending
 from headwater.timemachine.seed_record import SEED_FILE, was_seeded
 from headwater.timemachine.tables import checkpointed, table_of
@@ -162,7 +163,7 @@ def plan_fork(
     next_batch = 0 if at is None else at + 1
     replan = not keep_next
     left_out = set(cut_batch_logs(files, next_batch, replan=replan)) | set(cut_state(history, next_batch))
-    written: dict[str, bytes] = {}
+    written = metadata_before(history, next_batch)
     for name, cut in cut_sources(history, next_batch, replan=replan).items():
         folder = f"{SOURCES}/{name}"
         aside = {join(folder, log_file) for log_file in cut.aside}
@@ -247,11 +248,13 @@ def _adoption_steps(files: FileTree, scratch: str, scratch_files: FileTree, chan
 
 
 def spark_paths(files: FileTree) -> Iterator[str]:
-    """Yield the files that Spark wrote, except for the identity of the query. Headwater's own are not included."""
+    """Yield the files that Spark wrote, except for the identity of the query, and those that migrations replaced."""
     for entry in files.entries(""):
         if entry.is_folder and entry.name != HEADWATER_FOLDER:
             for folder, names in files.tree(entry.name).items():
                 yield from (join(folder, name) for name in names)
+    for folder, names in files.tree(MIGRATED).items():
+        yield from (join(folder, name) for name in names)
 
 
 def relocated_metadata(files: FileTree, path: str, into: FileTree) -> bytes | None:

@@ -35,6 +35,7 @@ from headwater.checkpoint.layout import (
     state_file,
 )
 from headwater.checkpoint.logtext import read_bytes
+from headwater.checkpoint.migrated import former_path
 from headwater.checkpoint.record import sink_of
 from headwater.checkpoint.restore_points import (
     FOLDER,
@@ -52,7 +53,7 @@ from headwater.core.errors import ChangeRefused, CheckpointUnreadable, UsageProb
 from headwater.core.ids import BatchId, version_written_by
 from headwater.timemachine.change import Link
 from headwater.timemachine.compacted_log import LogCut, with_crc
-from headwater.timemachine.cuts import bare_name, cut_sink, cut_sources, cut_state, has_sink_log
+from headwater.timemachine.cuts import bare_name, cut_sink, cut_sources, cut_state, has_sink_log, metadata_before
 from headwater.timemachine.executor import refuse_if_pending
 from headwater.timemachine.journal import newest_number, read_pending
 from headwater.timemachine.seed_record import SEED_FILE
@@ -219,8 +220,10 @@ def needed_files(history: History, batch: Batch, sink: FileTree | None = None) -
         *_state_files(history, number, recipes),
         *_source_files(history, cuts),
         *(path for path in (METADATA, JOB_FILE, PLANS_FILE, SEED_FILE) if history.files.exists(path)),
+        *(former_path(one, path) for one, path in history.logs.former.since(0) if one <= number),
     ]
-    written = {f"{SOURCES}/{name}/{file}": data for name, cut in cuts.items() for file, data in cut.written.items()}
+    written = metadata_before(history, number + 1)
+    written |= {f"{SOURCES}/{name}/{file}": data for name, cut in cuts.items() for file, data in cut.written.items()}
     return Needed(tuple(dict.fromkeys(linked)), written, {} if sink is None else _sink_log(history, sink, number))
 
 

@@ -51,9 +51,10 @@ def key_history(
 ) -> KeyHistory:
     """Return the history of all keys in which the given fields have the given values, written as text.
 
-    ``batches`` are by default all whose state can be rebuilt.
+    ``batches`` are by default all whose state can be rebuilt. Those in which a migration has not yet given the state its
+    present fields are left out.
     """
-    batches = reader.readable(target.operator_id) if batches is None else batches
+    batches = reader.in_same_form(target, reader.readable(target.operator_id) if batches is None else batches)
     fields = key_fields(target, wanted)
     found: _Found = {}
     for key in sorted({key for batch in batches for key in reader.stores(target, batch)}):

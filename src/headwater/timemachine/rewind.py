@@ -176,7 +176,8 @@ def plan_rewind(
 
     The next batch runs with its recorded offsets unless ``replan``. ``sink`` is the folder of a file sink, whose log is
     rewound too, and ``table`` a table that returns to the batch; with ``keep_foreign``, without undoing what other
-    programs did to it. ``open_log`` opens the tables that the query reads. Raise ``ChangeRefused`` if the state of the batch cannot be rebuilt, with the nearest one that can.
+    programs did to it. ``open_log`` opens the tables that the query reads. Raise ``ChangeRefused`` if the state of the
+    batch cannot be rebuilt, with the nearest one that can.
     """
     refuse_if_pending(files)
     history = History(files)

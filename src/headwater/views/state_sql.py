@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -69,6 +69,17 @@ def sql(answer: StateAnswer, query: str) -> pa.Table:
 def sql_on_table(table: pa.Table, query: str) -> pa.Table:
     """Return the result of a query on a table, such as that of a job's ``state_view``."""
     return _run(table, _resolve_names(_table_columns(table), query), query)
+
+
+def computed(table: pa.Table, expressions: Mapping[str, str], columns: Columns) -> pa.Table:
+    """Return the value of each expression for each row of a table, as columns with the names of the expressions."""
+    shown = ", ".join(f"{name} = {text}" for name, text in expressions.items())
+    listed = ", ".join(f'({_resolve_names(columns, text)}) as "{name}"' for name, text in expressions.items())
+    numbered = table.append_column(_ROW, numbers(np.arange(table.num_rows)))
+    found = _run(numbered, f"select {_ROW}, {listed} from state order by {_ROW}", shown)  # noqa: S608  the user's own SQL
+    if found.num_rows != table.num_rows:
+        raise UsageProblem("bad-sql", "the SQL of a field has to give one value for each row", evidence={"SQL": shown})
+    return found.drop_columns([_ROW])
 
 
 @dataclass(frozen=True)

@@ -119,5 +119,6 @@ def _files(watched: WatchedCheckpoint) -> FileTree:
 
 def _previous_batch(reader: StateReader, target: StateTarget, batch: int) -> int | None:
     """Return the batch to compare with; None if no earlier state can be rebuilt."""
-    earlier = [number for number in reader.readable(target.operator_id) if number < batch]
+    readable = [number for number in reader.readable(target.operator_id) if number < batch]
+    earlier = reader.in_same_form(target, readable[-1:])
     return earlier[-1] if earlier else None

@@ -1,0 +1,424 @@
+"""Which fields of a store a migration keeps, casts, adds and drops. Nothing is read or written.
+
+Fields are matched by name. The fields of an aggregation are matched by aggregate function, because the state names all
+sums ``sum``: those of one function stay together, and are kept only if its expression is the recorded one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from headwater.core.errors import ChangeRefused
+from headwater.migration.state_shapes import type_text
+from headwater.statefiles.sqltypes import Atomic, Decimal, SqlType, Struct, distinct, parse_type
+from headwater.statefiles.stores import StateTarget
+
+Origin = Literal["kept", "cast", "nested", "initial", "null", "given"]
+_INTEGERS = ("byte", "short", "integer", "long")
+_DIGITS = {"byte": 3, "short": 5, "integer": 10, "long": 19}
+
+
+@dataclass(frozen=True)
+class Unit:
+    """An aggregate function, and how many fields of a value it has."""
+
+    aggregate: str
+    size: int
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """The field of a value that has Spark's initial value: the number of the function, and the place in its buffer."""
+
+    unit: int
+    place: int
+
+
+@dataclass(frozen=True)
+class DroppedField:
+    """An old field that no new one continues."""
+
+    name: str
+    type: str
+    aggregate: str | None = None
+
+
+@dataclass(frozen=True)
+class FieldPlan:
+    """Where the values of a field come from.
+
+    ``source`` is the place of an old field. ``parts`` are the fields of a struct whose fields change, and ``lost`` those
+    that it had. ``name`` is the name by which ``--set`` knows the field.
+    """
+
+    name: str
+    type: SqlType
+    nullable: bool
+    origin: Origin
+    source: int | None = None
+    expression: str | None = None
+    buffer: Buffer | None = None
+    parts: tuple[FieldPlan, ...] = ()
+    lost: tuple[DroppedField, ...] = ()
+    aggregate: str | None = None
+    old_type: str = ""
+    new_type: str = ""
+
+    def leaves(self) -> Iterator[FieldPlan]:
+        """Yield the field, or the fields of a struct whose fields change."""
+        if self.origin == "nested":
+            for part in self.parts:
+                yield from part.leaves()
+        else:
+            yield self
+
+
+@dataclass(frozen=True)
+class StorePlan:
+    """What becomes of the rows of a store or variable: the fields of the new values, and the old fields that go."""
+
+    old: StateTarget
+    new: StateTarget
+    value: tuple[FieldPlan, ...]
+    dropped: tuple[DroppedField, ...] = ()
+    by_name_only: bool = False
+
+    @property
+    def is_rewritten(self) -> bool:
+        """Whether stored values change; another name alone does not change them."""
+        in_order = [one.source for one in self.value] == list(range(len(self.value)))
+        return bool(self.dropped) or not in_order or any(one.origin != "kept" for one in self.value)
+
+    @property
+    def fields(self) -> list[FieldPlan]:
+        """The new fields, with those inside of changed structs."""
+        return [leaf for one in self.value for leaf in one.leaves()]
+
+    @property
+    def all_dropped(self) -> list[DroppedField]:
+        """The old fields that go, with those inside of structs."""
+        return [*self.dropped, *(lost for one in self.value for lost in _lost(one))]
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """What the user asks for: SQL for fields of the new values, by name. A name may begin with a store: ``left.site``."""
+
+    fields: Mapping[str, str] = field(default_factory=dict)
+
+    def named(self, target: StateTarget, name: str) -> str | None:
+        """Return the wish that names a field of a store."""
+        qualifiers = [str(target.operator_id), target.var or target.store, target.store.partition("-")[0]]
+        names = [name, *(f"{qualifier}.{name}" for qualifier in qualifiers)]
+        return next((one for one in reversed(names) if one in self.fields), None)
+
+
+def plan_store(
+    old: StateTarget,
+    new: StateTarget,
+    wishes: Wishes,
+    *,
+    recorded: Sequence[Unit] | None = None,
+    current: Sequence[Unit] | None = None,
+) -> StorePlan:
+    """Plan the fields of a store. Raise ``ChangeRefused`` if a field has no origin that is certainly right.
+
+    ``recorded`` and ``current`` are the functions of an aggregation before and after the change; None if unknown.
+    """
+    planner = _Planner(old, new, wishes)
+    before, after = _fields(old.schema.value_json), _fields(new.schema.value_json)
+    if current is None:
+        value, used = planner.by_name(before, after, _value_names(new, after))
+        dropped = [DroppedField(one["name"], type_text(one["type"])) for at, one in enumerate(before) if at not in used]
+        return StorePlan(old, new, value, tuple(dropped))
+    return planner.by_aggregate(before, after, recorded, current)
+
+
+class _Planner:
+    """Plans the fields of one store."""
+
+    def __init__(self, old: StateTarget, new: StateTarget, wishes: Wishes) -> None:
+        self._old, self._new, self._wishes = old, new, wishes
+
+    def by_name(
+        self, before: list[dict[str, Any]], after: list[dict[str, Any]], names: list[str]
+    ) -> tuple[tuple[FieldPlan, ...], set[int]]:
+        """Return the fields of a struct, and the places of the old fields that they continue."""
+        places = {label: at for at, label in enumerate(_numbered(before))}
+        found, used = [], set()
+        for name, label, target in zip(names, _numbered(after), after, strict=True):
+            at = places.get(label)
+            if at is not None:
+                used.add(at)
+            found.append(self._field(name, target, None if at is None else before[at], at))
+        return tuple(found), used
+
+    def by_aggregate(
+        self,
+        before: list[dict[str, Any]],
+        after: list[dict[str, Any]],
+        recorded: Sequence[Unit] | None,
+        current: Sequence[Unit],
+    ) -> StorePlan:
+        """Return the plan of an aggregation's values: first the copy of a key that some operators have, then functions."""
+        first = len(after) - sum(unit.size for unit in current)
+        known = recorded if recorded and len(before) - sum(unit.size for unit in recorded) == first else None
+        olds = self._recorded_spans(first, known) if known else self._spans_by_name(before, after, first, current)
+        names = _value_names(self._new, after)
+        value = [self._copied(names[at], after[at], before[at], at) for at in range(first)]
+        at, used = first, set(range(first))
+        for number, unit in enumerate(current):
+            start = _continued(unit, number, known, olds, before, after[at : at + unit.size])
+            value += self._unit(unit, number, names, before, after, at, start)
+            if start is not None:
+                used.update(range(start, start + unit.size))
+            at += unit.size
+        texts = [unit.aggregate for unit in known for _ in range(unit.size)] if known else []
+        dropped = [
+            DroppedField(one["name"], type_text(one["type"]), texts[place - first] if known else None)
+            for place, one in enumerate(before)
+            if place not in used
+        ]
+        return StorePlan(self._old, self._new, tuple(value), tuple(dropped), by_name_only=known is None)
+
+    def _recorded_spans(self, first: int, recorded: Sequence[Unit]) -> list[int]:
+        found, at = [], first
+        for unit in recorded:
+            found.append(at)
+            at += unit.size
+        return found
+
+    def _spans_by_name(
+        self, before: list[dict[str, Any]], after: list[dict[str, Any]], first: int, current: Sequence[Unit]
+    ) -> list[int]:
+        """Return where the old fields of each function begin, by the names of its fields; -1 if there are none.
+
+        Without a record, two functions whose fields have the same names cannot be told from each other.
+        """
+        spans, at = [], first
+        for unit in current:
+            spans.append(tuple(one["name"] for one in after[at : at + unit.size]))
+            at += unit.size
+        found = []
+        for names in spans:
+            places = [
+                place
+                for place in range(first, len(before) - len(names) + 1)
+                if tuple(one["name"] for one in before[place : place + len(names)]) == names
+            ]
+            if places and (len(places) > 1 or spans.count(names) > 1):
+                raise ChangeRefused(
+                    "ambiguous-fields",
+                    f"several aggregates have fields named {', '.join(names)}, and no run recorded which is which",
+                    evidence={"state": self._old.label, "fields": ", ".join(one["name"] for one in before)},
+                    remedy="run the old code once with headwater run, which records its aggregates",
+                )
+            found.append(places[0] if places else -1)
+        return found
+
+    def _unit(
+        self,
+        unit: Unit,
+        number: int,
+        names: list[str],
+        before: list[dict[str, Any]],
+        after: list[dict[str, Any]],
+        at: int,
+        start: int | None,
+    ) -> Iterator[FieldPlan]:
+        for place in range(unit.size):
+            target, name = after[at + place], names[at + place]
+            if start is not None:
+                source = before[start + place]
+                yield self._field(name, target, source, start + place, unit.aggregate)
+            else:
+                yield self._field(name, target, None, None, unit.aggregate, Buffer(number, place))
+
+    def _copied(self, name: str, target: dict[str, Any], source: dict[str, Any], at: int) -> FieldPlan:
+        kind = parse_type(target["type"])
+        if not _alike(parse_type(source["type"]), kind):
+            raise keys_differ(self._old, self._new)
+        return FieldPlan(name, kind, True, "kept", at)
+
+    def _field(
+        self,
+        name: str,
+        target: dict[str, Any],
+        source: dict[str, Any] | None,
+        at: int | None,
+        aggregate: str | None = None,
+        buffer: Buffer | None = None,
+    ) -> FieldPlan:
+        kind, nullable = parse_type(target["type"]), target.get("nullable") is not False
+        new_type = type_text(target["type"])
+        wish = self._wishes.named(self._new, name)
+        if wish is not None:
+            return FieldPlan(
+                name,
+                kind,
+                nullable,
+                "given",
+                at,
+                self._wishes.fields[wish],
+                aggregate=aggregate,
+                old_type="" if source is None else type_text(source["type"]),
+                new_type=new_type,
+            )
+        if source is None:
+            if buffer is not None:
+                return FieldPlan(name, kind, nullable, "initial", buffer=buffer, aggregate=aggregate, new_type=new_type)
+            if not nullable:
+                raise self._refused("needs-value", name, f"{name} is new and never null", "none", new_type)
+            return FieldPlan(name, kind, nullable, "null", new_type=new_type)
+        old, old_type = parse_type(source["type"]), type_text(source["type"])
+        if old == kind:
+            return FieldPlan(name, kind, nullable, "kept", at, aggregate=aggregate, new_type=new_type)
+        if isinstance(old, Struct) and isinstance(kind, Struct):
+            before, after = source["type"]["fields"], target["type"]["fields"]
+            inner = [f"{name}.{one}" for one in distinct([part["name"] for part in after])]
+            parts, used = self.by_name(before, after, inner)
+            lost = tuple(
+                DroppedField(f"{name}.{one['name']}", type_text(one["type"]))
+                for place, one in enumerate(before)
+                if place not in used
+            )
+            return FieldPlan(name, kind, nullable, "nested", at, parts=parts, lost=lost, new_type=new_type)
+        if widens(old, kind):
+            return FieldPlan(
+                name, kind, nullable, "cast", at, aggregate=aggregate, old_type=old_type, new_type=new_type
+            )
+        problem = f"not every old value of {name} is a value of its new type"
+        raise self._refused("type-narrowed", name, problem, old_type, new_type)
+
+    def _refused(self, code: str, name: str, problem: str, old: str, new: str) -> ChangeRefused:
+        return ChangeRefused(
+            code,
+            problem,
+            evidence={"state": self._old.label, "checkpoint": old, "code": new},
+            remedy=f"--set {name}=SQL   (an expression over the old key and value)",
+        )
+
+
+def _continued(
+    unit: Unit,
+    number: int,
+    recorded: Sequence[Unit] | None,
+    starts: list[int],
+    before: list[dict[str, Any]],
+    after: list[dict[str, Any]],
+) -> int | None:
+    """Return where the old fields begin that a function continues; None if it is new.
+
+    A function of a cast continues one without the cast if its fields have become wider: then it computes the same.
+    """
+    if recorded is None:
+        return starts[number] if starts[number] >= 0 else None
+    same_size = [(old.aggregate, start) for old, start in zip(recorded, starts, strict=True) if old.size == unit.size]
+    for aggregate, start in same_size:
+        if aggregate == unit.aggregate:
+            return start
+    for aggregate, start in same_size:
+        if aggregate == without_casts(unit.aggregate) and _is_widened(before[start : start + unit.size], after):
+            return start
+    return None
+
+
+def _is_widened(before: list[dict[str, Any]], after: list[dict[str, Any]]) -> bool:
+    pairs = [(parse_type(old["type"]), parse_type(new["type"])) for old, new in zip(before, after, strict=True)]
+    return any(old != new for old, new in pairs) and all(old == new or widens(old, new) for old, new in pairs)
+
+
+def _lost(one: FieldPlan) -> Iterator[DroppedField]:
+    yield from one.lost
+    for part in one.parts:
+        yield from _lost(part)
+
+
+def _value_names(target: StateTarget, fields: list[dict[str, Any]]) -> list[str]:
+    """Return the names of the fields of a value, unique among those of key and value."""
+    key = [] if target.is_list else [one["name"] for one in _fields(target.schema.key_json)]
+    return distinct([*key, *(one["name"] for one in fields)])[len(key) :]
+
+
+def keys_differ(old: StateTarget, new: StateTarget) -> ChangeRefused:
+    """Return the error for a key with other fields than those of the checkpoint."""
+    described = [
+        ", ".join(f"{one['name']} {type_text(one['type'])}" for one in _fields(target.schema.key_json)) or "no fields"
+        for target in (old, new)
+    ]
+    return ChangeRefused(
+        "keys-differ",
+        "the key of the state has other fields than the code asks for",
+        evidence={"state": old.label, "checkpoint": described[0], "code": described[1]},
+        remedy="use a new checkpoint: headwater run JOB --checkpoint NEW",
+    )
+
+
+def same_key(old: StateTarget, new: StateTarget) -> bool:
+    """Return whether the stored keys of both are the same bytes: their fields have the same types in the same order."""
+    before, after = old.schema.key, new.schema.key
+    return old.schema.encoding == new.schema.encoding and _alike(before, after)
+
+
+def _alike(old: SqlType, new: SqlType) -> bool:
+    """Return whether two types differ in nothing but the names of fields."""
+    if isinstance(old, Struct) and isinstance(new, Struct):
+        pairs = zip(old.fields, new.fields, strict=False)
+        return len(old.fields) == len(new.fields) and all(_alike(one.type, other.type) for one, other in pairs)
+    return old == new
+
+
+def widens(old: SqlType, new: SqlType) -> bool:
+    """Return whether a type can represent the values of another; for those that it cannot, the cast itself fails."""
+    match old, new:
+        case Atomic(before), Atomic(after) if before in _INTEGERS:
+            wider = after in _INTEGERS and _INTEGERS.index(after) > _INTEGERS.index(before)
+            return wider or after in ("float", "double")
+        case Atomic(before), Decimal(precision, scale) if before in _INTEGERS:
+            return precision - scale >= _DIGITS[before]
+        case Atomic("float"), Atomic("double"):
+            return True
+        case Decimal(digits, places), Decimal(precision, scale):
+            return scale >= places and precision - scale >= digits - places
+    return False
+
+
+def without_casts(text: str) -> str:
+    """Return an expression without its casts: ``sum(cast(amount as double))`` becomes ``sum(amount)``."""
+    start = text.find("cast(")
+    if start < 0:
+        return text
+    depth, end = 0, len(text)
+    split = None
+    for at in range(start + len("cast"), len(text)):
+        if text[at] == "(":
+            depth += 1
+        elif text[at] == ")":
+            depth -= 1
+            if depth == 0:
+                end = at
+                break
+        elif depth == 1 and text.startswith(" as ", at):
+            split = at
+    if split is None or end == len(text):
+        return text
+    inner = text[start + len("cast(") : split]
+    return text[:start] + without_casts(inner) + without_casts(text[end + 1 :])
+
+
+def _fields(schema: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(schema)["fields"]
+    return found
+
+
+def _numbered(fields: list[dict[str, Any]]) -> list[tuple[str, int]]:
+    """Return what identifies each field: its name, and its place among fields of that name."""
+    counts: dict[str, int] = {}
+    labels = []
+    for one in fields:
+        counts[one["name"]] = counts.get(one["name"], 0) + 1
+        labels.append((one["name"], counts[one["name"]]))
+    return labels

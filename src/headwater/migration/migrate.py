@@ -1,0 +1,306 @@
+"""Plan a migration: bring the state of a checkpoint to what new code asks for, in a batch that reads no input.
+
+Spark has planned the new state on an empty checkpoint. Its metadata and schema files are written as they are there, and
+the rows of every store whose fields differ are rewritten. Nothing here uses Spark, and nothing is written.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from headwater.checkpoint.filetree import FileTree
+from headwater.checkpoint.history import History
+from headwater.checkpoint.layout import PLANS_FILE, STATE, batch_id, join, parent_and_name
+from headwater.checkpoint.lease import signs_of_life
+from headwater.checkpoint.logs import CheckpointLogs
+from headwater.checkpoint.operator_metadata import version_1_path
+from headwater.checkpoint.plan_record import RecordedPlan, StatefulOperator, plan_before, plans_with, read_plans
+from headwater.checkpoint.record import sink_of
+from headwater.core.errors import ChangeRefused, UsageProblem
+from headwater.core.text import count
+from headwater.migration.field_plan import StorePlan, Unit, Wishes, keys_differ, plan_store, same_key
+from headwater.migration.migration_plan import MigrationPlan, StoreMigration, effects
+from headwater.migration.plan_text import BUFFER_SIZES
+from headwater.migration.rewriting import Evaluate, RewrittenStores, StoreRewrite
+from headwater.migration.state_shapes import UNKNOWN
+from headwater.statefiles.reader import StateReader
+from headwater.statefiles.stores import StateTarget, find_targets
+from headwater.timemachine.cuts import has_sink_log
+from headwater.timemachine.edit import UNKNOWN_SINK
+from headwater.timemachine.executor import refuse_if_pending
+from headwater.timemachine.extra_batch import plan_extra_batch, writable_batch
+from headwater.timemachine.fork import relocated_metadata
+
+_AGGREGATIONS = ("stateStoreSave", "sessionWindowStateStoreSaveExec")
+_BY_NAME = (
+    "no run recorded the aggregates of the old code, so fields were matched by name: compare the old code with the new, "
+    "because a sum of another column has the same name"
+)
+
+
+@dataclass(frozen=True)
+class NewState:
+    """The state that new code asks for, as Spark has planned it on an empty checkpoint, which ``tree`` is.
+
+    ``operators`` are what the state means, None if unknown. ``buffers`` are the initial values of the functions of each
+    aggregation, by operator; a function without a known one has None.
+    """
+
+    tree: FileTree
+    operators: tuple[StatefulOperator, ...] | None = None
+    buffers: Mapping[int, Sequence[pa.StructArray | None]] = field(default_factory=dict)
+
+
+def plan_stores(logs: CheckpointLogs, last: int, new: NewState, wishes: Wishes) -> list[StorePlan]:
+    """Plan what becomes of every store. Raise ``ChangeRefused`` for what cannot be migrated with certainty."""
+    old_targets = [one for one in find_targets(logs, last) if one.kind != "side"]
+    new_targets = [one for one in find_targets(CheckpointLogs(new.tree), 0) if one.kind != "side"]
+    _refuse_other_operators(old_targets, new_targets)
+    recorded = plan_before(read_plans(logs.files), last + 1)
+    before = recorded.operators if recorded else ()
+    found = {(one.operator_id, one.store, one.var): one for one in new_targets}
+    plans = []
+    for old in old_targets:
+        target = found.get((old.operator_id, old.store, old.var))
+        if target is not None:
+            _refuse_unlike(old, target)
+            is_aggregation = target.operator_name in _AGGREGATIONS
+            current = _units(new.operators or (), target) if is_aggregation else None
+            if is_aggregation and current is None:
+                raise ChangeRefused(
+                    "unknown-plan",
+                    "the aggregates of this plan cannot be described, so its state cannot be migrated",
+                    evidence={"state": old.label},
+                    remedy="use a new checkpoint: headwater run JOB --checkpoint NEW",
+                )
+            plans.append(plan_store(old, target, wishes, recorded=_units(before, target), current=current))
+    _refuse_unused(wishes, plans)
+    return plans
+
+
+def plan_migration(
+    files: FileTree,
+    new: NewState,
+    wishes: Wishes,
+    evaluate: Evaluate,
+    *,
+    job: str,
+    spark_version: str,
+    recorded_at: str,
+    accepted: Sequence[str] = (),
+    reason: str | None = None,
+    sink: str | None = None,
+) -> MigrationPlan:
+    """Plan a migration. ``accepted`` are the changes of meaning that the user accepts; they are recorded."""
+    refuse_if_pending(files)
+    history = History(files)
+    last = writable_batch(history)
+    reader = StateReader(files)
+    plans = plan_stores(reader.logs, last, new, wishes)
+    rewrites = [_rewrite(reader, last, plan, new, evaluate) for plan in plans if plan.is_rewritten]
+    metadata = dict(_new_metadata(reader.logs, new, plans, last + 1))
+    if not rewrites and not metadata:
+        raise ChangeRefused(
+            "nothing-to-do",
+            f"nothing to migrate: the state of this checkpoint is already what {job} asks for",
+            evidence={"checkpoint": files.location},
+            remedy=f"headwater run {job} --checkpoint {files.location}",
+        )
+    sink_files = sink_of(files, sink)
+    sink_files = sink_files if sink_files is not None and has_sink_log(sink_files) else None
+    records = {}
+    if new.operators is not None:
+        plan = RecordedPlan(last + 1, new.operators, spark_version, recorded_at, tuple(accepted))
+        records[PLANS_FILE] = plans_with(files, plan)
+    stores = RewrittenStores(reader, last, rewrites)
+    labels = ", ".join(rewrite.plan.old.label for rewrite in rewrites) or "the schema of the state"
+    batch = plan_extra_batch(
+        history,
+        stores,
+        verb="migrate",
+        about=f"migrate {labels} to {job}",
+        sink=sink_files,
+        reason=reason,
+        details={"job": job},
+        metadata=metadata,
+        records=records,
+    )
+    migrated = tuple(StoreMigration.of(one.plan, one.rows, one.sample) for one in rewrites)
+    known_sink = sink is not None or history.logs.job.sink is not None
+    warnings = [*([] if known_sink else [UNKNOWN_SINK]), *(_BY_NAME for plan in plans[:1] if plan.by_name_only)]
+    warnings += [text for one in migrated for text in _possible_renames(one)]
+    return MigrationPlan(
+        files,
+        sink_files,
+        job,
+        migrated,
+        batch,
+        effects(migrated, batch.batch_id),
+        reason,
+        tuple(warnings),
+        tuple(signs_of_life(history)),
+    )
+
+
+def _rewrite(reader: StateReader, last: int, plan: StorePlan, new: NewState, evaluate: Evaluate) -> StoreRewrite:
+    buffers = new.buffers.get(plan.new.operator_id, ())
+    for one in plan.fields:
+        if one.buffer is not None and (one.buffer.unit >= len(buffers) or buffers[one.buffer.unit] is None):
+            raise ChangeRefused(
+                "needs-value",
+                f"the value with which {one.aggregate} begins is not known",
+                evidence={"state": plan.old.label, "field": one.name},
+                remedy=f"--set {one.name}=SQL   (an expression over the old key and value)",
+            )
+    known = [one if one is not None else pa.array([], pa.struct([])) for one in buffers]
+    return StoreRewrite(reader, last, plan, known, evaluate)
+
+
+def _refuse_other_operators(old: list[StateTarget], new: list[StateTarget]) -> None:
+    before = {one.operator_id: one.operator_name for one in old}
+    after = {one.operator_id: one.operator_name for one in new}
+    same = before.keys() == after.keys() and all(name in (UNKNOWN, after[number]) for number, name in before.items())
+    if not same:
+        raise ChangeRefused(
+            "operators-differ",
+            "the stateful operators of the code are not those of the checkpoint",
+            evidence={
+                "checkpoint": ", ".join(before.values()) or "none",
+                "code": ", ".join(after.values()) or "none",
+            },
+            remedy="use a new checkpoint: headwater run JOB --checkpoint NEW",
+        )
+
+
+def _refuse_unlike(old: StateTarget, new: StateTarget) -> None:
+    if old.kind == "raw":
+        raise ChangeRefused(
+            "cannot-migrate",
+            f"{old.label} cannot be migrated",
+            evidence={"why": "it has no schema file, so that its rows are only known as bytes"},
+        )
+    if old.kind != new.kind:
+        raise ChangeRefused(
+            "kind-differs",
+            f"the state variable {old.var} changes its kind",
+            evidence={"checkpoint": old.kind, "code": new.kind},
+            remedy="give the variable a new name",
+        )
+    if not same_key(old, new):
+        raise keys_differ(old, new)
+
+
+def _refuse_unused(wishes: Wishes, plans: list[StorePlan]) -> None:
+    """Raise ``UsageProblem`` for a wish that names no field of the new values, or fields of several stores."""
+    for wish in wishes.fields:
+        users = [
+            (plan, one)
+            for plan in plans
+            for one in plan.fields
+            if one.origin == "given" and wishes.named(plan.new, one.name) == wish
+        ]
+        if len(users) == 1:
+            continue
+        if users:
+            (plan, one), *_ = users
+            raise UsageProblem(
+                "which-field",
+                f"several stores have a field {one.name}",
+                evidence={"stores": "; ".join(user.new.label for user, _ in users)},
+                remedy=f"--set {plan.new.operator_id}.{one.name}=SQL, or --set {plan.new.var or plan.new.store}."
+                f"{one.name}=SQL",
+            )
+        names = [one.name for plan in plans if plan.new.kind not in ("hidden", "timers") for one in plan.fields]
+        raise UsageProblem(
+            "no-such-field",
+            f"no value of the new state has a field {wish}",
+            evidence={"fields": ", ".join(names)},
+            remedy=f"--set {names[0] if names else 'FIELD'}=SQL",
+        )
+
+
+def _units(operators: Sequence[StatefulOperator], target: StateTarget) -> list[Unit] | None:
+    """Return the functions of the aggregation that a store belongs to; None if they are not known."""
+    if target.operator_id >= len(operators):
+        return None
+    operator = operators[target.operator_id]
+    names, sizes = operator.facts.get("aggregates", ()), operator.facts.get(BUFFER_SIZES, ())
+    fits = len(names) == len(sizes) and sum(map(int, sizes)) <= len(target.schema.value.fields)
+    if operator.kind != "aggregation" or (operator.facts.get("aggregates") and not fits):
+        return None
+    return [Unit(name, int(size)) for name, size in zip(names, sizes, strict=True)]
+
+
+def _new_metadata(
+    logs: CheckpointLogs, new: NewState, plans: list[StorePlan], batch: int
+) -> Iterator[tuple[str, bytes]]:
+    """Yield the metadata and schema files that differ from those of the checkpoint, with their contents.
+
+    Custom state has numbered files, which get the number of the new batch.
+    """
+    changed = {
+        plan.new.operator_id
+        for plan in plans
+        if plan.is_rewritten
+        or (plan.old.schema.key_json, plan.old.schema.value_json)
+        != (plan.new.schema.key_json, plan.new.schema.value_json)
+    }
+    for path in sorted(_metadata_paths(new.tree)):
+        operator = int(path.split("/")[1])
+        if operator not in changed:
+            continue
+        moved = relocated_metadata(new.tree, path, logs.files)
+        data = new.tree.read(path) if moved is None else moved
+        folder, name = parent_and_name(path)
+        if "/_metadata/v2" in folder or "/_stateSchema/" in f"{folder}/":
+            yield join(folder, _renumbered(name, batch)), _with_number(data, batch) if moved is not None else data
+            continue
+        is_new = not logs.files.exists(path)
+        if is_new and path == version_1_path(operator):  # written by a Spark that does not know this file
+            continue
+        if is_new or logs.files.read(path) != data:
+            yield path, data
+
+
+def _metadata_paths(tree: FileTree) -> Iterator[str]:
+    for folder, names in tree.tree(STATE).items():
+        parts = folder.split("/")
+        if "_metadata" in parts or "_stateSchema" in parts:
+            yield from (join(folder, name) for name in names if not name.startswith("."))
+
+
+def _renumbered(name: str, batch: int) -> str:
+    number, separator, rest = name.partition("_")
+    return f"{batch}{separator}{rest}" if batch_id(number) is not None else name
+
+
+def _with_number(metadata: bytes, batch: int) -> bytes:
+    """Return operator metadata that names its schema files with the number of a batch."""
+    version, text = metadata.decode("utf-8").split("\n", 1)
+    value = json.loads(text)
+    for store in value["stateStoreInfo"]:
+        paths = [parent_and_name(path) for path in store["stateSchemaFilePaths"]]
+        store["stateSchemaFilePaths"] = [join(folder, _renumbered(name, batch)) for folder, name in paths]
+    return f"{version}\n{json.dumps(value, separators=(',', ':'), ensure_ascii=False)}".encode()
+
+
+def _possible_renames(store: StoreMigration) -> Iterator[str]:
+    """Yield a warning for a field that may be a dropped one under another name."""
+    for one in store.fields:
+        if one.origin != "null":
+            continue
+        alike = [lost.name for lost in store.dropped if lost.type == one.new_type]
+        if alike:
+            yield (
+                f"{one.name} begins as null, and {alike[0]} of the same type is dropped; if it is the same under another "
+                f"name: --set {one.name}={alike[0]}"
+            )
+
+
+def rewritten_rows(plan: MigrationPlan) -> str:
+    """Return how many rows of how many stores a migration rewrites."""
+    return f"{count(plan.rows, 'row')} of {count(len(plan.stores), 'store')}"

@@ -1,0 +1,136 @@
+"""A planned migration as a value: what becomes of each store, and the batch that rewrites it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from headwater.checkpoint.filetree import FileTree
+from headwater.core.text import count
+from headwater.migration.field_plan import DroppedField, FieldPlan, StorePlan
+from headwater.migration.rewriting import Pair
+from headwater.timemachine.change import quarantine_of, shown_path
+from headwater.timemachine.edit_plan import ExtraBatch
+from headwater.timemachine.executor import Progress, no_progress
+from headwater.timemachine.journal import Entry
+
+
+@dataclass(frozen=True)
+class StoreMigration:
+    """What becomes of one store or variable, with the number of its rows and some of them before and after."""
+
+    label: str
+    rows: int
+    fields: tuple[FieldPlan, ...]
+    dropped: tuple[DroppedField, ...]
+    sample: tuple[Pair, ...] = ()
+
+    @classmethod
+    def of(cls, plan: StorePlan, rows: int, sample: tuple[Pair, ...]) -> StoreMigration:
+        return cls(plan.new.label, rows, tuple(plan.fields), tuple(plan.all_dropped), sample)
+
+    @property
+    def changed(self) -> list[FieldPlan]:
+        """The fields that are not simply kept."""
+        return [one for one in self.fields if one.origin != "kept"]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        return {
+            "state": self.label,
+            "rows": self.rows,
+            "fields": [
+                {
+                    "name": one.name,
+                    "type": one.new_type,
+                    "from": one.origin,
+                    "old_type": one.old_type or None,
+                    "expression": one.expression,
+                    "aggregate": one.aggregate,
+                }
+                for one in self.fields
+            ],
+            "dropped": [{"name": one.name, "type": one.type, "aggregate": one.aggregate} for one in self.dropped],
+            "sample": [{"before": before, "after": after} for before, after in self.sample],
+        }
+
+
+def effects(stores: tuple[StoreMigration, ...], batch: int) -> tuple[str, ...]:
+    """Return in what the continued stream differs from one that had run with the new code from the start."""
+    found: list[str] = []
+    for store in stores:
+        begun: dict[str, None] = {}
+        for one in store.fields:
+            if one.origin == "initial":
+                begun[one.aggregate or one.name] = None
+            elif one.origin == "null":
+                found.append(f"{one.name} is null in {count(store.rows, 'row')} of the state")
+            elif one.origin == "given":
+                found.append(f"{one.name} begins with {one.expression} in {count(store.rows, 'row')} of the state")
+        for aggregate in begun:
+            keys = "the key" if store.rows == 1 else f"the {store.rows:,} keys"
+            found.append(f"{aggregate} counts only records from batch {batch + 1} on, for {keys} in the state")
+    return tuple(found)
+
+
+@dataclass(frozen=True)
+class MigrationPlan:
+    """A migration that was planned: ``batch`` is what ``apply`` adds, the rest is for people to judge it by.
+
+    ``effects`` are what the continued stream differs in from a run of the new code over all records.
+    """
+
+    files: FileTree = field(repr=False, compare=False)
+    sink_files: FileTree | None = field(repr=False, compare=False)
+    job: str
+    stores: tuple[StoreMigration, ...]
+    batch: ExtraBatch
+    effects: tuple[str, ...]
+    reason: str | None
+    warnings: tuple[str, ...]
+    signs_of_life: tuple[str, ...]
+
+    @property
+    def location(self) -> str:
+        """The path or URL of the checkpoint."""
+        return self.files.location
+
+    @property
+    def batch_id(self) -> int:
+        """The batch that the migration adds, which reads no input."""
+        return self.batch.batch_id
+
+    @property
+    def rows(self) -> int:
+        """The number of rows that are rewritten."""
+        return sum(store.rows for store in self.stores)
+
+    @property
+    def written(self) -> list[str]:
+        """The paths of the files to write; those in the sink have the prefix ``sink:``."""
+        quarantine = quarantine_of(self.batch.change.change_id)
+        touched = (step.touches[-1] for step in self.batch.change.steps)
+        return [shown_path(root, path) for root, path in touched if not path.startswith(quarantine)]
+
+    def apply(self, progress: Progress = no_progress) -> Entry:
+        """Migrate the state. The query has to be stopped.
+
+        Raise ``CheckpointBusy`` if another process holds the lease, and ``ChangeRefused`` if the checkpoint has changed
+        since the plan was made.
+        """
+        return self.batch.apply(self.files, self.sink_files, progress)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        return {
+            "verb": self.batch.change.verb,
+            "batch_id": self.batch_id,
+            "job": self.job,
+            "rows": self.rows,
+            "stores": [store.as_dict() for store in self.stores],
+            "effects": list(self.effects),
+            "written": self.written,
+            "reason": self.reason,
+            "warnings": list(self.warnings),
+            "signs_of_life": list(self.signs_of_life),
+        }

@@ -1,0 +1,75 @@
+"""The values with which Spark begins to aggregate: the initial buffer of each aggregate function of a plan.
+
+Seen on: PySpark 4.2.0.
+Without it: ``migrate`` needs ``--set`` for every field of an added aggregate.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from py4j.protocol import Py4JError
+from pyspark.sql import DataFrame, SparkSession
+
+from headwater.spark.internals.gateway import has_class
+
+CATALYST = "org.apache.spark.sql.catalyst"
+PHYSICAL_AGGREGATION = f"{CATALYST}.planning.PhysicalAggregation"
+UNSAFE_PROJECTION = f"{CATALYST}.expressions.UnsafeProjection"
+
+
+@dataclass(frozen=True)
+class InitialBuffer:
+    """The initial buffer of a function: its schema in Spark's JSON form, and its fields as an UnsafeRow."""
+
+    schema: str
+    row: bytes
+
+
+def probe(spark: SparkSession) -> bool:
+    return has_class(spark, PHYSICAL_AGGREGATION) and has_class(spark, UNSAFE_PROJECTION)
+
+
+def initial_buffers(spark: SparkSession, frame: DataFrame) -> list[list[InitialBuffer | None]]:
+    """Return the buffers of each streaming aggregation of a plan, root first; None for a function without one."""
+    return _Reader(spark).read(frame._jdf.queryExecution().analyzed())
+
+
+class _Reader:
+    def __init__(self, spark: SparkSession) -> None:
+        self._jvm: Any = spark._jvm
+        self._catalyst = self._jvm.org.apache.spark.sql.catalyst
+
+    def read(self, node: Any) -> list[list[InitialBuffer | None]]:
+        found = []
+        if str(node.nodeName()) == "Aggregate" and bool(node.isStreaming()):
+            parts = self._catalyst.planning.PhysicalAggregation.unapply(node).get()._2()
+            functions = [parts.apply(place).aggregateFunction() for place in range(parts.size())]
+            found.append([self._buffer(function) for function in functions])
+        children = node.children()
+        for place in range(children.size()):
+            found += self.read(children.apply(place))
+        return found
+
+    def _buffer(self, function: Any) -> InitialBuffer | None:
+        schema = function.aggBufferSchema()
+        with suppress(Py4JError):
+            return InitialBuffer(str(schema.json()), bytes(self._row(function, schema).getBytes()))
+        return None
+
+    def _row(self, function: Any, schema: Any) -> Any:
+        expressions, empty = self._catalyst.expressions, self._catalyst.InternalRow.empty()
+        if hasattr(function, "initialValues"):
+            return expressions.UnsafeProjection.create(function.initialValues()).apply(empty)
+        if hasattr(function, "createAggregationBuffer"):
+            data = function.serialize(function.createAggregationBuffer())
+            literal = expressions.Literal.create(data, schema.fields()[0].dataType())
+            values = self._jvm.java.util.ArrayList()
+            values.add(literal)
+            asked = self._jvm.scala.jdk.javaapi.CollectionConverters.asScala(values).toSeq()
+            return expressions.UnsafeProjection.create(asked).apply(empty)
+        row = expressions.SpecificInternalRow(schema)
+        function.initialize(row)
+        return expressions.UnsafeProjection.create(schema).apply(row)

@@ -1,0 +1,160 @@
+"""Plan migrations with Spark: it plans the new code's state, and knows with which values its aggregates begin."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from headwater.checkpoint.filetree import FileTree
+from headwater.checkpoint.history import History
+from headwater.core.errors import ChangeRefused, SetupProblem
+from headwater.core.times import iso_from_ms
+from headwater.jobs.job import Job
+from headwater.jobs.rules import check_job
+from headwater.migration.comparison import Commands, Comparison, Difference
+from headwater.migration.field_plan import Wishes
+from headwater.migration.migrate import NewState, plan_migration
+from headwater.migration.migration_plan import MigrationPlan
+from headwater.spark.code_check import NO_PLANNING, CurrentCode, compare_code
+from headwater.spark.internals import aggregate_buffers, state_planning
+from headwater.spark.internals.aggregate_buffers import InitialBuffer
+from headwater.spark.job_session import log_file
+from headwater.spark.prepared import PreparedJob, prepared_offline
+from headwater.spark.session import jars_for, own_or_active_session, temporary_settings
+from headwater.spark.source_names import naming_settings
+from headwater.spark.state_twin import plan_on_twin
+from headwater.statefiles.buffers import ByteSpace
+from headwater.statefiles.rowcodec import UnsafeRows
+from headwater.statefiles.sqltypes import parse_struct
+from headwater.timemachine.executor import refuse_if_pending
+from headwater.timemachine.extra_batch import writable_batch
+from headwater.views.state_sql import computed
+
+# Changes of meaning that a migration takes care of: fields of another aggregate begin with other values.
+_MIGRATED = (": aggregates", ": order of aggregates")
+
+
+def migrate_in_program(
+    job: Job,
+    files: FileTree,
+    *,
+    fields: Mapping[str, str] | None = None,
+    accept_change: bool = False,
+    reason: str | None = None,
+    sink: str | None = None,
+    reference: str | None = None,
+    conf: Mapping[str, str] | None = None,
+) -> MigrationPlan:
+    """Plan a migration on the session of this process, or on one that is started for it."""
+    from headwater.spark.programs import reference_of  # noqa: PLC0415  it starts jobs, which compares code too
+
+    check_job(job)
+    refuse_if_pending(files)
+    writable_batch(History(files))
+    wanted = {**job.conf, **(conf or {})}
+    with own_or_active_session(job.name, conf=wanted, jars=jars_for(job), log=log_file([job])) as spark:
+        return plan_migration_of(
+            spark,
+            job,
+            files,
+            fields=fields,
+            accept_change=accept_change,
+            reason=reason,
+            sink=sink,
+            reference=reference or reference_of(job),
+        )
+
+
+def plan_migration_of(
+    spark: SparkSession,
+    job: Job,
+    files: FileTree,
+    *,
+    fields: Mapping[str, str] | None = None,
+    accept_change: bool = False,
+    reason: str | None = None,
+    sink: str | None = None,
+    reference: str | None = None,
+) -> MigrationPlan:
+    """Plan to bring the state of a checkpoint to what a job asks for. Raise ``ChangeRefused`` if that is not certain.
+
+    ``fields`` has SQL for fields of the new values. With ``accept_change``, what the state means may change as well.
+    """
+    if not state_planning.probe(spark):
+        raise SetupProblem("pyspark-version", NO_PLANNING, remedy="use PySpark 4.2")
+    with temporary_settings(spark, naming_settings(spark, job, files)), prepared_offline(spark, job) as prepared:
+        current = CurrentCode.of(prepared)
+        comparison = compare_code(job, prepared, current, files, reference=reference)
+        commands = Commands(reference or job.name, files.location)
+        accepted = _accepted(comparison, commands, accept_change=accept_change)
+        new = _new_state(prepared, current, files)
+        return plan_migration(
+            files,
+            new,
+            Wishes(fields or {}),
+            computed,
+            job=reference or job.name,
+            spark_version=spark.version,
+            recorded_at=iso_from_ms(int(time.time() * 1000)),
+            accepted=[f"{one.what}: {one.old or 'none'} → {one.new or 'none'}" for one in accepted],
+            reason=reason,
+            sink=sink,
+        )
+
+
+def _accepted(comparison: Comparison, commands: Commands, *, accept_change: bool) -> list[Difference]:
+    """Return the changes of meaning that the user accepts. Raise ``ChangeRefused`` for what no migration can help with."""
+    for one in comparison.differences:
+        about_sources = one.what.startswith(("source", "order of sources"))
+        if one.verdict == "needs-new-checkpoint" or (one.verdict == "needs-migrate" and about_sources):
+            raise _refused(comparison, one, commands.new_checkpoint)
+    changed = [one for one in comparison.of("changes-meaning") if not one.what.endswith(_MIGRATED)]
+    if changed and not accept_change:
+        again = f"headwater migrate {commands.checkpoint} --job {commands.job} --accept-change"
+        raise _refused(comparison, changed[0], f"{again}   (if the old state is to be continued all the same)")
+    return changed
+
+
+def _refused(comparison: Comparison, one: Difference, remedy: str) -> ChangeRefused:
+    return ChangeRefused(
+        "cannot-migrate",
+        f"no migration can prepare this checkpoint for {comparison.job}"
+        if one.verdict != "changes-meaning"
+        else f"{comparison.job} would also give the state another meaning",
+        evidence={one.what: f"{one.old or 'none'}  →  {one.new or 'none'}", "why": one.why},
+        remedy=remedy,
+    )
+
+
+def _new_state(prepared: PreparedJob, current: CurrentCode, files: FileTree) -> NewState:
+    history = History(files)
+    last = writable_batch(history)
+    entry = history.logs.offsets.read(last)
+    planned = plan_on_twin(prepared, history.logs, last, entry)
+    if planned.tree is None:
+        raise ChangeRefused(
+            "cannot-migrate",
+            "Spark cannot plan the job with the settings that the checkpoint records",
+            evidence={"Spark": planned.refusal or ""},
+        )
+    return NewState(planned.tree, current.operators, dict(_buffers(prepared, current)))
+
+
+def _buffers(prepared: PreparedJob, current: CurrentCode) -> Iterator[tuple[int, list[pa.StructArray | None]]]:
+    """Yield the initial values of each aggregation of a plan, by operator."""
+    numbers = [number for number, one in enumerate(current.operators or ()) if one.kind == "aggregation"]
+    if not numbers or not aggregate_buffers.probe(prepared.spark):
+        return
+    found = aggregate_buffers.initial_buffers(prepared.spark, prepared.frame)
+    if len(found) == len(numbers):
+        for number, buffers in zip(numbers, found, strict=True):
+            yield number, [None if one is None else _decoded(one) for one in buffers]
+
+
+def _decoded(buffer: InitialBuffer) -> pa.StructArray:
+    space, size = ByteSpace(buffer.row), np.array([len(buffer.row)])
+    return UnsafeRows(version_byte=False).rows(parse_struct(buffer.schema), space, np.array([0]), size)
