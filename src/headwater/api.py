@@ -211,7 +211,7 @@ class Checkpoint:
     def fsck(self, *, sink: str | Path | None = None) -> FindingList:
         """Check the consistency of the checkpoint and its sink. Return the findings: an empty list if there are none.
 
-        ``sink`` is the folder of the query's file sink, or ``delta:PATH`` for a Delta table, if ``headwater run`` has not
+        ``sink`` is the folder of the query's file sink, or ``delta:PATH`` or ``iceberg:TABLE``, if ``headwater run`` has not
         recorded it.
         """
         from headwater.timemachine.tables import fsck  # noqa: PLC0415
@@ -279,7 +279,7 @@ class Checkpoint:
 
         ``to`` may name a restore point, whose batch Spark may have removed long ago.
 
-        ``sink`` is the folder of the query's file sink, or ``delta:PATH`` for a Delta table, which is rewound too; with
+        ``sink`` is the folder of the query's file sink, or ``delta:PATH`` or ``iceberg:TABLE``, which is rewound too; with
         ``keep_foreign``, without undoing what other programs did to it. ``source`` is the URI of the Kafka source in which
         to look for the records, or several by name. Both are needed only if ``headwater run`` has not recorded them.
         """
@@ -382,7 +382,7 @@ class Checkpoint:
         """Plan to undo the last change to the checkpoint. ``plan.apply()`` does it.
 
         Raise ``ChangeRefused`` if batches were committed since, unless ``drop_newer``, which discards them, or if other
-        programs have changed the Delta table since, unless ``keep_foreign``.
+        programs have changed the table since, unless ``keep_foreign``.
         """
         from headwater.timemachine.undo import plan_query_undo  # noqa: PLC0415
 
@@ -394,8 +394,8 @@ class Checkpoint:
     ) -> ShownForkPlan:
         """Plan a second checkpoint that continues from batch ``at``. ``plan.apply()`` writes it.
 
-        ``into`` is a new folder or URL, ``sink`` a new folder for the fork's file sink, or ``delta:PATH`` for a copy of the
-        query's Delta table, which is ``copy_of`` if ``headwater run`` has not recorded it. This checkpoint is not modified.
+        ``into`` is a new folder or URL, ``sink`` a new folder for the fork's file sink, or the URI of a new table for a copy
+        of the query's table, which is ``copy_of`` if ``headwater run`` has not recorded it. This checkpoint is not modified.
         """
         from headwater.timemachine.fork import plan_query_fork  # noqa: PLC0415
 
@@ -442,8 +442,8 @@ class Checkpoint:
 
 
 def _sink_uri(folder: str | Path | None) -> str | None:
-    """Return the URI of a sink that is given as a folder, as ``files:DIR`` or as ``delta:PATH``."""
-    if folder is None or str(folder).startswith((FILES, "delta:")):
+    """Return the URI of a sink that is given as a folder, as ``files:DIR``, ``delta:PATH`` or ``iceberg:TABLE``."""
+    if folder is None or str(folder).startswith((FILES, "delta:", "iceberg:")):
         return None if folder is None else str(folder)
     return f"{FILES}{quote(str(folder))}"
 

@@ -151,7 +151,7 @@ def test_a_rewind_without_its_sink_would_lose_rows(
     job = Job("words", shout, reads=files_in(inbox), writes=Files(str(out), format="json"), trigger="available-now")
     files = LocalTree(run(job))
     plan = plan_rewind(files, to=3, replan=True, sink_uri="unknown:")
-    assert "a file sink or a Delta table that has recorded batches 4 to 7 silently skips them" in plan.warnings[0]
+    assert "a file sink or a table that has recorded batches 4 to 7 silently skips them" in plan.warnings[0]
     plan.apply()
     _feed(inbox, FEEDS + 2)
     run(replace(job, reads=files_in(inbox, files_per_batch=3)))

@@ -22,12 +22,13 @@ def fork(
         str | None,
         typer.Option(
             metavar="URI",
-            help="New sink for the fork: files:DIR, whose log is created, or delta:PATH, a copy of the original's table.",
+            help="New sink for the fork: files:DIR, whose log is created, or delta:PATH or iceberg:TABLE, a copy of the "
+            "original's table.",
         ),
     ] = None,
     copy_of: Annotated[
         str | None,
-        typer.Option(metavar="delta:PATH", help="Table of the original, if headwater run has not recorded it."),
+        typer.Option(metavar="URI", help="Table of the original, if headwater run has not recorded it."),
     ] = None,
     dry_run: DryRun = False,
     as_json: PlanJson = False,
@@ -35,7 +36,7 @@ def fork(
     """Create a second checkpoint from an existing one, as of a batch.
 
     Use it to run a changed job next to the original one. The original checkpoint is not modified, and neither is its
-    sink. A copied Delta table shares its data files with the original.
+    sink. A copied table shares its data files with the original.
 
     Example:
       headwater fork browser-stats-stateful .headwater/checkpoints/try-it --at 41

@@ -22,7 +22,9 @@ def fsck(
     checkpoints: CheckpointsOrRoots,
     sink: Annotated[
         str | None,
-        typer.Option(metavar="URI", help="Sink of the query, files:DIR or delta:PATH; it is checked as well."),
+        typer.Option(
+            metavar="URI", help="Sink of the query, files:DIR, delta:PATH or iceberg:TABLE; it is checked as well."
+        ),
     ] = None,
     strict: Annotated[bool, typer.Option("--strict", help="Exit with status 1 on warnings too.")] = False,
     repair: Annotated[
@@ -36,7 +38,7 @@ def fsck(
     Prints one finding per line and exits with status 1 if there is an error. Nothing is changed without --repair, which
     finishes a Headwater change that was interrupted and sets leftover checksums and temporary files aside.
 
-    A file sink or a Delta table is checked as well if `headwater run` has recorded it. For other checkpoints, name it
+    A file sink or a table is checked as well if `headwater run` has recorded it. For other checkpoints, name it
     with --sink.
 
     For a folder or bucket with checkpoints below it, or for several checkpoints, checks each of them; the findings in

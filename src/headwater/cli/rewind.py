@@ -37,7 +37,8 @@ def rewind(
         str | None,
         typer.Option(
             metavar="URI",
-            help="Sink of the query, if headwater run has not recorded it: files:DIR or delta:PATH are rewound too.",
+            help="Sink of the query, if headwater run has not recorded it: files:DIR, delta:PATH and iceberg:TABLE are "
+            "rewound too.",
         ),
     ] = None,
     keep_foreign: KeepForeign = False,
@@ -64,7 +65,7 @@ def rewind(
     Prints a plan and asks for confirmation before it moves any file. Nothing is deleted: files are set aside, and
     headwater undo moves them back. Name the last batch to keep (--to, --to-time) or the first to run again (--redo).
 
-    A Delta table that the query writes to returns to the same batch, by a commit that only names data files.
+    A Delta or Iceberg table that the query writes to returns to the same batch, by a commit that only names data files.
 
     Examples:
       headwater rewind visits-windows-counter --redo 5 --dry-run

@@ -1,4 +1,4 @@
-"""Options of the commands that change a Delta table together with its checkpoint."""
+"""Options of the commands that change a table together with its checkpoint."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 
 KeepForeign = Annotated[
     bool,
-    typer.Option("--keep-foreign", help="Keep what other programs have committed to the Delta table since."),
+    typer.Option("--keep-foreign", help="Keep what other programs have committed to a Delta table since."),
 ]
 Engine = Annotated[
     str,
     typer.Option(
         metavar="auto|spark",
-        help="What writes to the Delta table: auto is Headwater itself, spark starts Spark and lets Delta do it.",
+        help="What writes to a Delta table: auto is Headwater itself, spark starts Spark and lets Delta do it.",
     ),
 ]
 

@@ -33,7 +33,7 @@ def undo(
 ) -> None:
     """Undo the last rewind, edit, import, move, repair or repartition.
 
-    Moves the files that were set aside back to where they were. A Delta table that was rewound gets its rows back by a
+    Moves the files that were set aside back to where they were. A table that was rewound gets its rows back by a
     further commit. To undo a move, name the old location. Repeat the command to undo earlier changes.
 
     Example:

@@ -23,6 +23,8 @@ EXTRAS = {
     "prometheus_client": "metrics",
     "s3fs": "s3",
     "fastavro": "avro",
+    "pyiceberg": "iceberg-tables",
+    "sqlalchemy": "iceberg-tables",
     "google": "protobuf",
     "grpc_tools": "protobuf",
 }
@@ -33,7 +35,8 @@ PURPOSES = {
     "ui": "the page needs NiceGUI",
     "metrics": "serving metrics needs the Prometheus client",
     "s3": "checkpoints in S3 need s3fs",
-    "avro": "Avro records need fastavro",
+    "avro": "Avro records and Iceberg's manifests need fastavro",
+    "iceberg-tables": "a table in such a catalog needs PyIceberg",
     "protobuf": "Protobuf records need grpcio-tools",
 }
 

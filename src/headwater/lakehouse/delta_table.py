@@ -146,6 +146,7 @@ class DeltaTable(RewindableTable):
             moved(found.returning),
             tuple(described([commit]) for commit in found.others),
             (DOWNSTREAM,) if leaving.files else (),
+            note=f"as version {found.head.version + 1}",
         )
 
     def refuse_features(self, found: Restoration) -> None:
@@ -240,7 +241,7 @@ class DeltaTable(RewindableTable):
     def compare(self, query: Checkpointed) -> Iterator[Finding]:
         yield from _without_raising(self.uri, lambda: compare_batches(self.log, query, self.app_id(query), self.uri))
 
-    def plan_copy(self, query: Checkpointed, at: int, *, query_id: str) -> TableCopy:
+    def plan_copy(self, query: Checkpointed, at: int, *, query_id: str, into: FileTree) -> TableCopy:  # noqa: ARG002
         self._refuse_missing()
         return plan_delta_copy(self.log, query, at, app_id=self.app_id(query), query_id=query_id, uri=self.uri)
 

@@ -1,19 +1,25 @@
 """Tables that rewind with their stream: what the time machine needs of a table format.
 
-``delta_table`` implements it. Another format needs a module like that one and a line in ``open_table``. Planning only
-reads; ``apply`` and ``take_back`` are the only methods that write, and both can be repeated after an interruption.
+``delta_table`` and ``iceberg_table`` implement it. Another format needs a module like these and a line in
+``open_table``. Planning only reads; ``apply`` and ``take_back`` are the only methods that write, and both can be repeated
+after an interruption.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import parse_qsl, unquote
 
+from headwater.checkpoint.filetree import FileTree
+from headwater.checkpoint.locate import open_files
 from headwater.core.finding import Finding
 
-TABLE_KINDS = ("delta",)
+TABLE_KINDS = ("delta", "iceberg")
+TABLE_NAMES = "a Delta or Iceberg table"
+TABLE_URIS = "delta:PATH or iceberg:CATALOG.DATABASE.TABLE"
 
 
 @dataclass(frozen=True)
@@ -31,7 +37,7 @@ class TablePlan:
     uri: str
     action: Mapping[str, Any] | None
     now: int
-    """The table's version."""
+    """The table's version: the number of a commit, or the id of a snapshot; -1 for a table without any."""
     returns_to: int | None
     """The version whose contents it gets; None if those of no single version."""
     batches: tuple[int, ...]
@@ -41,6 +47,10 @@ class TablePlan:
     others: tuple[str, ...] = ()
     """Commits of other programs since then, which are kept."""
     warnings: tuple[str, ...] = ()
+    noun: str = "version"
+    """What the format calls a version."""
+    note: str = ""
+    """What else a person should know of the commit."""
 
     def as_dict(self) -> dict[str, Any]:
         """Return the JSON form."""
@@ -112,8 +122,8 @@ class RewindableTable(Protocol):
     def compare(self, query: Checkpointed) -> Iterator[Finding]:
         """Yield what ``fsck`` reports: whether the table is ahead of the checkpoint, behind it or equal."""
 
-    def plan_copy(self, query: Checkpointed, at: int, *, query_id: str) -> TableCopy:
-        """Plan a copy of the table as of batch ``at`` for a query with another id."""
+    def plan_copy(self, query: Checkpointed, at: int, *, query_id: str, into: FileTree) -> TableCopy:
+        """Plan a copy of the table as of batch ``at``, in an empty folder, for a query with another id."""
 
 
 @dataclass(frozen=True)
@@ -125,11 +135,12 @@ class TableCopy:
     version: int | None
     shared: FilesMoved
     warnings: tuple[str, ...] = ()
+    noun: str = "version"
 
 
 @dataclass(frozen=True)
 class TableUri:
-    """The parts of ``delta:PATH?txnAppId=NAME``."""
+    """The parts of ``delta:PATH?txnAppId=NAME`` or ``iceberg:CATALOG.DATABASE.TABLE?catalog.type=hadoop``."""
 
     kind: str
     path: str
@@ -155,6 +166,18 @@ def parse_table_uri(uri: str | None) -> TableUri | None:
 def open_table(uri: str) -> RewindableTable | None:
     """Return the table that a sink's URI names; None if the sink is not a table of a known format."""
     from headwater.lakehouse.delta_table import DeltaTable  # noqa: PLC0415  it implements the protocol of this module
+    from headwater.lakehouse.iceberg_table import IcebergTable  # noqa: PLC0415  and so does this one
 
     parsed = parse_table_uri(uri)
-    return None if parsed is None else DeltaTable.at(parsed)
+    if parsed is None:
+        return None
+    return IcebergTable.at(parsed) if parsed.kind == "iceberg" else DeltaTable.at(parsed)
+
+
+def new_table_folder(uri: TableUri) -> FileTree:
+    """Return the folder of a table that need not exist yet. Raise ``UsageProblem`` if only its catalog would know it."""
+    if uri.kind == "iceberg":
+        from headwater.lakehouse.iceberg_catalog import hadoop_folder  # noqa: PLC0415  it needs the types of this module
+
+        return open_files(hadoop_folder(uri))
+    return open_files(uri.path if "://" in uri.path else str(Path(uri.path).absolute()))

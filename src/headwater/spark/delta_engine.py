@@ -11,7 +11,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from headwater.core.errors import SetupProblem
+from headwater.core.errors import SetupProblem, UsageProblem
 from headwater.lakehouse.delta_commit import Restoration
 from headwater.lakehouse.delta_features import refuse_features
 from headwater.lakehouse.delta_lineage import Mark, mark_of
@@ -25,7 +25,11 @@ from headwater.spark.session import jars_for_location, own_or_active_session
 def written_by_spark(table: RewindableTable) -> RewindableTable:
     """Return a Delta table to which Spark writes."""
     if not isinstance(table, DeltaTable):
-        raise TypeError(f"{table.uri} is not a Delta table")
+        raise UsageProblem(
+            "bad-option",
+            f"--engine spark is for Delta tables, and {table.uri} is none",
+            remedy="leave out --engine: Headwater commits to an Iceberg table through its catalog",
+        )
     return SparkDeltaTable(table.files, table.uri, table.own_app_id)
 
 

@@ -39,9 +39,17 @@ def write_iceberg_batch(sink: Iceberg, frame: DataFrame, batch_id: int) -> None:
 
 
 def _applied(spark: SparkSession, sink: Iceberg, query_id: str) -> int:
-    """Return the last batch of a query that the table's current snapshot includes; -1 if there is none."""
-    history = spark.table(f"{sink.table}.history").where("is_current_ancestor").select("snapshot_id")
-    snapshots = spark.table(f"{sink.table}.snapshots").join(history, "snapshot_id", "left_semi")
-    mine = snapshots.where(f"summary['{QUERY_ID}'] = '{query_id}'")
-    newest = mine.selectExpr(f"max(CAST(summary['{EPOCH_ID}'] AS BIGINT))").first()
-    return -1 if newest is None or newest[0] is None else int(newest[0])
+    """Return the last batch of a query that the table's current snapshot includes; -1 if there is none.
+
+    The table's history would not do: it ends where a table was empty for a time, as after a rewind to the start.
+    """
+    columns = "snapshot_id", "parent_id", f"summary['{QUERY_ID}']", f"summary['{EPOCH_ID}']"
+    found = spark.table(f"{sink.table}.snapshots").selectExpr(*columns).collect()
+    snapshots = {row[0]: row for row in found}
+    main = spark.table(f"{sink.table}.refs").where("name = 'main'").select("snapshot_id").first()
+    at = main[0] if main else None
+    while at in snapshots:
+        _, at, owner, batch = snapshots[at]
+        if owner == query_id and batch is not None:
+            return int(batch)
+    return -1

@@ -11,13 +11,14 @@ from urllib.parse import unquote, urlsplit
 from headwater.checkpoint.history import Batch, History
 from headwater.checkpoint.locate import open_files
 from headwater.checkpoint.source_offsets import SourceRange, kafka_partitions
-from headwater.checkpoint.table_offsets import delta_position
+from headwater.checkpoint.table_offsets import delta_position, iceberg_position
 from headwater.core.errors import CheckpointUnreadable, HeadwaterError, UsageProblem
 from headwater.core.ids import BatchId
 from headwater.core.times import iso_from_ms
+from headwater.lakehouse import delta_source, iceberg_source
 from headwater.lakehouse.delta_log import DeltaLog
-from headwater.lakehouse.delta_source import reads_between, start_position, unreadable_part
-from headwater.lakehouse.tables import TablePlan, TableUri, parse_table_uri
+from headwater.lakehouse.iceberg_catalog import open_in_catalog
+from headwater.lakehouse.tables import TABLE_URIS, TablePlan, TableUri, parse_table_uri
 
 EarliestOffsets = Callable[[str, list[str]], dict[str, dict[int, int]]]
 """Returns the first offset that Kafka retains, by topic and partition, given the URI of a source and its topics."""
@@ -93,7 +94,7 @@ def find_rereads(
 ) -> tuple[Reread, ...]:
     """Return what each source has to provide again: from the end of the last kept batch to that of the newest one.
 
-    ``given`` are URIs of Kafka sources or Delta tables, each of them optionally with a name:
+    ``given`` are URIs of Kafka sources or tables, each of them optionally with a name:
     ``clicks=kafka://HOST:PORT/TOPIC``. With ``replan``, the first batch does not run with its recorded offsets. Sources
     in ``moved`` continue elsewhere and read nothing again.
     """
@@ -106,7 +107,9 @@ def find_rereads(
             if part.name not in moved:
                 parts.setdefault(part.name, []).append(part)
     from_scratch = replan and next_batch == 0
-    return tuple(_reread(history, found, uris, ask_kafka, from_scratch=from_scratch) for found in parts.values())
+    return tuple(
+        _reread(history, found, uris, ask_kafka, from_scratch=from_scratch, replan=replan) for found in parts.values()
+    )
 
 
 def find_rereads_since(
@@ -126,7 +129,7 @@ def find_rereads_since(
     uris, newest = _given_uris(history, given), history.batch(history.batch_ids[-1])
     starts = {source.name: source.end for source in kept.sources}
     ranges = [_range_since(starts.get(source.name), source) for source in newest.sources if source.name not in moved]
-    return tuple(_reread(history, [one], uris, ask_kafka, from_scratch=False) for one in ranges)
+    return tuple(_reread(history, [one], uris, ask_kafka, from_scratch=False, replan=True) for one in ranges)
 
 
 def _range_since(start: Any, newest: SourceRange) -> SourceRange:
@@ -145,6 +148,7 @@ def _reread(
     ask_kafka: EarliestOffsets | None,
     *,
     from_scratch: bool,
+    replan: bool,
 ) -> Reread:
     counts = [part.rows for part in parts]
     rows = sum(count for count in counts if count is not None) if None not in counts else None
@@ -170,6 +174,9 @@ def _reread(
         case "delta":
             table = _table(uris, first.name, first.uri, first.description)
             return _check_delta(table, reread, from_scratch=from_scratch)
+        case "iceberg":
+            table = _table(uris, first.name, first.uri, first.description)
+            return _check_iceberg(history, table, reread, replan=replan)
         case "socket":
             return replace(reread, still_there=False, why="a socket cannot be read again")
         case "rate" | "rate-micro-batch":
@@ -284,7 +291,7 @@ def _check_delta(table: TableUri | None, reread: Reread, *, from_scratch: bool) 
         return replace(reread, why="the table is unknown; name it with --source delta:PATH")
     start = delta_position(reread.start)
     if start is None and reread.start is None:
-        start = start_position(end, table.options.get("startingVersion"))
+        start = delta_source.start_position(end, table.options.get("startingVersion"))
     if start is None or "startingTimestamp" in table.options:
         return replace(reread, why="the checkpoint does not record where the batch started")
     try:
@@ -294,13 +301,35 @@ def _check_delta(table: TableUri | None, reread: Reread, *, from_scratch: bool) 
         if from_scratch and not {"startingVersion", "startingTimestamp"} & table.options.keys():
             return replace(reread, start=None, end=None, rows=None, still_there=True)
         skips = table.options.get("skipChangeCommits", "").lower() == "true"
-        why = unreadable_part(log, start, end, skips_changes=skips)
-        reads = [] if why else list(reads_between(log, start, end))
+        why = delta_source.unreadable_part(log, start, end, skips_changes=skips)
+        reads = [] if why else list(delta_source.reads_between(log, start, end))
     except (OSError, CheckpointUnreadable) as error:
         return replace(reread, why=f"the table cannot be read: {error}")
     rows = [read.rows for read in reads]
     total = reread.rows if None in rows or reread.rows is not None else sum(row for row in rows if row is not None)
     return replace(reread, rows=total, files=sum(len(read.adds) for read in reads), still_there=why is None, why=why)
+
+
+def _check_iceberg(history: History, table: TableUri | None, reread: Reread, *, replan: bool) -> Reread:
+    """Check that the snapshots and files are still there."""
+    end = iceberg_position(reread.end)
+    if table is None or table.kind != "iceberg" or end is None:
+        return replace(reread, why="the table is unknown; name it with --source iceberg:CATALOG.DATABASE.TABLE")
+    try:
+        found = open_in_catalog(table).load()
+        if found is None:
+            return replace(reread, still_there=False, why=f"there is no Iceberg table {table.path}")
+        start = iceberg_position(reread.start) or iceberg_source.initial_position(history.files, reread.source)
+        start = iceberg_source.start_position(found, start, end)
+        options = dict(table.options)
+        why = iceberg_source.unreadable_part(found, start, end, replan=replan, options=options)
+        reads = [] if why else list(iceberg_source.reads_between(found, start, end))
+    except HeadwaterError as error:
+        return replace(reread, why=_why_not(error))
+    except OSError as error:
+        return replace(reread, why=f"the table cannot be read: {error}")
+    rows = reread.rows if why or reread.rows is not None else sum(read.rows for read in reads)
+    return replace(reread, rows=rows, files=sum(len(read.files) for read in reads), still_there=why is None, why=why)
 
 
 def sink_effects(sink: str | None, *, has_log: bool, undone: Sequence[int]) -> tuple[str, list[str]]:
@@ -327,12 +356,18 @@ def sink_effects(sink: str | None, *, has_log: bool, undone: Sequence[int]) -> t
                 f"{sink} was not found; a Delta table that has recorded {span} of this query silently skips them when "
                 "they run again, even if it is restored. Name the folder: --sink delta:PATH"
             )
+        case "iceberg":
+            return _warning(
+                f"{sink} was not found; an Iceberg table that has recorded {span} of this query silently skips them when "
+                "they run again. Name it with its catalog: --sink "
+                "'iceberg:CATALOG.DATABASE.TABLE?catalog.type=hadoop&catalog.warehouse=PATH'"
+            )
         case "foreach-batch" | "foreach":
             function = "foreachBatch" if kind == "foreach-batch" else "foreach"
             return _warning(
                 f"the function that was given to {function} receives {span} again: what it writes is written a second "
-                "time, unless it recognizes batches by their ids. A Delta table that skips known batches has to be rewound "
-                "too: --sink delta:PATH"
+                "time, unless it recognizes batches by their ids. A table that skips known batches has to be rewound too: "
+                f"--sink {TABLE_URIS}"
             )
         case "noop":
             return "the noop sink discards all rows", []
@@ -343,8 +378,8 @@ def sink_effects(sink: str | None, *, has_log: bool, undone: Sequence[int]) -> t
             )
         case _:
             warning = (
-                f"the sink is unknown: a file sink or a Delta table that has recorded {span} silently skips them when "
-                "they run again. Name it: --sink files:DIR or --sink delta:PATH"
+                f"the sink is unknown: a file sink or a table that has recorded {span} silently skips them when they run "
+                f"again. Name it: --sink files:DIR, {TABLE_URIS}"
             )
             return "unknown", [warning]
 

@@ -32,12 +32,19 @@ from headwater.checkpoint.locate import open_files
 from headwater.checkpoint.migrated import FOLDER as MIGRATED
 from headwater.checkpoint.operator_metadata import parse_operator_metadata
 from headwater.checkpoint.plan_record import plans_file, read_plans
-from headwater.checkpoint.record import FILES, sink_of
+from headwater.checkpoint.record import FILES, sink_of, uri_kind
 from headwater.checkpoint.restore_points import FOLDER as KEPT
 from headwater.checkpoint.restore_points import locate_batch
 from headwater.core.errors import ChangeRefused, UsageProblem
 from headwater.core.ids import BatchId
-from headwater.lakehouse.tables import RewindableTable, TableCopy, parse_table_uri
+from headwater.lakehouse.tables import (
+    TABLE_NAMES,
+    TABLE_URIS,
+    RewindableTable,
+    TableCopy,
+    new_table_folder,
+    parse_table_uri,
+)
 from headwater.timemachine.change import Change, Move, Put, Step, fingerprint, new_change_id, set_aside
 from headwater.timemachine.compacted_log import empty_log
 from headwater.timemachine.cuts import cut_batch_logs, cut_sources, cut_state, entry_without_files, metadata_before
@@ -93,7 +100,7 @@ class ForkPlan:
             raise ChangeRefused(
                 "not-empty",
                 f"cannot use {self.sink.location} as the sink of a fork: another stream writes to it",
-                remedy=f"choose another folder: --sink {'delta:PATH' if self.table else 'files:DIR'}",
+                remedy="choose another table" if self.table else "choose another folder: --sink files:DIR",
             )
 
     def as_dict(self) -> dict[str, Any]:
@@ -118,7 +125,7 @@ def plan_query_fork(
 ) -> ForkPlan:
     """Plan a fork of a query at a revision, into a folder or URL.
 
-    ``sink`` is a new sink for the fork: ``files:DIR``, or ``delta:PATH`` for a copy of the original's table as of that
+    ``sink`` is a new sink for the fork: ``files:DIR``, or the URI of a new table for a copy of the original's as of that
     batch. The original's table is ``copy_of``, by default the one that ``headwater run`` recorded. For the rest see
     ``plan_fork``.
     """
@@ -127,16 +134,22 @@ def plan_query_fork(
     if sink is not None and new_table is None and not sink.startswith(FILES):
         raise UsageProblem(
             "bad-option",
-            "--sink takes a file sink or a Delta table; other sinks need no preparation",
-            remedy="--sink files:DIR   (or --sink delta:PATH)",
+            f"--sink takes a file sink or {TABLE_NAMES}; other sinks need no preparation",
+            remedy=f"--sink files:DIR   (or {TABLE_URIS})",
         )
     located = locate_batch(files, at)
     target = open_files(into if "://" in into else str(Path(into).absolute()))
     if new_table is None:
         return plan_fork(located.files, target, at=located.batch_id, sink=sink_of(files, sink) if sink else None)
-    place = open_files(new_table.path if "://" in new_table.path else str(Path(new_table.path).absolute()))
+    table = table_of(files, copy_of)
+    if table is not None and uri_kind(table.uri) != new_table.kind:
+        raise UsageProblem(
+            "bad-option",
+            f"a copy of {table.uri} cannot be {new_table.sink}: the formats differ",
+            remedy=f"--sink {uri_kind(table.uri)}:…",
+        )
     return plan_fork(
-        located.files, target, at=located.batch_id, sink=place, table=table_of(files, copy_of), new_table=True
+        located.files, target, at=located.batch_id, sink=new_table_folder(new_table), table=table, new_table=True
     )
 
 
@@ -183,8 +196,8 @@ def plan_fork(
         sink_log = {} if sink is None else _empty_sink_log(next_batch, sink_of(files))
         return ForkPlan(files, into, sink, at, tuple(shared), written, sink_log, tuple(warnings))
     copy = None
-    if table is not None and at is not None:
-        copy = table.plan_copy(checkpointed(history), at, query_id=query_id)
+    if table is not None and at is not None and sink is not None:
+        copy = table.plan_copy(checkpointed(history), at, query_id=query_id, into=sink)
         warnings += copy.warnings
     else:
         warnings.append(f"the new table starts empty: rows of batches before {next_batch} are not in it")
@@ -285,7 +298,7 @@ def _sink_warnings(history: History, has_own: bool) -> list[str]:
     if not has_own and parse_table_uri(job.sink):
         return [
             f"the original writes to {job.sink}; the fork would add its rows to the same table, as another query. Give it "
-            "a copy: --sink delta:PATH"
+            f"a copy: --sink {TABLE_URIS}"
         ]
     return [] if has_own or job.sink_folder is None else [_sink_warning(job.sink_folder)]
 

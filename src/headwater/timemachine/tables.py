@@ -16,7 +16,7 @@ from headwater.checkpoint.record import FILES, read_job_record, sink_of
 from headwater.checkpoint.restore_points import restore_points
 from headwater.core.errors import HeadwaterError, UsageProblem, redact
 from headwater.core.finding import Finding
-from headwater.lakehouse.tables import Checkpointed, RewindableTable, open_table
+from headwater.lakehouse.tables import TABLE_NAMES, TABLE_URIS, Checkpointed, RewindableTable, open_table
 from headwater.timemachine.journal import added_batches
 
 
@@ -56,14 +56,14 @@ def pinned_table(history: History, batch: int) -> tuple[str | None, int | None]:
 def fsck(files: FileTree, sink: str | None = None) -> list[Finding]:
     """Return the findings about a checkpoint and its sink.
 
-    ``sink`` is ``files:DIR`` or ``delta:PATH``, by default the sink that ``headwater run`` recorded.
+    ``sink`` is ``files:DIR`` or the URI of a table, by default the sink that ``headwater run`` recorded.
     """
     table = table_of(files, sink)
     if sink is not None and table is None and not sink.startswith(FILES):
         raise UsageProblem(
             "not-a-file-sink",
-            f"only a file sink or a Delta table can be checked, and {redact(sink)!r} is neither",
-            remedy="headwater fsck CKPT --sink files:DIR   (or --sink delta:PATH)",
+            f"only a file sink or {TABLE_NAMES} can be checked, and {redact(sink)!r} is neither",
+            remedy=f"headwater fsck CKPT --sink files:DIR   (or {TABLE_URIS})",
         )
     context = CheckContext(files, time.time_ns() // 1_000_000, None if table else sink_of(files, sink))
     return [*run_checks(context), *(_compare(context, table) if table else ())]

@@ -77,8 +77,9 @@ def _table_facts(plan: TablePlan | None) -> list[tuple[str, str]]:
     if plan.returns_to is None:
         target = "keeps what other programs committed"
     else:
-        target = "becomes empty" if plan.returns_to < 0 else f"returns to version {plan.returns_to}"
-    facts = [("table", f"{plan.uri}: version {plan.now} now; {target}, as version {plan.now + 1}")]
+        target = "becomes empty" if plan.returns_to < 0 else f"returns to {plan.noun} {plan.returns_to}"
+    now = "empty" if plan.now < 0 else f"{plan.noun} {plan.now}"
+    facts = [("table", f"{plan.uri}: {now} now; {target}" + (f", {plan.note}" if plan.note else ""))]
     if plan.batches:
         are = "is" if len(plan.batches) == 1 else "are"
         facts.append(("", f"{_batch_span(plan.batches)} {are} in this table with this query's id"))
@@ -158,8 +159,8 @@ def fork_text(plan: ForkPlan) -> PlanText:
     facts = [("shared", count(len(plan.shared), "file")), ("written", count(len(plan.written), "file"))]
     if plan.table is not None and plan.sink is not None:
         shared = f"{count(plan.table.shared.files, 'file')}, {_rows(plan.table.shared)}"
-        version = "" if plan.table.version is None else f" as of version {plan.table.version}"
-        facts.append(("table", f"delta:{plan.sink.location} shares {shared} with the original{version}"))
+        version = "" if plan.table.version is None else f" as of {plan.table.noun} {plan.table.version}"
+        facts.append(("table", f"{plan.sink.location} shares {shared} with the original{version}"))
     return PlanText(f"Fork {origin_of(plan)} {at} into {plan.into.location}", tuple(facts), plan.warnings)
 
 

@@ -15,10 +15,10 @@ from headwater.checkpoint.history import Batch, History
 from headwater.checkpoint.source_offsets import SourceRange
 from headwater.core.errors import ChangeRefused, CheckpointUnreadable
 from headwater.formats.schema import BINARY_FORMATS
-from headwater.jobs.endpoints import KAFKA_COLUMNS, Decoding, Delta, Files, Kafka, Source
+from headwater.jobs.endpoints import KAFKA_COLUMNS, Decoding, Delta, Files, Iceberg, Kafka, Source
 from headwater.kafka.options import Connection
 from headwater.spark.decoding import decode_lines
-from headwater.spark.dropped.delta_rereading import read_again
+from headwater.spark.dropped import delta_rereading, iceberg_rereading
 from headwater.spark.dropped.tagging import TAG
 from headwater.spark.failures import explained
 from headwater.spark.reading import CONSUMER_OPTIONS, reads_headers
@@ -53,7 +53,7 @@ class RawBatch:
 def check_rereadable(source: Source) -> None:
     """Refuse a source whose records have no position."""
     match source:
-        case Kafka() | Delta():
+        case Kafka() | Delta() | Iceberg():
             return
         case Files() if (source.format or "json") in {"json", "text", "csv"} and not _option(source, "multiline"):
             return
@@ -61,7 +61,7 @@ def check_rereadable(source: Source) -> None:
     raise ChangeRefused(
         "cannot-reread",
         f"records from {what} have no position, so they cannot be read again",
-        remedy="use a Kafka topic, a Delta table, or a folder of json, csv or text files with one record per line",
+        remedy="use a Kafka topic, a Delta or Iceberg table, or a folder of json, csv or text files with one record per line",
     )
 
 
@@ -77,8 +77,12 @@ def reread(spark: SparkSession, source: Source, history: History, batch: Batch, 
             remedy=f"headwater log {history.files.location}",
         )
     with explained(f"cannot read batch {batch.batch_id} again"):
-        if isinstance(source, Delta):
-            rows = read_again(spark, source, part)
+        if isinstance(source, Delta | Iceberg):
+            rows = (
+                delta_rereading.read_again(spark, source, part)
+                if isinstance(source, Delta)
+                else iceberg_rereading.read_again(spark, source, history.files, part)
+            )
             return RawBatch(source.kind, rows.select(F.col(f"{TAG}.value").alias("value"), TAG), rows, decodes=False)
         if isinstance(source, Kafka):
             raw, decoding = _kafka(spark, source, part), source.decoding
