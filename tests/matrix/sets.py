@@ -54,7 +54,11 @@ JOBS = (
         ),
     ),
     TestSet("Delta tables", ("tests/spark/test_delta.py",), marks=ALL),
-    TestSet("Iceberg tables", ("tests/matrix/iceberg_tables.py",), options=("-o", "headwater_jars=iceberg")),
+    TestSet(
+        "Iceberg tables",
+        ("tests/matrix/iceberg_tables.py", "tests/matrix/iceberg_rewinds.py"),
+        options=("-o", "headwater_jars=iceberg"),
+    ),
 )
 # The rows of the table that count the tests of a file.
 FILES = {
@@ -74,6 +78,7 @@ FILES = {
     "test_connect": "refusal of Spark Connect",
     "test_delta": "Delta tables",
     "iceberg_tables": "Iceberg tables",
+    "iceberg_rewinds": "rewinds of Iceberg tables",
     "test_internals": "parts of Spark that are not public",
 }
 
