@@ -1,11 +1,11 @@
-"""A change to a checkpoint and its Delta table can be interrupted at any moment: both end up old, or both new."""
+"""A change to a checkpoint and its table can be interrupted at any moment: both end up old, or both new."""
 
 from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -14,6 +14,10 @@ from headwater.checkpoint.layout import METADATA
 from headwater.core.errors import ChangeRefused
 from headwater.lakehouse.delta_log import DeltaLog, commit_path
 from headwater.lakehouse.delta_table import DeltaTable
+from headwater.lakehouse.iceberg_catalog import VERSION_HINT, HadoopTable
+from headwater.lakehouse.iceberg_metadata import TableMetadata
+from headwater.lakehouse.iceberg_table import IcebergTable
+from headwater.lakehouse.tables import RewindableTable
 from headwater.timemachine.change import Change
 from headwater.timemachine.executor import Executor, guard_notice
 from headwater.timemachine.journal import read_pending
@@ -26,6 +30,7 @@ TABLE = "/out/table"
 BATCHES = 10
 Media = type[CrashingDisk]
 Action = Callable[[Executor], Any]
+QUERY_ID, EPOCH_ID = "spark.sql.streaming.queryId", "spark.sql.streaming.epochId"
 
 
 def _commit(version: int, *actions: dict[str, Any]) -> Contents:
@@ -51,7 +56,7 @@ _METADATA = {"metaData": {"id": "t", "format": {"provider": "parquet"}, "schemaS
 
 @dataclass(frozen=True)
 class Pair:
-    """A checkpoint and its table."""
+    """A checkpoint and its Delta table."""
 
     checkpoint: Contents
     table: Contents
@@ -75,9 +80,78 @@ class Pair:
     def head(self) -> int:
         return DeltaLog(Tree(self.table)).head
 
+    def opened(self, folder: Tree) -> RewindableTable:
+        return DeltaTable(folder, f"delta:{TABLE}")
+
+    def ran_again(self, checkpoint: Contents, query_id: str) -> Pair:
+        """Return the pair after batches 5 to 7 have run again: versions 0 to 9 and the rewind's 10 are there."""
+        return Pair(checkpoint, self.table | table(query_id, 8, first=5, version=6))
+
+    def inserted(self) -> Pair:
+        """Return the pair after another program has committed to the table."""
+        theirs = {"path": "theirs.parquet", "partitionValues": {}, "size": 1, "dataChange": True}
+        return replace(self, table=self.table | _commit(self.head + 1, {"add": theirs}))
+
     def executor(self, medium: Media, schedule: CrashSchedule) -> tuple[Executor, CrashingDisk, CrashingDisk]:
         files, folder = medium(self.checkpoint, schedule), medium(self.table, schedule, TABLE)
-        return Executor({"checkpoint": files}, table=DeltaTable(folder, f"delta:{TABLE}")), files, folder
+        return Executor({"checkpoint": files}, table=self.opened(folder)), files, folder
+
+
+@dataclass(frozen=True)
+class IcebergPair(Pair):
+    """A checkpoint and its Iceberg table, of which there is only metadata."""
+
+    @property
+    def metadata(self) -> TableMetadata:
+        found = HadoopTable(Tree(self.table)).load()
+        assert found is not None
+        return found
+
+    @property
+    def contents(self) -> Any:
+        found = self.metadata
+        return found.head, json.dumps(found.refs, sort_keys=True), dict(found.properties)
+
+    @property
+    def head(self) -> Any:
+        return self.metadata.head
+
+    def opened(self, folder: Tree) -> RewindableTable:
+        return IcebergTable(HadoopTable(folder), "iceberg:lake.shop.sales", "iceberg:lake.shop.sales")
+
+    def ran_again(self, checkpoint: Contents, query_id: str) -> Pair:
+        summaries = [{"operation": "append", QUERY_ID: query_id, EPOCH_ID: str(batch)} for batch in range(5, 8)]
+        return IcebergPair(checkpoint, self._with(*summaries))
+
+    def inserted(self) -> Pair:
+        return replace(self, table=self._with({"operation": "append"}))
+
+    def _with(self, *summaries: dict[str, str]) -> Contents:
+        found = self.metadata
+        return self.table | iceberg_metadata(found.value, *summaries, version=len(self.table))
+
+
+def iceberg_metadata(base: Mapping[str, Any], *summaries: dict[str, str], version: int) -> Contents:
+    """Return a further version of the metadata of a table, with snapshots after its current one."""
+    snapshots, head = [*base["snapshots"]], TableMetadata(base, "").head
+    for summary in summaries:
+        number = 100 + len(snapshots)
+        snapshots.append({"snapshot-id": number, "parent-snapshot-id": head, "summary": summary, "manifests": []})
+        head = number
+    main = {"main": {"snapshot-id": head, "type": "branch"}}
+    value = {**base, "snapshots": snapshots, "current-snapshot-id": head, "refs": {**base["refs"], **main}}
+    return {f"metadata/v{version}.metadata.json": json.dumps(value).encode(), VERSION_HINT: str(version).encode()}
+
+
+def iceberg_table(query_id: str) -> Contents:
+    """Return a table after some batches."""
+    first = {"operation": "append", "total-data-files": "0", QUERY_ID: query_id, EPOCH_ID: "0"}
+    rest = [{"operation": "append", QUERY_ID: query_id, EPOCH_ID: str(batch)} for batch in range(1, BATCHES)]
+    base = {"format-version": 2, "table-uuid": "t", "location": TABLE, "snapshots": [], "refs": {}, "properties": {}}
+    return iceberg_metadata(base, first, *rest, version=1)
+
+
+KINDS = [pytest.param(Pair, id="delta"), pytest.param(IcebergPair, id="iceberg")]
 
 
 @dataclass(frozen=True)
@@ -98,15 +172,15 @@ def _run(pair: Pair, medium: Media, action: Action, crash_at: int | None = None)
     executor, files, folder = pair.executor(medium, schedule)
     with contextlib.suppress(Crashed):
         action(executor)
-    return Pair(files.contents, folder.contents), schedule.passed
+    return replace(pair, checkpoint=files.contents, table=folder.contents), schedule.passed
 
 
-def _verbs(name: str) -> Iterator[tuple[str, Verb]]:
+def _verbs(name: str, kind: type[Pair] = Pair) -> Iterator[tuple[str, Verb]]:
     query_id = json.loads(checkpoint(name)[METADATA])["id"]
-    start = Pair(checkpoint(name), table(query_id))
+    start = kind(checkpoint(name), (table if kind is Pair else iceberg_table)(query_id))
 
-    def trees(pair: Pair) -> tuple[Tree, DeltaTable]:
-        return Tree(pair.checkpoint), DeltaTable(Tree(pair.table, TABLE), f"delta:{TABLE}")
+    def trees(pair: Pair) -> tuple[Tree, RewindableTable]:
+        return Tree(pair.checkpoint), pair.opened(Tree(pair.table, TABLE))
 
     files, folder = trees(start)
     kept = Verb.of(start, plan_rewind(files, to=4, table=folder).change)
@@ -114,11 +188,7 @@ def _verbs(name: str) -> Iterator[tuple[str, Verb]]:
     yield "rewind --redo 0", Verb.of(start, plan_rewind(files, to=None, table=folder).change)
     files, folder = trees(kept.after)
     yield "undo", Verb.of(kept.after, plan_undo(files, table=folder).change)
-    # The table has versions 0 to 9 and the rewind's 10: batch 5 runs again as version 11.
-    ran = Pair(
-        rerun(kept.after.checkpoint, start.checkpoint, 5, 7),
-        kept.after.table | table(query_id, 8, first=5, version=6),
-    )
+    ran = kept.after.ran_again(rerun(kept.after.checkpoint, start.checkpoint, 5, 7), query_id)
     files, folder = trees(ran)
     yield "undo --drop-newer", Verb.of(ran, plan_undo(files, table=folder, drop_newer=True).change)
 
@@ -180,19 +250,21 @@ def _check_finishing(verb: Verb, medium: Media, *, every: int) -> int:
     return count
 
 
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("medium", "every"), [(CrashingDisk, 2), (CrashingObjectStore, 3)])
-def test_every_point_of_every_change(medium: Media, every: int) -> None:
+def test_every_point_of_every_change(medium: Media, every: int, kind: type[Pair]) -> None:
     """At each point checkpoint and table are both old or both new, or Spark refuses; resume and abort end it."""
     points = 0
-    for _, verb in _verbs("aggregation-hdfs"):
+    for _, verb in _verbs("aggregation-hdfs", kind):
         assert verb.before.contents != verb.after.contents
         points += _check_verb(verb, medium, every=every)
     assert points > 200
 
 
-def test_resume_and_abort_can_be_interrupted_too() -> None:
+@pytest.mark.parametrize("kind", KINDS)
+def test_resume_and_abort_can_be_interrupted_too(kind: type[Pair]) -> None:
     """A crash while a rewind or an undo is resumed or rolled back is handled like any other."""
-    verbs = dict(_verbs("aggregation-hdfs"))
+    verbs = dict(_verbs("aggregation-hdfs", kind))
     assert sum(_check_finishing(verbs[name], CrashingDisk, every=1000) for name in ("rewind", "undo")) > 100
 
 
@@ -200,20 +272,21 @@ def test_resume_and_abort_can_be_interrupted_too() -> None:
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("medium", [CrashingDisk, CrashingObjectStore])
 @pytest.mark.parametrize("name", ["aggregation-hdfs", "custom-format2"])
-def test_every_point_over_the_matrix(name: str, medium: Media) -> None:
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_point_over_the_matrix(name: str, medium: Media, kind: type[Pair]) -> None:
     """All points of all changes, with resume and abort at many of them."""
-    for _, verb in _verbs(name):
+    for _, verb in _verbs(name, kind):
         _check_verb(verb, medium)
         _check_finishing(verb, medium, every=67)
 
 
-def test_a_commit_of_another_program_is_never_overwritten() -> None:
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_commit_of_another_program_is_never_overwritten(kind: type[Pair]) -> None:
     """If another program commits in between, the change stops, and abort restores the checkpoint."""
-    verb = dict(_verbs("aggregation-hdfs"))["rewind"]
-    taken = _commit(BATCHES, {"add": {"path": "theirs.parquet", "partitionValues": {}, "size": 1, "dataChange": True}})
+    verb = dict(_verbs("aggregation-hdfs", kind))["rewind"]
     crashed, _ = _run(verb.before, CrashingDisk, lambda executor: executor.apply(verb.change), 60)
     assert read_pending(Tree(crashed.checkpoint)) is not None
-    met = Pair(crashed.checkpoint, crashed.table | taken)
+    met = crashed.inserted()
     with pytest.raises(ChangeRefused, match="another program has committed"):
         _run(met, CrashingDisk, Executor.resume)
     rolled_back, _ = _run(met, CrashingDisk, Executor.abort)
@@ -221,10 +294,11 @@ def test_a_commit_of_another_program_is_never_overwritten() -> None:
     assert rolled_back.table == met.table
 
 
-def test_a_commit_before_the_guard_makes_the_plan_stale() -> None:
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_commit_before_the_guard_makes_the_plan_stale(kind: type[Pair]) -> None:
     """A plan is refused if the table has changed since it was made."""
-    verb = dict(_verbs("aggregation-hdfs"))["rewind"]
-    met = Pair(verb.before.checkpoint, verb.before.table | _commit(BATCHES))
+    verb = dict(_verbs("aggregation-hdfs", kind))["rewind"]
+    met = verb.before.inserted()
     with pytest.raises(ChangeRefused, match="has changed since") as refusal:
         _run(met, CrashingDisk, lambda executor: executor.apply(verb.change))
     assert refusal.value.code == "plan-stale"

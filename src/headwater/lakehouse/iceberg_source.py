@@ -7,7 +7,7 @@ manifests. Snapshots that only rearrange rows are passed over.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from headwater.checkpoint.filetree import FileTree
@@ -66,24 +66,20 @@ def reads_between(table: TableMetadata, start: IcebergPosition, end: IcebergPosi
         yield SnapshotRead(snapshot.snapshot_id, tuple(files[max(start.files, 0) if is_first else 0 : until]))
 
 
+def is_rolled_back(table: TableMetadata, position: IcebergPosition) -> bool:
+    """Return whether the table has a snapshot, but not in the history of its main branch. No query can continue there."""
+    known = {snapshot.snapshot_id for snapshot in table.lineage(table.head)}
+    return position.snapshot_id in table.snapshots.keys() - known
+
+
 def unreadable_part(
-    table: TableMetadata,
-    start: IcebergPosition,
-    end: IcebergPosition,
-    *,
-    replan: bool = False,
-    options: dict[str, str] | None = None,
+    table: TableMetadata, start: IcebergPosition, end: IcebergPosition, options: Mapping[str, str] | None = None
 ) -> str | None:
     """Return why a query cannot read a part of the table a second time; None if everything is still there.
 
-    With ``replan``, the next batch ends wherever the table does. The query continues to the newest snapshot, so snapshots
-    after the part count as well.
+    The query continues to the newest snapshot, so snapshots after the part count as well. ``options`` are those of the
+    source.
     """
-    known = {snapshot.snapshot_id for snapshot in table.lineage(table.head)}
-    place = start if replan else end
-    if place.snapshot_id != NO_SNAPSHOT and place.snapshot_id in table.snapshots and place.snapshot_id not in known:
-        remedy = "" if replan else "; rewind with --replan, so that the next batch reads the table as it is"
-        return f"snapshot {place.snapshot_id} is no longer in the history of the table, which was rolled back{remedy}"
     try:
         missing = missing_of(file for read in reads_between(table, start, end) for file in read.files)
         later = list(_snapshots_between(table, start, IcebergPosition(table.head or NO_SNAPSHOT, 0)))[1:]

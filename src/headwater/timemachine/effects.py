@@ -9,16 +9,12 @@ from typing import Any, Protocol
 from urllib.parse import unquote, urlsplit
 
 from headwater.checkpoint.history import Batch, History
-from headwater.checkpoint.locate import open_files
 from headwater.checkpoint.source_offsets import SourceRange, kafka_partitions
-from headwater.checkpoint.table_offsets import delta_position, iceberg_position
 from headwater.core.errors import CheckpointUnreadable, HeadwaterError, UsageProblem
 from headwater.core.ids import BatchId
 from headwater.core.times import iso_from_ms
-from headwater.lakehouse import delta_source, iceberg_source
-from headwater.lakehouse.delta_log import DeltaLog
-from headwater.lakehouse.iceberg_catalog import open_in_catalog
 from headwater.lakehouse.tables import TABLE_URIS, TablePlan, TableUri, parse_table_uri
+from headwater.timemachine.table_rereads import check_delta, check_iceberg
 
 EarliestOffsets = Callable[[str, list[str]], dict[str, dict[int, int]]]
 """Returns the first offset that Kafka retains, by topic and partition, given the URI of a source and its topics."""
@@ -173,10 +169,10 @@ def _reread(
             return _check_files(history, reread)
         case "delta":
             table = _table(uris, first.name, first.uri, first.description)
-            return _check_delta(table, reread, from_scratch=from_scratch)
+            return check_delta(table, reread, from_scratch=from_scratch)
         case "iceberg":
             table = _table(uris, first.name, first.uri, first.description)
-            return _check_iceberg(history, table, reread, replan=replan)
+            return check_iceberg(history, table, reread, replan=replan)
         case "socket":
             return replace(reread, still_there=False, why="a socket cannot be read again")
         case "rate" | "rate-micro-batch":
@@ -282,54 +278,6 @@ def _table(uris: Mapping[str, str], source: str, recorded: str | None, descripti
     kind, _, folder = (description or "").partition(" ")
     described = f"delta:{folder}" if kind == "delta" and folder else None
     return parse_table_uri(uris.get(source) or uris.get("") or recorded or described)
-
-
-def _check_delta(table: TableUri | None, reread: Reread, *, from_scratch: bool) -> Reread:
-    """Check that the versions and files are still there. A query that restarts from scratch reads it as it is now."""
-    end = delta_position(reread.end)
-    if table is None or end is None:
-        return replace(reread, why="the table is unknown; name it with --source delta:PATH")
-    start = delta_position(reread.start)
-    if start is None and reread.start is None:
-        start = delta_source.start_position(end, table.options.get("startingVersion"))
-    if start is None or "startingTimestamp" in table.options:
-        return replace(reread, why="the checkpoint does not record where the batch started")
-    try:
-        log = DeltaLog(open_files(table.path))
-        if not log.exists:
-            return replace(reread, still_there=False, why=f"there is no Delta table at {table.path}")
-        if from_scratch and not {"startingVersion", "startingTimestamp"} & table.options.keys():
-            return replace(reread, start=None, end=None, rows=None, still_there=True)
-        skips = table.options.get("skipChangeCommits", "").lower() == "true"
-        why = delta_source.unreadable_part(log, start, end, skips_changes=skips)
-        reads = [] if why else list(delta_source.reads_between(log, start, end))
-    except (OSError, CheckpointUnreadable) as error:
-        return replace(reread, why=f"the table cannot be read: {error}")
-    rows = [read.rows for read in reads]
-    total = reread.rows if None in rows or reread.rows is not None else sum(row for row in rows if row is not None)
-    return replace(reread, rows=total, files=sum(len(read.adds) for read in reads), still_there=why is None, why=why)
-
-
-def _check_iceberg(history: History, table: TableUri | None, reread: Reread, *, replan: bool) -> Reread:
-    """Check that the snapshots and files are still there."""
-    end = iceberg_position(reread.end)
-    if table is None or table.kind != "iceberg" or end is None:
-        return replace(reread, why="the table is unknown; name it with --source iceberg:CATALOG.DATABASE.TABLE")
-    try:
-        found = open_in_catalog(table).load()
-        if found is None:
-            return replace(reread, still_there=False, why=f"there is no Iceberg table {table.path}")
-        start = iceberg_position(reread.start) or iceberg_source.initial_position(history.files, reread.source)
-        start = iceberg_source.start_position(found, start, end)
-        options = dict(table.options)
-        why = iceberg_source.unreadable_part(found, start, end, replan=replan, options=options)
-        reads = [] if why else list(iceberg_source.reads_between(found, start, end))
-    except HeadwaterError as error:
-        return replace(reread, why=_why_not(error))
-    except OSError as error:
-        return replace(reread, why=f"the table cannot be read: {error}")
-    rows = reread.rows if why or reread.rows is not None else sum(read.rows for read in reads)
-    return replace(reread, rows=rows, files=sum(len(read.files) for read in reads), still_there=why is None, why=why)
 
 
 def sink_effects(sink: str | None, *, has_log: bool, undone: Sequence[int]) -> tuple[str, list[str]]:
