@@ -46,10 +46,26 @@ def test_unusable_java(script: str, code: str, tmp_path: Path, monkeypatch: pyte
     """A Java that is too old, or a stub that only reports its absence, is refused with a remedy."""
     fake_java(tmp_path, script)
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    monkeypatch.setattr(java_module, "PLACES", ())
     with pytest.raises(SetupProblem) as refused:
         require_java()
     assert refused.value.code == code
     assert "install Java 17" in (refused.value.remedy or "")
+
+
+def test_java_home_is_too_old_and_another_java_is_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """JAVA_HOME is the user's choice: the error names the Java to set it to."""
+    fake_java(tmp_path / "old", "echo 'openjdk version \"11.0.2\"' >&2")
+    fake_java(tmp_path / "jvm" / "java-21", "echo 'openjdk version \"21.0.1\"' >&2")
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "old"))
+    monkeypatch.setattr(java_module, "PLACES", (f"{tmp_path}/jvm/*/bin/java",))
+    with pytest.raises(SetupProblem) as refused:
+        require_java()
+    assert refused.value.code == "java-too-old"
+    assert refused.value.evidence["found"] == "Java 11.0.2"
+    home = tmp_path / "jvm" / "java-21"
+    assert refused.value.remedy == f"export JAVA_HOME={home}   (Java 21.0.1, which is installed)"
+    assert os.environ["JAVA_HOME"] == str(tmp_path / "old")
 
 
 def test_missing_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -48,15 +49,19 @@ def require_java() -> Java:
 
     It is the Java of JAVA_HOME or else of PATH, as for Spark itself. If that on PATH is missing or too old, it is the
     newest suitable one among those installed in the usual places. JAVA_HOME then names it for this process and its
-    children.
+    children. A JAVA_HOME that the user has set is not replaced; the error names the Java to set it to.
     """
     try:
         return _checked(_command())
     except SetupProblem as problem:
-        found = None if os.environ.get("JAVA_HOME") else _newest_installed()
+        found = _newest_installed()
         if found is None:
             raise problem from None
-    os.environ["JAVA_HOME"] = str(found.command.parent.parent)
+        home = str(found.command.parent.parent)
+        if os.environ.get("JAVA_HOME"):
+            remedy = f"export JAVA_HOME={shlex.quote(home)}   (Java {found.version}, which is installed)"
+            raise SetupProblem(problem.code, problem.problem, evidence=problem.evidence, remedy=remedy) from None
+    os.environ["JAVA_HOME"] = home
     return found
 
 
