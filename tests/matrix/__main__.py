@@ -3,6 +3,7 @@
   make matrix                          3.5, 4.0, 4.1, 4.2 and 4.3
   make matrix VERSION=4.3              one of them, or several: VERSION="4.1 4.3"
   make matrix MATRIX_ARGS=--again      from scratch, after an interrupted run
+  make matrix MATRIX_ARGS=--failed     only the tests that failed in the last run
 
 Each version gets an environment of its own, with its newest patch, in the user's cache folder. Ctrl-C ends the current
 tests; what has passed until then is not run again by the next `make matrix`. The results are written as a table into
@@ -19,13 +20,14 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 from headwater.jars.resolve import cache_folder, jar_paths
 
 from .environments import NoEnvironment, environment, pyspark_version
 from .progress import Display, outcomes_in
-from .results import Outcome, RunLog, read_report, results, with_table
+from .results import Outcome, RunLog, merge_reports, read_report, results, with_table
 from .sets import VERSIONS, TestSet, sets_of
 
 ROOT = Path(__file__).parents[2]
@@ -59,6 +61,7 @@ def _arguments() -> argparse.Namespace:
     )
     parser.add_argument("version", nargs="*", metavar="VERSION", help="3.5, 4.0, …; all by default")
     parser.add_argument("--again", action="store_true", help="also run what has passed in an interrupted run")
+    parser.add_argument("--failed", action="store_true", help="only the tests that failed in the last run")
     parser.add_argument("--only", metavar="SET", action="append", help="one set of tests; may be repeated")
     folder = os.environ.get("MATRIX_FOLDER") or cache_folder() / "matrix"
     parser.add_argument("--folder", type=Path, default=folder, help="where the environments are (%(default)s)")
@@ -75,6 +78,8 @@ def _arguments() -> argparse.Namespace:
 def _run_version(version: str, asked: argparse.Namespace, log: RunLog) -> list[str]:
     """Run the sets of a version that have not passed yet; return those that failed, and update the page."""
     chosen = [one for one in sets_of(version) if not asked.only or one.name in asked.only]
+    if asked.failed:
+        chosen = [failed for one in chosen if (failed := _failed_of(log.report(version, one.name), one))]
     remaining = [one for one in chosen if not log.has_passed(version, one.name)]
     if len(remaining) < len(chosen):
         print(f"{version}: {len(chosen) - len(remaining)} of {len(chosen)} sets passed in the interrupted run")
@@ -95,6 +100,12 @@ def _run_version(version: str, asked: argparse.Namespace, log: RunLog) -> list[s
         log.note_patch(version, patch)
         _write_page(log)
     return failed
+
+
+def _failed_of(report: Path, one: TestSet) -> TestSet | None:
+    """Return a set with the tests of the last report that failed; None if there are none, or no report."""
+    tests = tuple(found.node for found in read_report(report) if found.outcome == "failed") if report.exists() else ()
+    return replace(one, tests=tests, part=True) if tests else None
 
 
 def _run_set(python: Path, patch: str, one: TestSet, report: Path) -> bool:
@@ -123,7 +134,11 @@ def _run_set(python: Path, patch: str, one: TestSet, report: Path) -> bool:
     if not draft.exists():
         display.end(f"no result; see {output}")
         return False
-    draft.rename(report)
+    ran = read_report(draft)
+    if one.part:
+        merge_reports(report, draft)
+    else:
+        draft.rename(report)
     found = read_report(report)
     counts = {outcome: sum(each.outcome == outcome for each in found) for outcome in ("passed", "failed", "skipped")}
     shown = ", ".join(f"{number} {outcome}" for outcome, number in counts.items() if number)
@@ -131,7 +146,7 @@ def _run_set(python: Path, patch: str, one: TestSet, report: Path) -> bool:
     for each in found:
         if each.outcome == "failed":
             print(f"    failed: {each.name}[{each.argument}]: {each.reason}")
-    return bool(found) and counts["failed"] == 0
+    return bool(ran) and counts["failed"] == 0
 
 
 def _variables(patch: str) -> dict[str, str]:

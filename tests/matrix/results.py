@@ -49,13 +49,17 @@ ENDS = {
 
 @dataclass(frozen=True)
 class Outcome:
-    """The outcome of one test: passed, failed or skipped; with the first line of the reason if it did not pass."""
+    """The outcome of one test: passed, failed or skipped; with the first line of the reason if it did not pass.
+
+    ``node`` is the name by which pytest runs it.
+    """
 
     name: str
     argument: str
     outcome: str
     reason: str = ""
     file: str = ""
+    node: str = ""
 
 
 def read_report(path: Path) -> list[Outcome]:
@@ -68,8 +72,24 @@ def read_report(path: Path) -> list[Outcome]:
         reason = next(
             (text.partition("\n")[0] for tag, text in notes.items() if tag in ("failure", "error", "skipped")), ""
         )
-        found.append(Outcome(name, argument, outcome, reason, case.get("classname", "").rpartition(".")[2]))
+        module = case.get("classname", "")
+        node = f"{module.replace('.', '/')}.py::{case.get('name', '')}"
+        found.append(Outcome(name, argument, outcome, reason, module.rpartition(".")[2], node))
     return found
+
+
+def merge_reports(report: Path, part: Path) -> None:
+    """Replace the tests of a JUnit file that ran again by those of another one, which is deleted."""
+    tree = ET.parse(report)
+    again = {_key(case): case for case in ET.parse(part).iter("testcase")}
+    for suite in tree.iter("testsuite"):
+        suite[:] = [again.get(_key(case), case) for case in suite]
+    tree.write(part, "utf-8", xml_declaration=True)
+    part.replace(report)
+
+
+def _key(case: ET.Element) -> tuple[str | None, str | None]:
+    return case.get("classname"), case.get("name")
 
 
 class RunLog:

@@ -9,7 +9,7 @@ VERSIONS = ("3.5", "4.0", "4.1", "4.2", "4.3")
 
 @dataclass(frozen=True)
 class TestSet:
-    """Files or tests of pytest, with the marks that choose among them and other options."""
+    """Files or tests of pytest, with the marks that choose among them and other options; a part of them if ``part``."""
 
     __test__ = False
 
@@ -17,6 +17,7 @@ class TestSet:
     tests: tuple[str, ...]
     marks: str = "not slow"
     options: tuple[str, ...] = ()
+    part: bool = False
 
 
 ALL = "slow or not slow"

@@ -13,7 +13,7 @@ import pytest
 from matrix import environments
 from matrix.__main__ import ROOT, run_command
 from matrix.progress import outcomes_in
-from matrix.results import BEGIN, END, Outcome, RunLog, read_report, results, table, with_table
+from matrix.results import BEGIN, END, Outcome, RunLog, merge_reports, read_report, results, table, with_table
 from matrix.sets import JOBS, PLAIN, VERSIONS, sets_of
 
 REPORT = """<testsuites><testsuite>
@@ -53,6 +53,27 @@ def test_reports_become_a_table(tmp_path: Path) -> None:
         "| all tests | 0 passed, 1 n/a | 4 passed, **2 failed**, 1 n/a |",
     ]
     assert results(reports).endswith("Tests that were skipped:\n\n- no such store: 1 on 4.3.0\n- too old: 1 on 4.0.5")
+
+
+def test_tests_that_failed_run_again(tmp_path: Path) -> None:
+    """Their outcomes replace the earlier ones in the report; the others stay."""
+    report, part = tmp_path / "report.xml", tmp_path / "report.draft"
+    report.write_text(REPORT)
+    failed = [one.node for one in read_report(report) if one.outcome == "failed"]
+    assert failed == [
+        "tests/timemachine/test_x.py::test_all_operators_on_all_stores[two operators-format2]",
+        "tests/jobs/test_gallery_golden.py::test_golden_steps[x]",
+    ]
+    part.write_text(
+        '<testsuites><testsuite><testcase classname="tests.jobs.test_gallery_golden" name="test_golden_steps[x]"/>'
+        "</testsuite></testsuites>"
+    )
+    before = read_report(report)
+    merge_reports(report, part)
+    after = read_report(report)
+    assert [one.node for one in after] == [one.node for one in before]
+    assert [one.node for one in after if one.outcome == "failed"] == failed[:1]
+    assert not part.exists()
 
 
 def test_the_table_replaces_the_one_in_the_page() -> None:

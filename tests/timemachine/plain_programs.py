@@ -82,9 +82,16 @@ class KafkaSource:
             self.broker.produce(self.topic, *lines)
 
     def frame(self, feeds: int) -> DataFrame:
+        return self._rows(maxOffsetsPerTrigger=str(2 * feeds))
+
+    def real_time_frame(self) -> DataFrame:
+        """Return the rows without a limit per batch, which the real-time trigger refuses."""
+        return self._rows()
+
+    def _rows(self, **limits: str) -> DataFrame:
         reader = self.spark.readStream.format("kafka").option("kafka.bootstrap.servers", self.broker.bootstrap)
-        limits = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": str(2 * feeds)}
-        values = reader.options(subscribe=self.topic, **limits).load().select(F.col("value").cast("string"))
+        found = reader.options(subscribe=self.topic, startingOffsets="earliest", **limits).load()
+        values = found.select(F.col("value").cast("string"))
         return values.select(F.from_json("value", SCHEMA).alias("row")).select("row.*")
 
     def runs(self, files: LocalTree, feeds: int) -> int:

@@ -125,7 +125,7 @@ def test_real_time_with_state(headwater_spark: SparkSession, broker: Broker, tmp
     def run_until(checkpoint: Path, feeds: int) -> dict[str, int]:
         """Run until all records of the feeds are counted; return the counts in the state."""
         source.grow(feeds)
-        counts = source.frame(1).groupBy("word").count()
+        counts = source.real_time_frame().groupBy("word").count()
         values = counts.select(F.to_json(F.struct("*")).alias("value"))
         options = {"kafka.bootstrap.servers": broker.bootstrap, "topic": sink.topic}
         writer = values.writeStream.outputMode("update").option("checkpointLocation", str(checkpoint))
