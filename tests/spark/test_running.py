@@ -334,6 +334,8 @@ def test_another_process_asks_a_job_to_stop(headwater_spark: SparkSession, sourc
     asked = Checkpoint(checkpoint)
     request, _ = request_stop(asked.files)
     wait_until(lambda: running.is_stopping)
+    state = running.query._jsq.streamingQuery().state()
+    wait_until(lambda: state.get().toString() == "TERMINATED", "Spark to end after the current batch")
     assert running.is_active
     assert running.stop_request == request
     gate.open.set()

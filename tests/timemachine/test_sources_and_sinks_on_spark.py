@@ -32,6 +32,7 @@ from headwater.timemachine.rewind import plan_rewind
 from headwater.timemachine.undo import plan_undo
 from postgres_support import PostgresServer
 from timemachine.spark_runs import EAGER, NO_EMPTY_BATCHES, Inbox, Stream, settings
+from versions_support import SPARK
 
 SCHEMA = "id INT, word STRING"
 FEEDS = 8
@@ -338,7 +339,7 @@ def _interrupted_executor(files: LocalTree) -> Executor:
 
 @pytest.fixture
 def both_file_managers(headwater_spark: SparkSession) -> Iterator[list[dict[str, str]]]:
-    package = "org.apache.spark.sql.execution.streaming.checkpointing"
+    package = "org.apache.spark.sql.execution.streaming" + (".checkpointing" if SPARK >= (4, 1) else "")
     name = "spark.sql.streaming.checkpointFileManagerClass"
     yield [
         {name: f"{package}.FileContextBasedCheckpointFileManager"},
