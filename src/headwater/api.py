@@ -24,6 +24,7 @@ from headwater.results import (
     ShownComparison,
     ShownEditPlan,
     ShownForkPlan,
+    ShownMigrationPlan,
     ShownRepartitionPlan,
     ShownRewindPlan,
     ShownUndoPlan,
@@ -241,6 +242,42 @@ class Checkpoint:
         chosen = select_job(job, sources=_named_uris(source), settings=texts)
         reference = job if isinstance(job, str) else None
         return shown_as(ShownComparison, check_in_program(chosen, self.files, reference=reference, conf=conf))
+
+    def migrate(
+        self,
+        job: Job | str,
+        *,
+        set: Mapping[str, str] | None = None,
+        accept_change: bool = False,
+        reason: str | None = None,
+        source: str | Mapping[str, str] | None = None,
+        settings: Mapping[str, object] | None = None,
+        sink: str | Path | None = None,
+        conf: Mapping[str, str] | None = None,
+    ) -> ShownMigrationPlan:
+        """Plan to bring the state to what a job's changed code asks for. ``plan.apply()`` adds a batch that does it.
+
+        ``set`` has SQL over the old key and value for fields of the new values. With ``accept_change``, the job may also
+        give the state another meaning. ``source`` and ``settings`` are those of the job. Uses the Spark session of this
+        process, or starts one with the settings in ``conf`` and stops it; ``plan.apply()`` needs none.
+        """
+        from headwater.jobs.loading import select_job  # noqa: PLC0415
+
+        with naming_extras():
+            from headwater.spark.migrate import migrate_in_program  # noqa: PLC0415
+
+        texts = {name: str(value) for name, value in (settings or {}).items()}
+        plan = migrate_in_program(
+            select_job(job, sources=_named_uris(source), settings=texts),
+            self.files,
+            fields=set,
+            accept_change=accept_change,
+            reason=reason,
+            sink=_sink_uri(sink),
+            reference=job if isinstance(job, str) else None,
+            conf=conf,
+        )
+        return shown_as(ShownMigrationPlan, plan)
 
     def late(
         self,

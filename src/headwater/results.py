@@ -13,6 +13,7 @@ from headwater.checkpoint.history import Batch
 from headwater.core.extras import naming_extras
 from headwater.core.finding import Finding
 from headwater.migration.comparison import Comparison
+from headwater.migration.migration_plan import MigrationPlan
 from headwater.timemachine.edit_plan import EditPlan
 from headwater.timemachine.executor import Progress, no_progress
 from headwater.timemachine.fork import ForkPlan
@@ -22,6 +23,7 @@ from headwater.timemachine.rewind import RewindPlan
 from headwater.timemachine.undo import UndoPlan
 from headwater.views import html
 from headwater.views.code_check import comparison_lines
+from headwater.views.migration import migration_text
 from headwater.views.plans import PlanText, edit_text, fork_text, repartition_text, rewind_text, undo_text
 
 if TYPE_CHECKING:
@@ -124,6 +126,16 @@ class ShownEditPlan(_ShownPlan, EditPlan):
 
     def _text(self) -> PlanText:
         return edit_text(self)
+
+
+class ShownMigrationPlan(_ShownPlan, MigrationPlan):
+    """A planned migration."""
+
+    def apply(self, progress: Progress = no_progress) -> AppliedChange:
+        return shown_as(AppliedChange, super().apply(progress))
+
+    def _text(self) -> PlanText:
+        return migration_text(self)
 
 
 class ShownForkPlan(_ShownPlan, ForkPlan):

@@ -21,7 +21,7 @@ from headwater.migration.state_shapes import UNKNOWN, Field, OperatorShape, Stor
 from headwater.views.code_check import comparison_lines
 
 COMMANDS = Commands("jobs.py:VISITS", "visits")
-MIGRATE = "headwater run jobs.py:VISITS --checkpoint NEW   (Headwater cannot convert this state yet)"
+MIGRATE = "headwater migrate visits --job jobs.py:VISITS"
 USER = Field("user", "string")
 
 

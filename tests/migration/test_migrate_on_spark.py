@@ -10,11 +10,14 @@ from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from migration import changed_jobs
+from migration import changed_jobs, state_functions
 from migration.changed_jobs import (
     count_rows,
+    globally,
+    joined,
     largest,
     letters,
+    sessions,
     total,
     updated,
     windows,
@@ -24,6 +27,7 @@ from timemachine.spark_runs import STORES
 
 # Python workers do not have the folder of the tests on their path.
 cloudpickle.register_pickle_by_value(changed_jobs)
+cloudpickle.register_pickle_by_value(state_functions)
 
 
 def event(user: str, amount: int, minute: int, kind: str = "view") -> dict[str, Any]:
@@ -39,6 +43,13 @@ AFTER = [
     {"events": [event("bob", 1, 9), event("dan", 2, 8)]},
 ]
 
+CLICKED = [
+    {"clicks": [{"ad": kind, "clicker": "zoe", "clicked_at": f"2024-05-01T10:{minute:02}:30Z"}], "events": events}
+    for kind, minute, events in (("view", 6, [event("eve", 7, 5)]), ("buy", 8, []))
+]
+# Sessions are emitted when the watermark has passed them.
+CLOSING = [*AFTER, {"events": [event("zoe", 1, 50)]}, {"events": [event("zoe", 1, 51)]}]
+
 
 def average() -> Any:
     return F.avg("amount").alias("mean")
@@ -52,31 +63,125 @@ def as_double(rows: Any) -> Any:
     return rows.withColumn("amount", F.expr("double(amount)"))
 
 
+def distinct_amounts() -> Any:
+    return F.approx_count_distinct("amount").alias("amounts")
+
+
+def window(minute: int) -> dict[str, str]:
+    return {"start": f"2024-05-01T10:{minute:02}:00.000Z", "end": f"2024-05-01T10:{minute + 5:02}:00.000Z"}
+
+
+def after_adding(
+    user: str, minute: int, n: int, last: int, mean: float, kinds: list[str], amounts: int
+) -> dict[str, Any]:
+    """A row of plain Python: ``n`` covers all records, the added aggregates those since the migration."""
+    at = f"2024-05-01T10:{last:02}:00.000Z"
+    return {
+        "window": window(minute),
+        "user": user,
+        "n": n,
+        "last": at,
+        "mean": mean,
+        "kinds": kinds,
+        "amounts": amounts,
+    }
+
+
+def tens() -> Any:
+    return F.sum(F.col("amount") * 10).alias("total")
+
+
+def noted(user: str, total: int, note: str) -> dict[str, Any]:
+    return {"user": user, "total": total, "note": note}
+
+
 STORIES = {
     "aggregation dropped": Story(
-        "dropped", updated(windows(count_rows, total, largest)), updated(windows(count_rows, largest)), BEFORE, AFTER
+        updated(windows(count_rows, total, largest)), updated(windows(count_rows, largest)), BEFORE, AFTER
     ),
     "aggregation reordered": Story(
-        "reordered",
-        updated(windows(total, letters, count_rows)),
-        updated(windows(count_rows, letters, total)),
-        BEFORE,
-        AFTER,
+        updated(windows(total, letters, count_rows)), updated(windows(count_rows, letters, total)), BEFORE, AFTER
     ),
     "aggregation widened": Story(
-        "widened",
-        updated(windows(count_rows, total)),
-        updated(windows(count_rows, total, before=as_double)),
-        BEFORE,
-        AFTER,
+        updated(windows(count_rows, total)), updated(windows(count_rows, total, before=as_double)), BEFORE, AFTER
     ),
     "aggregation set": Story(
-        "set",
         updated(windows(count_rows, total)),
         updated(windows(count_rows, total, average)),
         BEFORE,
         AFTER,
         {"sum_2": "value.sum", "count_2": "value.count"},
+    ),
+    "aggregation added": Story(
+        updated(windows(count_rows)),
+        updated(windows(largest, average, count_rows, kinds, distinct_amounts)),
+        BEFORE,
+        AFTER,
+        expected=[
+            [
+                after_adding("ann", 0, 3, 4, 10.0, ["view"], 1),
+                after_adding("cem", 5, 2, 9, 1.0, ["view"], 1),
+                after_adding("eve", 5, 1, 8, 7.0, ["view"], 1),
+            ],
+            [after_adding("bob", 5, 1, 9, 1.0, ["view"], 1), after_adding("dan", 5, 2, 8, 2.0, ["view"], 1)],
+        ],
+    ),
+    "aggregation of another expression": Story(
+        updated(windows(count_rows, total)), updated(windows(count_rows, tens)), BEFORE, AFTER, {"sum": "sum * 10"}
+    ),
+    "global": Story(
+        globally(count_rows, total), globally(total, average), BEFORE, AFTER, {"sum_2": "sum", "count": "value.count"}
+    ),
+    "session dropped": Story(sessions(count_rows, total, largest), sessions(largest, count_rows), BEFORE, CLOSING),
+    "session set": Story(
+        sessions(count_rows, total),
+        sessions(average, count_rows),
+        BEFORE,
+        CLOSING,
+        {"sum": "value.sum", "count": "value.count"},
+    ),
+    "session added": Story(
+        sessions(count_rows),
+        sessions(count_rows, largest),
+        BEFORE,
+        CLOSING,
+        {"max": 'session_window."end" - interval 4 minutes'},
+    ),
+    "pandas state": Story(
+        state_functions.group_state(state_functions.total, "total BIGINT"),
+        state_functions.group_state(state_functions.noted_total, "note STRING, total BIGINT"),
+        BEFORE,
+        AFTER,
+        {"groupState.note": "'was ' || groupState.total"},
+    ),
+    "join": Story(
+        joined(columns=("user", "clicker")),
+        joined(columns=("user", "clicker", "amount")),
+        BEFORE,
+        CLICKED,
+        {
+            "left.amount": "case \"user\" when 'ann' then if(kind = 'buy', 3, 1) when 'bob' then 2 when 'cem' then 5 else 4 end"
+        },
+        options={"storeName": "left-keyWithIndexToValue"},
+    ),
+    "custom state": Story(
+        state_functions.processor(state_functions.Purchases),
+        state_functions.processor(state_functions.WiderPurchases),
+        BEFORE,
+        CLOSING,
+        {"doubled": "2 * total", "recent.note": "'of ' || \"user\"", "by_kind.note": "'seen'"},
+        options={"stateVarName": "total"},
+    ),
+    "custom state with a time-to-live": Story(
+        state_functions.processor(state_functions.ExpiringTotals, "ProcessingTime"),
+        state_functions.processor(state_functions.WiderExpiringTotals, "ProcessingTime"),
+        BEFORE,
+        AFTER,
+        expected=[
+            [noted("ann", 14, "(14, 28)"), noted("cem", 6, "(6, 12)"), noted("eve", 7, "(7, 14)")],
+            [noted("bob", 3, "(3, 6)"), noted("dan", 6, "(6, 12)")],
+        ],
+        options={"stateVarName": "total"},
     ),
 }
 
@@ -93,5 +198,6 @@ def test_a_stream_continues_from_migrated_state(
 @pytest.mark.parametrize("store", STORES)
 @pytest.mark.parametrize("name", STORIES)
 def test_all_changes_on_all_stores(headwater_spark: SparkSession, tmp_path: Path, name: str, store: str) -> None:
-    """The same for all changes on all stores."""
-    follow(headwater_spark, tmp_path, STORIES[name], store)
+    """The same for all changes on all stores, except for custom state on HDFS-backed ones, which Spark lacks."""
+    if not (name.startswith("custom") and store == "hdfs"):
+        follow(headwater_spark, tmp_path, STORIES[name], store)

@@ -6,12 +6,14 @@ import contextlib
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
 from headwater.checkpoint.checks import interrupted_operation, run_checks
 from headwater.checkpoint.checks.context import CheckContext
 from headwater.checkpoint.history import History
+from headwater.checkpoint.layout import PLANS_FILE
 from headwater.checkpoint.restore_points import restore_points
 from headwater.core.errors import ChangeRefused
 from headwater.statefiles.statewriter import put
@@ -100,6 +102,12 @@ def _verbs(name: str) -> Iterator[tuple[str, Verb]]:
     assert batch.files
     yield "large edit", Verb.of(Place(start.checkpoint | batch.files, start.sink), batch.change)
     files, folder = trees(start)
+    migrated = Verb.of(start, plan_extra_batch(History(files), {}, sink=folder, **_migration(start.checkpoint)).change)
+    yield "migrate", migrated
+    files, folder = trees(migrated.after)
+    yield "undo of a migration", Verb.of(migrated.after, plan_undo(files, sink=folder).change)
+    yield "rewind across a migration", Verb.of(migrated.after, plan_rewind(files, to=8, sink=folder).change)
+    files, folder = trees(start)
     point = make_point(files, at="4", sink=folder)
     cleaned = Place(_without_old(files.contents, 8), folder.contents)
     files, folder = trees(cleaned)
@@ -107,6 +115,13 @@ def _verbs(name: str) -> Iterator[tuple[str, Verb]]:
     yield "rewind to a restore point", restored
     files, folder = trees(restored.after)
     yield "undo of that", Verb.of(restored.after, plan_undo(files, sink=folder).change)
+
+
+def _migration(contents: Contents) -> dict[str, Any]:
+    """Return what a migration writes besides state: other schemas, new metadata of custom state, and its record."""
+    schemas = [path for path in contents if path.endswith("/_metadata/schema")]
+    metadata = dict.fromkeys(schemas, b"another schema") | {"state/0/_metadata/v2/10": b"v2\n{}"}
+    return {"verb": "migrate", "about": "a migration", "metadata": metadata, "records": {PLANS_FILE: b'{"plans": []}'}}
 
 
 def _without_old(contents: Contents, first: int) -> Contents:

@@ -32,6 +32,7 @@ VERBS: tuple[str, ...] = (
     "keep",
     "rewind",
     "edit",
+    "migrate",
     "undo",
     "compact",
     "fork",

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from difflib import SequenceMatcher
 
+from headwater.core.errors import ChangeRefused
 from headwater.migration.comparison import Commands, Difference, Verdict
 from headwater.migration.plan_text import interval
 from headwater.migration.state_shapes import UNKNOWN, Field, OperatorShape, StoreShape
@@ -136,6 +137,18 @@ def judged(differences: list[Difference], refusal: str | None, commands: Command
     why = "Spark refuses to start the query on this state"
     generic = Difference("state", None, refusal, "needs-new-checkpoint", why, commands.new_checkpoint)
     return [*differences, generic]
+
+
+def with_remedies(differences: list[Difference], problem: ChangeRefused | None, commands: Commands) -> list[Difference]:
+    """Return differences with the command that migrates the state, or with another remedy if none can."""
+    if problem is None:
+        return differences
+    remedy, why = commands.new_checkpoint, f"; a migration is refused: {problem.problem}"
+    if (problem.remedy or "").startswith("--"):
+        remedy, why = f"{commands.migrate} {problem.remedy}", f"; {problem.problem}"
+    return [
+        replace(one, remedy=remedy, why=one.why + why) if one.verdict == "needs-migrate" else one for one in differences
+    ]
 
 
 def _accepted(one: Difference) -> Difference:

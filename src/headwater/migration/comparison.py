@@ -89,7 +89,7 @@ class Commands:
 
     @property
     def migrate(self) -> str:
-        return f"{self.new_checkpoint}   (Headwater cannot convert this state yet)"
+        return f"headwater migrate {self.checkpoint} --job {self.job}"
 
     @property
     def new_checkpoint(self) -> str:

@@ -21,7 +21,6 @@ from headwater.checkpoint.operator_metadata import version_1_path
 from headwater.checkpoint.plan_record import RecordedPlan, StatefulOperator, plan_before, plans_with, read_plans
 from headwater.checkpoint.record import sink_of
 from headwater.core.errors import ChangeRefused, UsageProblem
-from headwater.core.text import count
 from headwater.migration.field_plan import StorePlan, Unit, Wishes, keys_differ, plan_store, same_key
 from headwater.migration.migration_plan import MigrationPlan, StoreMigration, effects
 from headwater.migration.plan_text import BUFFER_SIZES
@@ -32,7 +31,7 @@ from headwater.statefiles.stores import StateTarget, find_targets
 from headwater.timemachine.cuts import has_sink_log
 from headwater.timemachine.edit import UNKNOWN_SINK
 from headwater.timemachine.executor import refuse_if_pending
-from headwater.timemachine.extra_batch import plan_extra_batch, writable_batch
+from headwater.timemachine.extra_batch import plan_extra_batch, refuse_unknown_encoding, writable_batch
 from headwater.timemachine.fork import relocated_metadata
 
 _AGGREGATIONS = ("stateStoreSave", "sessionWindowStateStoreSaveExec")
@@ -80,6 +79,16 @@ def plan_stores(logs: CheckpointLogs, last: int, new: NewState, wishes: Wishes) 
             plans.append(plan_store(old, target, wishes, recorded=_units(before, target), current=current))
     _refuse_unused(wishes, plans)
     return plans
+
+
+def migration_problem(logs: CheckpointLogs, last: int, new: NewState) -> ChangeRefused | None:
+    """Return why a migration without further options is refused; None if it is not. No row is read."""
+    try:
+        refuse_unknown_encoding(logs, last)
+        plan_stores(logs, last, new, Wishes())
+    except ChangeRefused as refused:
+        return refused
+    return None
 
 
 def plan_migration(
@@ -299,8 +308,3 @@ def _possible_renames(store: StoreMigration) -> Iterator[str]:
                 f"{one.name} begins as null, and {alike[0]} of the same type is dropped; if it is the same under another "
                 f"name: --set {one.name}={alike[0]}"
             )
-
-
-def rewritten_rows(plan: MigrationPlan) -> str:
-    """Return how many rows of how many stores a migration rewrites."""
-    return f"{count(plan.rows, 'row')} of {count(len(plan.stores), 'store')}"

@@ -28,8 +28,9 @@ from headwater.migration.compare_endpoints import (
     source_shape,
 )
 from headwater.migration.compare_meaning import can_compare, compare_meaning
-from headwater.migration.compare_state import compare_delays, compare_operators, judged
+from headwater.migration.compare_state import compare_delays, compare_operators, judged, with_remedies
 from headwater.migration.comparison import Commands, Comparison, Difference, compare_settings
+from headwater.migration.migrate import NewState, migration_problem
 from headwater.migration.plan_text import source_names, stateful_operators
 from headwater.migration.state_shapes import read_shapes
 from headwater.spark.failures import SPARK_ERRORS
@@ -223,6 +224,9 @@ def _compare_state(
     if planned.refusal is not None:
         notes.append(f"Spark: {planned.refusal}")
     differences = judged(list(compare_operators(old, planned.shapes, commands)), planned.refusal, commands)
+    if planned.tree is not None and any(one.verdict == "needs-migrate" for one in differences):
+        problem = migration_problem(logs, last, NewState(planned.tree, current.operators))
+        differences = with_remedies(differences, problem, commands)
     if recorded is None:
         meaning += compare_delays(old, planned.shapes, commands)
     return [*differences, *meaning], bool(old)

@@ -16,7 +16,7 @@ _MEANINGS: dict[Verdict, str] = {
     "same": "the code resumes from this checkpoint, and nothing in it has changed",
     "compatible": "the code resumes from this checkpoint, and the state keeps its meaning",
     "changes-meaning": "Spark starts the code on this checkpoint without an error, but the state means something else",
-    "needs-migrate": "Spark refuses the code on this checkpoint, whose state would have to be converted",
+    "needs-migrate": "Spark refuses the code on this checkpoint until the state has been migrated",
     "needs-new-checkpoint": "the code cannot resume from this checkpoint",
 }
 

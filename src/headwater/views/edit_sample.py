@@ -26,11 +26,12 @@ def edit_cells(plan: EditPlan) -> Cells:
     rows: list[tuple[str | None, ...]] = []
     for before, after in plan.rows.sample:
         sign = _SIGNS[before is not None, after is not None]
-        rows.append((sign, *(_transition(before, after, name) for name in columns)))
+        rows.append((sign, *(transition(before, after, name) for name in columns)))
     return Cells(["", *columns], rows, plan.rows.total)
 
 
-def _transition(before: dict[str, Any] | None, after: dict[str, Any] | None, name: str) -> str:
+def transition(before: dict[str, Any] | None, after: dict[str, Any] | None, name: str) -> str:
+    """Return a column of a row before and after a change: its value, or ``old → new`` if it differs."""
     texts = [_text(row[name]) for row in (before, after) if row is not None and name in row]
     return texts[0] if len(set(texts)) == 1 else " → ".join(texts)
 

@@ -42,10 +42,10 @@ def rewind_text(plan: RewindPlan) -> PlanText:
     facts = [
         ("next batch", f"{plan.next_batch}, {offsets}"),
         ("undone", _batch_span(plan.undone)),
-        ("set aside", _file_counts(plan.set_aside)),
+        ("set aside", file_counts(plan.set_aside)),
     ]
     if plan.restored:
-        facts.append(("restored", _file_counts(plan.restored)))
+        facts.append(("restored", file_counts(plan.restored)))
     if plan.rewritten:
         facts.append(("rewritten", ", ".join(plan.rewritten)))
     facts += [("read again", _reread_text(reread)) for reread in plan.rereads]
@@ -60,11 +60,11 @@ def rewind_text(plan: RewindPlan) -> PlanText:
 def undo_text(plan: UndoPlan) -> PlanText:
     """Describe an undo: what is moved back, and which batches are discarded for it."""
     undone = plan.undoes.change
-    facts = [("restored", _file_counts(plan.restored))]
+    facts = [("restored", file_counts(plan.restored))]
     if plan.dropped:
         facts.append(("discarded", _batch_span(plan.dropped)))
     if plan.set_aside:
-        facts.append(("set aside", _file_counts(plan.set_aside)))
+        facts.append(("set aside", file_counts(plan.set_aside)))
     facts += _table_facts(plan.table)
     warnings = plan.table.warnings if plan.table else ()
     return PlanText(f"Undo the {undone.verb} {undone.change_id} of {plan.files.location}", tuple(facts), warnings)
@@ -106,7 +106,7 @@ def edit_text(plan: EditPlan) -> PlanText:
         ("rows", ", ".join(parts) or "none now"),
         ("added", f"batch {plan.batch_id}, which reads no input"),
     ]
-    facts.append(("written", _file_counts(plan.written)))
+    facts.append(("written", file_counts(plan.written)))
     facts += _erasure_facts(plan)
     if plan.reason:
         facts.append(("reason", plan.reason))
@@ -183,7 +183,7 @@ def _batch_span(batches: tuple[int, ...]) -> str:
     return f"batches {batches[0]} to {batches[-1]} ({count(len(batches), 'batch')})"
 
 
-def _file_counts(paths: Iterable[str]) -> str:
+def file_counts(paths: Iterable[str]) -> str:
     """Return the number of files in each folder; ``--json`` lists the paths."""
     groups = Counter(_group(path) for path in paths if not path.endswith(".crc"))
     if not groups:

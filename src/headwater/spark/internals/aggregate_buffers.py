@@ -11,13 +11,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from headwater.spark.internals.gateway import has_class
 
 CATALYST = "org.apache.spark.sql.catalyst"
 PHYSICAL_AGGREGATION = f"{CATALYST}.planning.PhysicalAggregation"
-UNSAFE_PROJECTION = f"{CATALYST}.expressions.UnsafeProjection"
+PROJECTION = f"{CATALYST}.expressions.InterpretedUnsafeProjection"
+DECLARATIVE = f"{CATALYST}.expressions.aggregate.DeclarativeAggregate"
+TYPED = f"{CATALYST}.expressions.aggregate.TypedImperativeAggregate"
 
 
 @dataclass(frozen=True)
@@ -29,7 +32,7 @@ class InitialBuffer:
 
 
 def probe(spark: SparkSession) -> bool:
-    return has_class(spark, PHYSICAL_AGGREGATION) and has_class(spark, UNSAFE_PROJECTION)
+    return all(has_class(spark, name) for name in (PHYSICAL_AGGREGATION, PROJECTION, DECLARATIVE, TYPED))
 
 
 def initial_buffers(spark: SparkSession, frame: DataFrame) -> list[list[InitialBuffer | None]]:
@@ -55,21 +58,31 @@ class _Reader:
 
     def _buffer(self, function: Any) -> InitialBuffer | None:
         schema = function.aggBufferSchema()
-        with suppress(Py4JError):
+        with suppress(Py4JError, PySparkException):
             return InitialBuffer(str(schema.json()), bytes(self._row(function, schema).getBytes()))
         return None
 
     def _row(self, function: Any, schema: Any) -> Any:
-        expressions, empty = self._catalyst.expressions, self._catalyst.InternalRow.empty()
-        if hasattr(function, "initialValues"):
-            return expressions.UnsafeProjection.create(function.initialValues()).apply(empty)
-        if hasattr(function, "createAggregationBuffer"):
+        expressions, row = self._catalyst.expressions, self._catalyst.InternalRow.empty()
+        kinds = [field.dataType() for field in schema.fields()]
+        if self._is(function, DECLARATIVE):
+            values = function.initialValues()
+        elif self._is(function, TYPED):
             data = function.serialize(function.createAggregationBuffer())
-            literal = expressions.Literal.create(data, schema.fields()[0].dataType())
-            values = self._jvm.java.util.ArrayList()
-            values.add(literal)
-            asked = self._jvm.scala.jdk.javaapi.CollectionConverters.asScala(values).toSeq()
-            return expressions.UnsafeProjection.create(asked).apply(empty)
-        row = expressions.SpecificInternalRow(schema)
-        function.initialize(row)
-        return expressions.UnsafeProjection.create(schema).apply(row)
+            values = self._sequence([expressions.Literal.create(data, kinds[0])])
+        else:
+            row = expressions.SpecificInternalRow(schema)
+            function.initialize(row)
+            values = self._sequence([expressions.BoundReference(*one, True) for one in enumerate(kinds)])
+        # Py4J confuses generated projections: their classes have one name and several loaders.
+        return expressions.InterpretedUnsafeProjection.createProjection(values).apply(row)
+
+    def _sequence(self, items: list[Any]) -> Any:
+        found = self._jvm.java.util.ArrayList()
+        for item in items:
+            found.add(item)
+        return self._jvm.scala.jdk.javaapi.CollectionConverters.asScala(found).toSeq()
+
+    def _is(self, function: Any, name: str) -> bool:
+        loader = self._jvm.java.lang.Thread.currentThread().getContextClassLoader()
+        return bool(loader.loadClass(name).isInstance(function))
