@@ -60,7 +60,7 @@ def test_changed_code_from_the_command_line(tmp_path: Path) -> None:
     assert (refused.status, refused.err.partition(":")[0]) == (10, "error[changed-meaning]"), refused.err
     assert "--accept-change" in refused.err
     assert (migrate.status, migrate.err.partition(":")[0]) == (10, "error[state-incompatible]"), migrate.err
-    assert "headwater run jobs.py --checkpoint NEW" in migrate.err
+    assert f"headwater migrate {tmp_path}/visits --job jobs.py" in migrate.err
     for one in (refused, migrate):
         assert_no_stack_trace(one.err)
     assert accepted.status == 0, accepted.err

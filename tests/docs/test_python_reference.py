@@ -10,6 +10,7 @@ import headwater
 from headwater.checkpoint.history import Batch
 from headwater.checkpoint.record import ProgressRecord
 from headwater.core.finding import Finding
+from headwater.migration.migration_plan import MigrationPlan
 from headwater.spark.dropped.records import DroppedRecord
 from headwater.testing import Crash
 from headwater.testing.scenario import Scenario, Step
@@ -48,7 +49,7 @@ def test_every_method_is_there() -> None:
     internal = {"close", "fail", "dropped_lines", "malformed_count", "job"}  # for the plugin itself
     shown_elsewhere = {"stores", "stores_missing", "problem", "change", "sink_files", "writes_table"}
     values = (Batch, Bisected, DroppedRecord, Finding)
-    plans = (RewindPlan, EditPlan, UndoPlan, ForkPlan, RepartitionPlan)
+    plans = (RewindPlan, EditPlan, MigrationPlan, UndoPlan, ForkPlan, RepartitionPlan)
     for kind in (headwater.Checkpoint, headwater.RunningJob, *values, *plans, Scenario, Step):
         for name, _ in inspect.getmembers(kind):
             if not name.startswith("_") and name not in internal | shown_elsewhere | {"location"}:

@@ -23,7 +23,7 @@ def total(key: Any, frames: Any, state: Any) -> Iterator[Any]:
 
 
 def noted_total(key: Any, frames: Any, state: Any) -> Iterator[Any]:
-    """Return the note of the batch before, so that a migrated one can be seen."""
+    """Return the note of the batch before, which shows a migrated one."""
     import pandas as pd
 
     so_far, note = (state.get[1], state.get[0]) if state.exists else (0, "new")

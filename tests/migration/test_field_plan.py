@@ -66,7 +66,7 @@ def test_another_expression_is_another_function() -> None:
 
 
 def test_fields_of_a_function_stay_together() -> None:
-    """A function that needs more fields than before begins anew with all of them."""
+    """A function that needs more fields than before begins again with all of them."""
     plan = planned({"sum": "long"}, {"sum": "decimal(20,2)", "isEmpty!": "boolean"}, [SUM_A], [Unit("sum(a)", 2)])
     assert origins(plan) == [("sum", "initial", None), ("isEmpty", "initial", None)]
 

@@ -124,3 +124,24 @@ def test_custom_state_is_given_by_variable(scenario) -> None:
     """Each row names its variable, as the state of a scenario does."""
     s = scenario(RUNNING_TOTALS, state=[{"var": "total", "key": {"user": "ann"}, "value": {"total": 5}}])
     s.feed({"user": "ann", "shopping": 2}).emits({"user": "ann", "total": 7})
+
+
+def latest_clicks(clicks: DataFrame) -> DataFrame:
+    """Clicks per user, with the last one."""
+    return clicks.groupBy("user").agg(F.count("*").alias("clicks"), F.max("at").alias("last"))
+
+
+def test_migrated_from_older_code(scenario) -> None:
+    """A scenario starts from the checkpoint of an older version of its job, whose state is migrated to the new code."""
+    reads = Files("clicks", schema=CLICK)
+    counted = Job("clicks", lambda clicks: clicks.groupBy("user").count(), reads=reads, writes=Console(), mode="update")
+    old = scenario(counted)
+    old.feed(click("ann", "10:00"), click("bob", "10:00")).emits(
+        {"user": "ann", "count": 1}, {"user": "bob", "count": 1}
+    )
+    old.close()
+    new = Job("clicks", latest_clicks, reads=reads, writes=Console(), mode="update")
+    set_to = {"fields": {"max": "timestamp '2024-03-01 12:00:00'"}}
+    s = scenario(new, migrated_from=old.checkpoint, migration=set_to)
+    s.feed(click("ann", "10:30")).emits({"user": "ann", "clicks": 2, "last": "2024-03-01T12:00:00Z"})
+    assert [row["value"] for row in old.state] == [{"count": 1}, {"count": 1}]

@@ -271,7 +271,12 @@ class _Planner:
             if buffer is not None:
                 return FieldPlan(name, kind, nullable, "initial", buffer=buffer, aggregate=aggregate, new_type=new_type)
             if not nullable:
-                raise self._refused("needs-value", name, f"{name} is new and never null", "none", new_type)
+                raise ChangeRefused(
+                    "needs-value",
+                    f"{name} is new and never null",
+                    evidence={"state": self._old.label, "type": new_type},
+                    remedy=_set(name),
+                )
             return FieldPlan(name, kind, nullable, "null", new_type=new_type)
         old, old_type = parse_type(source["type"]), type_text(source["type"])
         if old == kind:
@@ -290,16 +295,16 @@ class _Planner:
             return FieldPlan(
                 name, kind, nullable, "cast", at, aggregate=aggregate, old_type=old_type, new_type=new_type
             )
-        problem = f"not every old value of {name} is a value of its new type"
-        raise self._refused("type-narrowed", name, problem, old_type, new_type)
-
-    def _refused(self, code: str, name: str, problem: str, old: str, new: str) -> ChangeRefused:
-        return ChangeRefused(
-            code,
-            problem,
-            evidence={"state": self._old.label, "checkpoint": old, "code": new},
-            remedy=f"--set {name}=SQL   (an expression over the old key and value)",
+        raise ChangeRefused(
+            "type-narrowed",
+            f"not every old value of {name} is a value of its new type",
+            evidence={"state": self._old.label, "checkpoint": old_type, "code": new_type},
+            remedy=_set(name),
         )
+
+
+def _set(name: str) -> str:
+    return f"--set {name}=SQL   (an expression over the old key and value)"
 
 
 def _continued(

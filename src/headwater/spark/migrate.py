@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 
 from headwater.checkpoint.filetree import FileTree
 from headwater.checkpoint.history import History
+from headwater.checkpoint.record import read_job_record
 from headwater.core.errors import ChangeRefused, SetupProblem
 from headwater.core.times import iso_from_ms
 from headwater.jobs.job import Job
@@ -23,6 +24,7 @@ from headwater.spark.code_check import NO_PLANNING, CurrentCode, compare_code
 from headwater.spark.internals import aggregate_buffers, state_planning
 from headwater.spark.internals.aggregate_buffers import InitialBuffer
 from headwater.spark.job_session import log_file
+from headwater.spark.ownership import Run, job_record
 from headwater.spark.prepared import PreparedJob, prepared_offline
 from headwater.spark.session import jars_for, own_or_active_session, temporary_settings
 from headwater.spark.source_names import naming_settings
@@ -84,26 +86,49 @@ def plan_migration_of(
 
     ``fields`` has SQL for fields of the new values. With ``accept_change``, what the state means may change as well.
     """
-    if not state_planning.probe(spark):
-        raise SetupProblem("pyspark-version", NO_PLANNING, remedy="use PySpark 4.2")
     with temporary_settings(spark, naming_settings(spark, job, files)), prepared_offline(spark, job) as prepared:
-        current = CurrentCode.of(prepared)
-        comparison = compare_code(job, prepared, current, files, reference=reference)
-        commands = Commands(reference or job.name, files.location)
-        accepted = _accepted(comparison, commands, accept_change=accept_change)
-        new = _new_state(prepared, current, files)
-        return plan_migration(
+        return plan_prepared_migration(
+            prepared,
             files,
-            new,
-            Wishes(fields or {}),
-            computed,
-            job=reference or job.name,
-            spark_version=spark.version,
-            recorded_at=iso_from_ms(int(time.time() * 1000)),
-            accepted=[f"{one.what}: {one.old or 'none'} → {one.new or 'none'}" for one in accepted],
+            fields=fields,
+            accept_change=accept_change,
             reason=reason,
             sink=sink,
+            reference=reference,
         )
+
+
+def plan_prepared_migration(
+    prepared: PreparedJob,
+    files: FileTree,
+    *,
+    fields: Mapping[str, str] | None = None,
+    accept_change: bool = False,
+    reason: str | None = None,
+    sink: str | None = None,
+    reference: str | None = None,
+) -> MigrationPlan:
+    """Plan a migration to a prepared job. For the options see ``plan_migration_of``."""
+    spark, job = prepared.spark, prepared.job
+    if not state_planning.probe(spark):
+        raise SetupProblem("pyspark-version", NO_PLANNING, remedy="use PySpark 4.2")
+    current = CurrentCode.of(prepared)
+    comparison = compare_code(job, prepared, current, files, reference=reference)
+    commands = Commands(reference or job.name, files.location)
+    accepted = _accepted(comparison, commands, accept_change=accept_change)
+    recorded, own = read_job_record(files).sink, job_record(Run(job, reference, files.location)).sink
+    return plan_migration(
+        files,
+        _new_state(prepared, current, files),
+        Wishes(fields or {}),
+        computed,
+        job=reference or job.name,
+        spark_version=spark.version,
+        recorded_at=iso_from_ms(int(time.time() * 1000)),
+        accepted=[f"{one.what}: {one.old or 'none'} → {one.new or 'none'}" for one in accepted],
+        reason=reason,
+        sink=sink or (own if recorded is None else None),
+    )
 
 
 def _accepted(comparison: Comparison, commands: Commands, *, accept_change: bool) -> list[Difference]:

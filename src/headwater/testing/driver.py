@@ -70,6 +70,11 @@ class Driver:
         self._has_run = False
         self._prepared = self._prepare()
 
+    @property
+    def prepared(self) -> PreparedJob:
+        """The job on its inboxes."""
+        return self._prepared
+
     def columns(self, source: str) -> list[str]:
         decoding = self.decodings[source]
         return parse_schema(self.spark, decoding).fieldNames() if decoding.format == "csv" else []

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from pyspark.sql import SparkSession
 
     from headwater.jobs.job import Job
@@ -68,7 +70,9 @@ def scenario(
     ``mode`` and ``settings`` replace those of the job. With ``start_empty``, batch 0 has no records. ``schema``
     describes the rows of a source without decoding, such as a table, or of several sources by name. ``tables`` has the
     rows of static tables by name, for tests that do not read the job's own tables. ``state`` is the state to start with:
-    rows as dictionaries, an Arrow table, or what ``headwater export`` wrote.
+    rows as dictionaries, an Arrow table, or what ``headwater export`` wrote. ``migrated_from`` is the checkpoint of an
+    older version of the job, whose state is migrated to its code; ``migration`` has the options ``fields`` (as ``--set`` of
+    ``headwater migrate``) and ``accept_change``.
     """
     from headwater.testing.scenario import Scenario  # noqa: PLC0415
 
@@ -83,6 +87,8 @@ def scenario(
         schema: str | Mapping[str, str] | None = None,
         tables: Mapping[str, Sequence[Any]] | None = None,
         state: GivenState | None = None,
+        migrated_from: str | Path | None = None,
+        migration: Mapping[str, Any] | None = None,
     ) -> Scenario:
         changes: dict[str, Any] = {"mode": mode} if mode else {}
         if settings:
@@ -95,6 +101,8 @@ def scenario(
             schema=schema,
             tables=tables,
             state=state,
+            migrated_from=migrated_from,
+            migration=migration,
         )
         opened.append(created)
         return created

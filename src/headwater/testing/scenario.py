@@ -19,6 +19,7 @@ from headwater.statefiles.reader import state_rows
 from headwater.testing.driver import Driver, UnexpectedFailure
 from headwater.testing.initial_state import GivenState, start_with_state
 from headwater.testing.kafka_feed import decode_fed
+from headwater.testing.migrated_state import start_from_older_code
 from headwater.testing.records import Crash, Fed, as_lines
 from headwater.testing.transcript import Row, StepRecord, as_text, difference, transcript
 from headwater.timemachine.rewind import plan_rewind
@@ -127,6 +128,8 @@ class Scenario:
         schema: str | Mapping[str, str] | None = None,
         tables: Mapping[str, Sequence[Fed]] | None = None,
         state: GivenState | None = None,
+        migrated_from: str | Path | None = None,
+        migration: Mapping[str, Any] | None = None,
     ) -> None:
         self._spark = spark
         schemas = dict.fromkeys(job.sources, schema) if isinstance(schema, str) else dict(schema or {})
@@ -137,6 +140,9 @@ class Scenario:
         if state is not None:
             rows = start_with_state(spark, self._driver, state)
             self._steps.append(StepRecord(f"start with {count(rows, 'row', grouped=False)} of state"))
+        if migrated_from is not None:
+            rows = start_from_older_code(self._driver, migrated_from, **(migration or {}))
+            self._steps.append(StepRecord(f"migrate {count(rows, 'row', grouped=False)} of state"))
         if start_empty:
             self.feed().emits_nothing()
 
