@@ -90,18 +90,18 @@ class Lake:
         write(rows, snapshot_properties=properties)
         self._export()
 
-    def delete(self, where: str) -> None:
-        self.table.delete(where)
-        self._export()
-
     def expire(self, *snapshots: int) -> None:
         table = self.table
         table.maintenance.expire_snapshots().by_ids(list(snapshots)).commit()
         self._export()
 
-    def set_properties(self, **properties: str) -> None:
-        with self.table.transaction() as change:
-            change.set_properties({name.replace("__", "."): value for name, value in properties.items()})
+    def drop_tags(self) -> None:
+        for tag in self.tags:
+            self.table.manage_snapshots().remove_tag(tag).commit()
+            self._export()
+
+    def roll_back(self, snapshot: int) -> None:
+        self.table.manage_snapshots().rollback_to_snapshot(snapshot).commit()
         self._export()
 
     @property

@@ -156,9 +156,7 @@ def test_expired_snapshots_are_refused(hadoop: Lake) -> None:
 def test_an_expired_head_cannot_be_undone(hadoop: Lake) -> None:
     """Undo is refused if the tag was dropped and the snapshot has expired."""
     plan = hadoop.rewind(2, LAST)
-    (tag,) = hadoop.tags
-    hadoop.table.manage_snapshots().remove_tag(tag).commit()
-    hadoop._export()
+    hadoop.drop_tags()
     hadoop.expire(plan.now)
     refusal = _refusal(lambda: hadoop.undo(plan, 2))
     assert refusal.code == "snapshot-expired"
@@ -183,8 +181,7 @@ def test_missing_files_are_noticed_before_anything_changes(tmp_path: Path) -> No
 
 def test_a_table_that_lost_batches_is_refused(lake: Lake) -> None:
     """A table that was rolled back by hand ends before the batch that would be kept."""
-    lake.table.manage_snapshots().rollback_to_snapshot(lake.snapshots()[3]).commit()
-    lake._export()
+    lake.roll_back(lake.snapshots()[3])
     refusal = _refusal(lambda: lake.rewind(4, LAST))
     assert refusal.code == "table-behind"
     assert "--to 3" in str(refusal.remedy)

@@ -18,6 +18,7 @@ from corpus_support import load
 from headwater.checkpoint.local_tree import LocalTree
 from headwater.timemachine.journal import read_pending
 from lakehouse.delta_support import Writer, rows_of
+from lakehouse.iceberg_support import Lake
 from timemachine.test_rewind_and_undo import bytes_of
 
 SEED = int(os.environ.get("SEED", "1"))
@@ -72,8 +73,9 @@ def test_kill_9(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-def test_kill_9_with_a_table(tmp_path: Path) -> None:
-    """Whenever a rewind or undo with a Delta table is killed, resume or abort leads to a consistent pair."""
+@pytest.mark.parametrize("kind", ["delta", "hadoop", "jdbc"])
+def test_kill_9_with_a_table(tmp_path: Path, kind: str) -> None:
+    """Whenever a rewind or undo with a table is killed, resume or abort leads to a consistent pair."""
     dice = random.Random(SEED)
     origin = tmp_path / "origin"
     checkpoint = load("join-changelog", origin).path
@@ -81,11 +83,13 @@ def test_kill_9_with_a_table(tmp_path: Path) -> None:
     committed = sorted(int(file.name) for file in (checkpoint / "commits").iterdir() if file.name.isdigit())
     interrupted = 0
     for number in range(ROUNDS):
-        path, writer = tmp_path / f"round {number}", Writer(tmp_path / f"table {number}")
+        path, place = tmp_path / f"round {number}", tmp_path / f"table-{number}"
+        writer = Writer(place) if kind == "delta" else Lake(place, "hadoop" if kind == "hadoop" else "jdbc")
+        sink = writer.sink if isinstance(writer, Lake) else f"delta:{place}"
         shutil.copytree(checkpoint, path)
         for batch in committed:
             writer.batch(query_id, batch)
-        rewind = ["rewind", path, "--to", "4", "--sink", f"delta:{writer.path}", "--yes", "--allow-missing-input"]
+        rewind = ["rewind", path, "--to", "4", "--sink", sink, "--yes", "--allow-missing-input"]
         verb, before, after = rewind, committed, [batch for batch in committed if batch <= 4]
         if dice.random() < 0.5:
             assert headwater(*rewind).returncode == 0
@@ -101,7 +105,7 @@ def test_kill_9_with_a_table(tmp_path: Path) -> None:
                 option, ended = "--resume", headwater("rewind", path, "--resume")
             assert ended.returncode == 0, ended.stderr
             allowed = [after if option == "--resume" else before]
-        rows = [batch for _, batch in rows_of(writer.path)]
+        rows = [batch for _, batch in (rows_of(place) if isinstance(writer, Writer) else writer.rows)]
         commits = sorted(int(file.name) for file in (path / "commits").iterdir() if file.name.isdigit())
         assert rows in allowed and commits == rows, f"round {number}, seed {SEED}"
     assert interrupted

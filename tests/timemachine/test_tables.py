@@ -95,7 +95,7 @@ def test_a_recorded_table_need_not_be_named(streamed: Streamed) -> None:
     """The table that a run recorded is rewound without being named; one that is unknown is warned about."""
     unknown = run_here("rewind", streamed.checkpoint, "--to", 4, "--dry-run").stdout
     assert "a table that has recorded batches 5 to 9 silently skips them" in unknown
-    assert "--sink delta:PATH" in unknown
+    assert "delta:PATH" in unknown
     streamed.record_sink()
     assert "returns to version 4" in run_here("rewind", streamed.checkpoint, "--to", 4, "--dry-run").stdout
     (streamed.writer.path / "_delta_log").rename(streamed.writer.path / "elsewhere")
