@@ -194,3 +194,19 @@ def test_options_that_make_no_sense(streamed: Streamed) -> None:
     """An unknown engine and a sink that cannot be checked are usage errors."""
     assert run_here("rewind", streamed.checkpoint, "--to", 4, "--sink", streamed.sink, "--engine", "x").returncode == 2
     assert run_here("fsck", streamed.checkpoint, "--sink", "console:").returncode == 2
+
+
+def test_undo_of_an_edit_takes_later_batches_out_of_the_table(streamed: Streamed) -> None:
+    """Batches that ran after an edit leave the table with the edit, and the pair ends at the batch before it."""
+    streamed.record_sink()
+    done = run_here("edit", streamed.checkpoint, "--delete", "--where", "true", "--reason", "test", "--yes")
+    assert done.returncode == 0, done.stderr
+    for folder in ("offsets", "commits"):
+        (streamed.checkpoint / folder / "11").write_bytes((streamed.checkpoint / folder / "10").read_bytes())
+    streamed.writer.batch(streamed.query_id, 11)
+    assert run_here("undo", streamed.checkpoint, "--yes").returncode == 15
+    done = run_here("undo", streamed.checkpoint, "--drop-newer", "--yes")
+    assert done.returncode == 0, done.stderr
+    assert "batch 11 is in this table with this query's id" in done.stdout
+    assert streamed.batches == list(range(LAST + 1))
+    assert [found["code"] for found in streamed.findings()] == ["table-equal"]

@@ -43,7 +43,7 @@ from headwater.timemachine.executor import Progress, apply_change, no_progress, 
 from headwater.timemachine.journal import Entry, is_emptied, last_to_undo
 from headwater.timemachine.restore import is_restore, steps_back
 from headwater.timemachine.rewind import WithEngine
-from headwater.timemachine.tables import checkpointed
+from headwater.timemachine.tables import checkpointed, table_of
 
 Roots = Mapping[Root, FileTree]
 
@@ -112,7 +112,8 @@ def plan_query_undo(
     refuse_if_pending(files)
     entry = last_to_undo(files)
     recorded = entry.change.table if entry else None
-    table = open_table(sink or recorded) if recorded else None
+    unrecorded = table_of(files, sink) if drop_newer and not recorded else None
+    table = open_table(sink or recorded) if recorded else unrecorded
     return plan_undo(
         files,
         sink=sink_of(files, sink) if sink and not recorded else None,
@@ -134,6 +135,7 @@ def plan_undo(
 
     ``sink`` is the sink folder of that change, and ``table`` its table, by default those that the journal names. Batches
     that were committed since have to be dropped: raise ``ChangeRefused`` unless ``drop_newer``, which sets them aside too.
+    If the change itself did not modify the table, their rows leave it as in a rewind.
     With ``keep_foreign``, what other programs have done to the table since is kept.
     """
     refuse_if_pending(files)
@@ -154,18 +156,25 @@ def plan_undo(
     roots: Roots = {"checkpoint": files} if sink is None else {"checkpoint": files, "sink": sink}
     replan = bool(done.details.get("replan"))
     action = done.table_action
-    table = None if action is None or done.table is None else table or open_table(done.table)
-    returned = (
-        None
-        if table is None or action is None
-        else table.plan_undo(checkpointed(history), action, change_id=change_id, keep_foreign=keep_foreign)
-    )
+    if action is not None and done.table is not None:
+        table = table or open_table(done.table)
+    elif not newer:
+        table = None
+    returned = None
+    if table is not None and action is not None:
+        returned = table.plan_undo(checkpointed(history), action, change_id=change_id, keep_foreign=keep_foreign)
+    elif table is not None and next_batch is not None:
+        returned = table.plan_rewind(
+            checkpointed(history), next_batch - 1, change_id=change_id, keep_foreign=keep_foreign
+        )
     table_step = (CommitToTable(returned.action),) if returned and returned.action else ()
+    # The table is never to lack rows of a batch that the checkpoint has: it comes first to get rows, last to lose them.
+    first, last = (table_step, ()) if action is not None else ((), table_step)
     if is_restore(done):
-        steps: tuple[Step, ...] = (*table_step, *steps_back(roots, done, change_id))
+        steps: tuple[Step, ...] = (*first, *steps_back(roots, done, change_id), *last)
     else:
         cut = () if next_batch is None else tuple(cut_steps(history, sink, next_batch, change_id, replan=replan))
-        steps = (*table_step, *_steps(roots, done, cut, change_id))
+        steps = (*first, *_steps(roots, done, cut, change_id), *last)
     _refuse_incomplete_quarantine(roots, steps, done)
     if newer:
         _refuse_incomplete_result(roots, steps, done)
@@ -174,13 +183,13 @@ def plan_undo(
         "undo",
         f"undo the {done.verb} {done.change_id}",
         steps,
-        fingerprint(files, sink, table),
+        fingerprint(files, sink, table if table_step else None),
         sink.location if sink else None,
         done.to,
         undoes=done.change_id,
-        table=table.reference if table else None,
+        table=table.reference if table and table_step else None,
     )
-    return UndoPlan(files, sink, entry, newer, change, returned, table)
+    return UndoPlan(files, sink, entry, newer, change, returned, table if table_step else None)
 
 
 def _last_change(files: FileTree) -> Entry:

@@ -7,12 +7,11 @@ import time
 
 from nicegui import ui
 
-from headwater.checkpoint.checks import run_checks
-from headwater.checkpoint.checks.context import CheckContext
 from headwater.checkpoint.filetree import FileTree
 from headwater.core.finding import Finding
 from headwater.core.text import count
 from headwater.timemachine.journal import Entry
+from headwater.timemachine.tables import fsck
 from headwater.views.formatting import format_time
 from headwater.web.watch import Snapshot
 from headwater.web.widgets import chip, placeholder, replace_with_error
@@ -72,7 +71,7 @@ class FindingsPane:
 
 def _findings(files: FileTree) -> list[Finding]:
     order = {"error": 0, "warning": 1, "info": 2}
-    return sorted(run_checks(CheckContext(files, int(time.time() * 1000))), key=lambda finding: order[finding.severity])
+    return sorted(fsck(files), key=lambda finding: order[finding.severity])
 
 
 class JournalPane:
