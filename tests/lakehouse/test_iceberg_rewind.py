@@ -11,8 +11,9 @@ import pytest
 from pyiceberg.utils.config import Config
 
 from headwater.core.errors import ChangeRefused, UsageProblem
+from headwater.lakehouse.iceberg_catalog import catalog_settings
 from headwater.lakehouse.iceberg_pyiceberg import database_url, pyiceberg_settings
-from headwater.lakehouse.tables import open_table
+from headwater.lakehouse.tables import TableUri, open_table
 from lakehouse.iceberg_support import Kind, Lake, query
 
 LAST = 5
@@ -325,9 +326,10 @@ def test_settings_of_spark_catalogs() -> None:
     assert pyiceberg_settings({}) == {}
 
 
-def test_passwords_are_not_recorded(tmp_path: Path) -> None:
-    """The reference in the journal has no password."""
-    del tmp_path
+def test_passwords_are_not_recorded() -> None:
+    """The reference in the journal has no password, and one that was hidden in a record is not used."""
+    hidden = TableUri("iceberg", "lake.shop.sales", {"catalog.type": "rest", "catalog.token": "***"})
+    assert catalog_settings(hidden) == {"type": "rest"}
     table = open_table("iceberg:lake.shop.sales?catalog.type=rest&catalog.uri=http://h&catalog.token=abc")
     assert table is not None
     assert table.reference == "iceberg:lake.shop.sales?catalog.type=rest&catalog.uri=http://h"

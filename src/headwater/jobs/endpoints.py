@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
 if TYPE_CHECKING:
@@ -258,6 +259,14 @@ class Iceberg:
     @property
     def catalog_name(self) -> str:
         return self.table.partition(".")[0]
+
+    @property
+    def absolute_catalog(self) -> dict[str, str]:
+        """The settings of the catalog, with an absolute path of its warehouse: other commands run in other folders."""
+        place = self.catalog.get("warehouse")
+        if place is None or ":" in place:
+            return dict(self.catalog)
+        return {**self.catalog, "warehouse": str(Path(place).absolute())}
 
 
 def _names(key: str | tuple[str, ...] | None) -> tuple[str, ...]:

@@ -24,6 +24,7 @@ from headwater.lakehouse.tables import TableUri
 CATALOG = "catalog."
 HADOOP_CLASS = "org.apache.iceberg.hadoop.HadoopCatalog"
 METADATA = "metadata"
+HIDDEN = "***"
 VERSION_HINT = f"{METADATA}/version-hint.text"
 COMPRESSION = "write.metadata.compression-codec"
 _NAME = re.compile(r"v(\d+)(\.gz)?\.metadata\.json(\.gz)?")
@@ -52,8 +53,9 @@ def open_in_catalog(uri: TableUri) -> CatalogTable:
 
 
 def catalog_settings(uri: TableUri) -> dict[str, str]:
-    """Return the settings of the catalog in a table's URI, as Spark names them."""
-    return {name.removeprefix(CATALOG): value for name, value in uri.options.items() if name.startswith(CATALOG)}
+    """Return the settings of the catalog in a table's URI, as Spark names them, without passwords that were hidden."""
+    found = {name.removeprefix(CATALOG): value for name, value in uri.options.items() if name.startswith(CATALOG)}
+    return {name: value for name, value in found.items() if value != HIDDEN}
 
 
 def is_hadoop(settings: Mapping[str, str]) -> bool:

@@ -103,7 +103,7 @@ def refuse_format(table: TableMetadata, named: Named) -> None:
             "table-feature",
             f"the table has format version {table.format_version}, which Headwater cannot write",
             evidence={"table": named.uri, "known versions": ", ".join(map(str, KNOWN_FORMATS))},
-            remedy="roll the table back with Spark, and rewind with --sink files:unused   (the checkpoint alone)",
+            remedy="continue with a table of another format version: headwater fork CKPT INTO",
         )
 
 

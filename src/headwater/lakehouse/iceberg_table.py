@@ -14,7 +14,7 @@ from typing import Any
 from urllib.parse import quote
 
 from headwater.checkpoint.filetree import FileTree
-from headwater.core.errors import ChangeRefused, CheckpointUnreadable, HeadwaterError, UsageProblem, redact
+from headwater.core.errors import ChangeRefused, HeadwaterError, UsageProblem, redact
 from headwater.core.finding import Finding
 from headwater.core.text import count
 from headwater.lakehouse.iceberg_catalog import METADATA, VERSION_HINT, CatalogTable, open_in_catalog
@@ -214,9 +214,7 @@ class IcebergTable(RewindableTable):
     def _loaded(self, action: Mapping[str, Any]) -> TableMetadata:
         found = self.catalog.load()
         if found is None:
-            raise CheckpointUnreadable(
-                "not-an-iceberg-table", "the table no longer exists", evidence={"table": self.uri}
-            )
+            raise ChangeRefused("not-an-iceberg-table", "the table no longer exists", evidence={"table": self.uri})
         self._refuse_other_table(found, action)
         return found
 

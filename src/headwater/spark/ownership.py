@@ -25,7 +25,7 @@ from headwater.checkpoint.locate import CHECKPOINTS, new_start
 from headwater.checkpoint.moved import refuse_if_moved
 from headwater.checkpoint.record import JobRecord, read_job_record, uri_kind
 from headwater.core.errors import CheckpointUnreadable, JobRefused
-from headwater.jobs.endpoints import Delta, Files, Kafka, Sink, Source
+from headwater.jobs.endpoints import Delta, Files, Iceberg, Kafka, Sink, Source
 from headwater.jobs.job import UNNAMED, Job
 from headwater.jobs.rules import check_job, check_restart, has_socket, refuse_socket_checkpoint
 from headwater.jobs.uris import uri_of
@@ -173,6 +173,8 @@ def _absolute(endpoint: Source | Sink) -> str:
     """Return an endpoint's URI with an absolute path: a later command may run in another directory."""
     if isinstance(endpoint, Kafka) and endpoint.schema_file:
         endpoint = replace(endpoint, schema=str(Path(endpoint.schema_file).absolute()))
+    if isinstance(endpoint, Iceberg):
+        endpoint = replace(endpoint, catalog=endpoint.absolute_catalog)
     uri = uri_of(endpoint)
     if isinstance(endpoint, Files | Delta) and "://" not in endpoint.path:
         return uri.replace(endpoint.path, str(Path(endpoint.path).absolute()), 1)

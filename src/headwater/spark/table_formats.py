@@ -81,7 +81,7 @@ def catalog_settings(table: Iceberg) -> dict[str, str]:
     if not table.catalog:
         return {}
     prefix = CATALOGS + table.catalog_name
-    return {prefix: ICEBERG_CATALOG, **{f"{prefix}.{name}": value for name, value in table.catalog.items()}}
+    return {prefix: ICEBERG_CATALOG, **{f"{prefix}.{name}": value for name, value in table.absolute_catalog.items()}}
 
 
 def _require_iceberg(spark: SparkSession, table: Iceberg) -> None:
