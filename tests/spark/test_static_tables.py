@@ -16,9 +16,10 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from broker_support import HEADWATER
-from headwater import Console, Files, Job, Static, Table
+from headwater import Console, Delta, Files, Job, Static, Table
 from headwater.checkpoint.local_tree import LocalTree
 from headwater.core.errors import HeadwaterError, JobRefused, ServiceUnreachable
+from headwater.jars.versions import has_release
 from headwater.jobs.endpoints import Postgres
 from headwater.jobs.rules import check_job
 from headwater.spark.internals import static_plans
@@ -44,7 +45,7 @@ def named(sales: DataFrame, products: DataFrame) -> DataFrame:
     return sales.join(products, "product", "left").join(again, "product", "left")
 
 
-def job_on(table: Files | Table | Postgres, refresh: Any = "start", **more: Any) -> Job:
+def job_on(table: Files | Table | Postgres | Delta, refresh: Any = "start", **more: Any) -> Job:
     sales = Files("sales", schema="product INT", options={"maxFilesPerTrigger": "1"})
     return Job("named", named, reads={"sales": sales, "products": Static(table, refresh)}, writes=Console(), **more)
 
@@ -162,6 +163,29 @@ def test_a_table_of_the_warehouse(headwater_spark: SparkSession, tmp_path: Path,
     headwater_spark.sql(f"DROP TABLE {name}")
     with pytest.raises(ServiceUnreachable, match=f"table {name}, which the job reads as products, does not exist"):
         run_on(headwater_spark, job, tmp_path)
+
+
+@pytest.mark.skipif(not has_release("delta"), reason="Delta has no release for this PySpark")
+def test_a_delta_table(headwater_spark: SparkSession, scenario: Open, tmp_path: Path) -> None:
+    """A Delta table is joined as of the start, as of a version, or in each batch as it is then."""
+    path = str(tmp_path / "products")
+
+    def write(*rows: tuple[int, str]) -> None:
+        headwater_spark.createDataFrame(list(rows), PRODUCT).write.format("delta").mode("overwrite").save(path)
+
+    with pytest.raises(ServiceUnreachable, match="there is no Delta table"):
+        check_services(on_sales(job_on(Delta(path)), tmp_path))
+    write((1, "tea"))
+    opened = {refresh: scenario(job_on(Delta(path), refresh)) for refresh in ("start", "batch")}
+    opened["version"] = scenario(job_on(Delta(path, options={"versionAsOf": "0"})))
+    for one in opened.values():
+        one.feed(sales=[{"product": 1}]).emits(sold(1, "tea"))
+    write((1, "green tea"), (2, "milk"))
+    opened["start"].feed(sales=[{"product": 1}, {"product": 2}]).emits(sold(1, "tea"), sold(2, None))
+    opened["batch"].feed(sales=[{"product": 1}, {"product": 2}]).emits(sold(1, "green tea"), sold(2, "milk"))
+    opened["version"].restart().feed(sales=[{"product": 1}, {"product": 2}]).emits(sold(1, "tea"), sold(2, None))
+    with pytest.raises(JobRefused, match="cannot be read again in each batch"):
+        prepare_job(headwater_spark, on_sales(job_on(Delta(path, options={"versionAsOf": "0"}), "batch"), tmp_path))
 
 
 def test_parquet_in_partitions(headwater_spark: SparkSession, scenario: Open, tmp_path: Path) -> None:

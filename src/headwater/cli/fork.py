@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import Annotated
 
 import typer
@@ -49,4 +50,5 @@ def fork(
     if dry_run:
         return
     plan.apply()
-    note(f"done. To run it: headwater run JOB --checkpoint {into}")
+    option = f" --sink {shlex.quote(sink)}" if sink else ""
+    note(f"done. To run it: headwater run JOB --checkpoint {into}{option}")

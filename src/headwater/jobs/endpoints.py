@@ -282,7 +282,7 @@ class Static:
     A row of a json or csv file that does not match the schema fails the query.
     """
 
-    table: Files | Table | Postgres
+    table: Files | Table | Postgres | Delta
     refresh: Literal["start", "batch"] = "start"
 
     def __post_init__(self) -> None:

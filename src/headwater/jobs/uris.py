@@ -30,7 +30,7 @@ from headwater.jobs.endpoints import (
 )
 
 SOURCES = ("kafka", "files", "socket", "rate", "table", "delta", "iceberg")
-STATIC_TABLES = ("files", "table", "postgresql")
+STATIC_TABLES = ("files", "table", "postgresql", "delta")
 SINKS = ("console", "memory", "files", "kafka", "table", "postgresql", "delta", "iceberg")
 # Options of an iceberg URI with this prefix are settings of the catalog.
 CATALOG = "catalog."
@@ -143,7 +143,7 @@ def static_from_uri(text: str, original: Static) -> Static:
     uri = parse_uri(text)
     match uri.scheme:
         case "files":
-            table: Files | Table | Postgres = replace(_files(uri), decode=_decode_options(uri.options))
+            table: Files | Table | Postgres | Delta = replace(_files(uri), decode=_decode_options(uri.options))
             if isinstance(table, Files) and isinstance(original.table, Files):
                 table = replace(
                     table,
@@ -155,6 +155,9 @@ def static_from_uri(text: str, original: Static) -> Static:
             table = _table(uri)
         case "postgresql":
             table = _postgres(uri)
+        case "delta":
+            known = original.table.schema if isinstance(original.table, Delta) else None
+            table = Delta(uri.path, options=uri.options, schema=known)
         case _:
             raise _wrong_role(uri, "static table", STATIC_TABLES)
     return replace(original, table=table)

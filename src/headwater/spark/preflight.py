@@ -38,8 +38,8 @@ def check_services(job: Job, master: str = "local[*]", *, warn: Callable[[str], 
             case Files():
                 _check_folder(source)
             case Delta():
-                _check_delta_source(source)
-    for table in (*job.sources.values(), job.writes):
+                _check_delta_table(source)
+    for table in (*job.sources.values(), *(static.table for static in job.statics.values()), job.writes):
         _check_format(table, job)
     for name, static in job.statics.items():
         match static.table:
@@ -47,6 +47,8 @@ def check_services(job: Job, master: str = "local[*]", *, warn: Callable[[str], 
                 _check_table_files(name, static.table)
             case Postgres():
                 postgres_reading.require_table(static.table)
+            case Delta():
+                _check_delta_table(static.table)
     match job.writes:
         case Kafka():
             _check_sink_topic(job.writes, warn)
@@ -123,7 +125,7 @@ def _check_folder(source: Files) -> None:
         )
 
 
-def _check_delta_source(source: Delta) -> None:
+def _check_delta_table(source: Delta) -> None:
     if not is_table(source):
         raise ServiceUnreachable(
             "no-table",

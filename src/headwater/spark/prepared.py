@@ -129,6 +129,11 @@ def prepared_offline(spark: SparkSession, job: Job) -> Iterator[PreparedJob]:
             for name, static in job.statics.items()
             if isinstance(static.table, Files) and _is_missing(static.table)
         }
+        statics |= {
+            name: replace(static, table=Files(empty, static.table.schema))
+            for name, static in job.statics.items()
+            if isinstance(static.table, Delta) and static.table.schema is not None and not delta.is_table(static.table)
+        }
         yield prepare_job(spark, job.with_inputs({**sources, **statics}))
 
 

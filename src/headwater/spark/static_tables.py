@@ -15,13 +15,14 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from headwater.core.errors import HeadwaterError, JobRefused, ServiceUnreachable
-from headwater.jobs.endpoints import Decoding, Files, Postgres, Static, Table
+from headwater.jobs.endpoints import Decoding, Delta, Files, Postgres, Static, Table
 from headwater.jobs.job import Frames, Job
 from headwater.jobs.uris import uri_of
-from headwater.spark import postgres_reading
+from headwater.spark import delta, postgres_reading
 from headwater.spark.decoding import parse_schema
 from headwater.spark.failures import SPARK_ERRORS, condition_of, failed_file, refusal, root_cause
 from headwater.spark.internals import static_plans
+from headwater.spark.table_formats import require_format
 from headwater.spark.tables import register_table
 
 PATTERN = re.compile(r"[*?\[{]")
@@ -98,6 +99,9 @@ def read_table(spark: SparkSession, name: str, static: Static, schema: StructTyp
                 frame = _table(spark, name, table)
             case Postgres():
                 frame = postgres_reading.read_table(spark, table)
+            case Delta():
+                require_format(spark, table)
+                frame = spark.read.format("delta").options(**table.options).load(delta.location(table))
         return frame.select(*(f"`{column}`" for column in schema.fieldNames())) if schema else frame
     except HeadwaterError:
         raise
@@ -130,6 +134,8 @@ def _table(spark: SparkSession, name: str, table: Table) -> DataFrame:
 
 def _in_each_batch(spark: SparkSession, name: str, static: Static, rows: DataFrame) -> DataFrame:
     """Return a table that a streaming query reads again in each batch; refuse one for which Spark cannot do that."""
+    if isinstance(static.table, Delta):
+        return _latest(name, static.table, rows)
     fixed = static_plans.fixed_parts(rows)
     if fixed:
         raise _refused_refresh(name, f"Spark reads {uri_of(static)} as {fixed[0]}, with the rows of the start")
@@ -144,6 +150,14 @@ def _in_each_batch(spark: SparkSession, name: str, static: Static, rows: DataFra
     if not static_plans.probe(spark):
         raise _refused_refresh(name, "headwater-spark.jar is not on the class path of this Spark session")
     return static_plans.listed_in_each_batch(spark, rows)
+
+
+def _latest(name: str, table: Delta, rows: DataFrame) -> DataFrame:
+    """Return a Delta table, of which Delta itself reads the newest version in each batch."""
+    fixed = [option for option in table.options if option.lower() in {"versionasof", "timestampasof"}]
+    if fixed:
+        raise _refused_refresh(name, f"{fixed[0]} selects one version of the table")
+    return rows
 
 
 def _refused_refresh(name: str, why: str, *, remedy: str | None = None) -> JobRefused:

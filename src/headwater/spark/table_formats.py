@@ -25,7 +25,8 @@ CATALOGS = "spark.sql.catalog."
 def formats_of(job: Job, dead_letters: str | None = None) -> list[str]:
     """Return the table formats that a job uses. ``dead_letters`` is the URI of a further sink."""
     more = (dead_letters or job.dead_letters or "").partition(":")[0]
-    kinds = {more, job.writes.kind, *(source.kind for source in job.sources.values())}
+    tables = (*job.sources.values(), *(static.table for static in job.statics.values()))
+    kinds = {more, job.writes.kind, *(table.kind for table in tables)}
     return [name for name in TABLE_FORMAT_NAMES if name in kinds]
 
 

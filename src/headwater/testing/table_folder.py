@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from headwater.jobs.endpoints import Decoding, Files, Static
+from headwater.jobs.endpoints import Decoding, Delta, Files, Static
 from headwater.jobs.job import Job
 from headwater.testing.records import Fed, as_lines
 
@@ -23,7 +23,7 @@ class TableFolder:
         self._folder = folder / f"table-{name}"
         self._folder.mkdir(parents=True)
         self._files = 0
-        chosen = schema or (table.schema if isinstance(table, Files) else None)
+        chosen = schema or (table.schema if isinstance(table, Files | Delta) else None)
         if chosen is None:
             raise ValueError(
                 f"{job.name} reads {name} without a schema, so the scenario needs one: "
