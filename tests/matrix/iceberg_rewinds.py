@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from py4j.protocol import Py4JJavaError
@@ -30,6 +31,7 @@ from headwater.timemachine.fork import plan_query_fork
 from headwater.timemachine.rewind import plan_query_rewind
 from headwater.timemachine.tables import fsck
 from headwater.timemachine.undo import plan_query_undo
+from postgres_support import PostgresServer
 from spark.draining import drain_source
 from timemachine.spark_runs import Inbox
 
@@ -48,13 +50,13 @@ def right(rows: DataFrame) -> DataFrame:
     return rows
 
 
-def configure(spark: SparkSession, home: Path) -> str:
-    """Add a Hadoop catalog in a folder to the session, and return its name."""
+def configure(spark: SparkSession, home: Path, **settings: str) -> str:
+    """Add a catalog with its data in a folder to the session, and return its name. It is a Hadoop one by default."""
     name = f"lake_{abs(hash(home))}"
     spark.conf.set(f"spark.sql.catalog.{name}", "org.apache.iceberg.spark.SparkCatalog")
-    spark.conf.set(f"spark.sql.catalog.{name}.type", "hadoop")
-    spark.conf.set(f"spark.sql.catalog.{name}.warehouse", str(home / "warehouse"))
-    spark.conf.set(f"spark.sql.catalog.{name}.cache-enabled", "false")
+    known = {"type": "hadoop", "warehouse": str(home / "warehouse"), "cache-enabled": "false"}
+    for setting, value in {**known, **settings}.items():
+        spark.conf.set(f"spark.sql.catalog.{name}.{setting}", value)
     return name
 
 
@@ -67,6 +69,7 @@ class Lake:
     mode: str = "append"
     partitioned: bool = False
     version: int | None = None
+    catalog: dict[str, str] = field(default_factory=dict)
     table: str = field(init=False)
     inbox: Inbox = field(init=False)
     checkpoint: Path = field(init=False)
@@ -74,7 +77,7 @@ class Lake:
     def __post_init__(self) -> None:
         self.checkpoint = self.home / "checkpoint"
         self.inbox = Inbox(self.home / "in", SCHEMA)
-        catalog = configure(self.spark, self.home)
+        catalog = configure(self.spark, self.home, **self.catalog)
         self.table = f"{catalog}.shop.sales"
         if self.version is not None:
             self.spark.sql(f"CREATE DATABASE {catalog}.shop")
@@ -87,7 +90,8 @@ class Lake:
 
     @property
     def uri(self) -> str:
-        return f"iceberg:{self.table}?catalog.type=hadoop&catalog.warehouse={self.home / 'warehouse'}"
+        settings = {"type": "hadoop", "warehouse": str(self.home / "warehouse"), **self.catalog}
+        return f"iceberg:{self.table}?" + "&".join(f"catalog.{name}={quote(value)}" for name, value in settings.items())
 
     def run(self, upto: int, change: Change = right) -> None:
         """Feed the files before ``upto`` that are missing, and run a batch for each file that was not read yet."""
@@ -154,6 +158,35 @@ def test_rewind_over_the_matrix(headwater_spark: SparkSession, tmp_path: Path, k
     assert lake.rows == before
     assert lake.findings == ["table-equal"]
     lake.run(5, wrong)
+    assert lake.findings == ["table-equal"]
+
+
+@pytest.mark.parametrize("to", [1, None])
+def test_a_catalog_in_a_database(
+    headwater_spark: SparkSession, tmp_path: Path, postgres: PostgresServer, to: int | None
+) -> None:
+    """PyIceberg commits to a catalog that Spark has in PostgreSQL, and Spark continues from there."""
+    user, _, place = postgres.url.removeprefix("postgresql://").partition("@")
+    catalog = {
+        "type": "jdbc",
+        "uri": f"jdbc:postgresql://{place}",
+        "jdbc.user": user,
+        "jdbc.schema-version": "V1",
+        "clients": "1",
+    }
+    lake = Lake(headwater_spark, tmp_path / "lake", catalog=catalog)
+    headwater_spark.sql(f"CREATE DATABASE {lake.table.rpartition('.')[0]}")
+    control = Lake(headwater_spark, tmp_path / "control")
+    lake.run(3, wrong)
+    before = lake.rows
+    if to is not None:
+        control.run(to + 1, wrong)
+    control.run(4, right)
+    lake.rewind(to)
+    lake.run(4, right)
+    assert lake.rows == control.rows
+    lake.undo()
+    assert lake.rows == before
     assert lake.findings == ["table-equal"]
 
 

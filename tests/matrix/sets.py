@@ -58,7 +58,7 @@ JOBS = (
     TestSet(
         "Iceberg tables",
         ("tests/matrix/iceberg_tables.py", "tests/matrix/iceberg_rewinds.py"),
-        options=("-o", "headwater_jars=iceberg"),
+        options=("-o", "headwater_jars=iceberg\npostgres"),
     ),
 )
 # The rows of the table that count the tests of a file.

@@ -32,7 +32,7 @@ def summary_figures(
 ) -> list[Figure]:
     """Return the figures, always in the same order; an unknown number is a dash.
 
-    ``lags`` are the unread records of each Kafka or Delta source, None where they are unknown.
+    ``lags`` are the unread records of each Kafka, Delta or Iceberg source, None where they are unknown.
     """
     newest = batches[-1] if batches else None
     recent = [progress[batch.batch_id] for batch in batches[-RECENT_BATCHES:] if batch.batch_id in progress]
@@ -90,7 +90,9 @@ def _dropped(records: list[ProgressRecord]) -> Figure:
 
 
 def _lag(lags: Mapping[str, int | None], newest: Batch | None) -> Figure:
-    reads_table = any(source.kind == "delta" and source.label in lags for source in (newest.sources if newest else ()))
+    reads_table = any(
+        source.kind in ("delta", "iceberg") and source.label in lags for source in (newest.sources if newest else ())
+    )
     name = "Lag" if reads_table else "Kafka lag"
     known = [lag for lag in lags.values() if lag is not None]
     if not known or len(known) < len(lags):

@@ -11,8 +11,8 @@ from nicegui import events, ui
 from headwater.views.page_points import Point, merge_points, points, rewind_times_ms
 from headwater.views.page_summary import Figure, explain_watermark, summary_figures
 from headwater.web import charts
-from headwater.web.delta_lag import DeltaLag
 from headwater.web.kafka_lag import KafkaLag
+from headwater.web.table_lag import TableLag
 from headwater.web.watch import Snapshot
 from headwater.web.widgets import panel
 
@@ -27,7 +27,7 @@ class Overview:
     def __init__(self, on_pick: Callable[[int], None], lag: KafkaLag) -> None:
         self._on_pick = on_pick
         self._lag = lag
-        self._delta_lag = DeltaLag()
+        self._table_lag = TableLag()
         self._range = "60"
         self._points: list[Point] = []
         self._shown: list[Point] = []
@@ -70,7 +70,7 @@ class Overview:
         """Update what changes with time, even without a new snapshot."""
         snapshot, now_ms = self._snapshot, int(time.time() * 1000)
         where = (snapshot.job, snapshot.batches)
-        lags = {**self._lag.by_source(*where), **self._delta_lag.by_source(*where)}
+        lags = {**self._lag.by_source(*where), **self._table_lag.by_source(*where)}
         figures = summary_figures(snapshot.batches, snapshot.progress, now_ms=now_ms, lags=lags)
         for card, figure in zip(self._figures, figures, strict=True):
             card.show(figure)

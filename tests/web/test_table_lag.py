@@ -1,4 +1,4 @@
-"""The rows of a Delta table that a job has not read yet."""
+"""The rows of a Delta or Iceberg table that a job has not read yet."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from headwater.checkpoint.record import JobRecord
 from headwater.core.ids import BatchId
 from headwater.lakehouse.delta_log import commit_path
 from headwater.views.page_summary import summary_figures
-from headwater.web.delta_lag import DeltaLag
+from headwater.web.table_lag import TableLag
+from lakehouse.iceberg_support import Lake
 
 
 def test_lag_of_a_table(tmp_path: Path) -> None:
@@ -28,7 +29,7 @@ def test_lag_of_a_table(tmp_path: Path) -> None:
     checkpoint.write("offsets/0", (head + json.dumps(offset)).encode())
     checkpoint.write("commits/0", b'v1\n{"nextBatchWatermarkMs":0}')
     batches = [History(checkpoint).batch(BatchId(0))]
-    job, lag = JobRecord(source=f"delta:{tmp_path / 'table'}?maxFilesPerTrigger=1"), DeltaLag()
+    job, lag = JobRecord(source=f"delta:{tmp_path / 'table'}?maxFilesPerTrigger=1"), TableLag()
     deadline = time.monotonic() + 10
     while (found := lag.by_source(job, batches)) == {"source 0": None} and time.monotonic() < deadline:
         time.sleep(0.02)
@@ -37,7 +38,25 @@ def test_lag_of_a_table(tmp_path: Path) -> None:
     assert shown["Lag"] == "18"
 
 
+def test_lag_of_an_iceberg_table(tmp_path: Path) -> None:
+    """The lag of an Iceberg source is the number of rows in the files after its position."""
+    lake = Lake(tmp_path / "lake")
+    for number in range(4):
+        lake.batch("a", number)
+    checkpoint = LocalTree(tmp_path / "checkpoint")
+    checkpoint.write("metadata", b'{"id":"0ba3dd96-5016-4d52-8624-9efd500bc25a"}')
+    head = 'v1\n{"batchWatermarkMs":0,"batchTimestampMs":1700000000000,"conf":{}}\n'
+    offset = {"version": 1, "snapshot_id": lake.snapshots()[1], "position": 1, "scan_all_files": False}
+    checkpoint.write("offsets/0", (head + json.dumps(offset)).encode())
+    batches = [History(checkpoint).batch(BatchId(0))]
+    job, lag = JobRecord(source=lake.sink), TableLag()
+    deadline = time.monotonic() + 10
+    while (found := lag.by_source(job, batches)) == {"source 0": None} and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert found == {"source 0": 2}
+
+
 def test_lag_of_a_missing_table(tmp_path: Path) -> None:
     """A table that cannot be read has no lag."""
-    lag = DeltaLag()
+    lag = TableLag()
     assert lag.by_source(JobRecord(source=f"delta:{tmp_path}"), []) == {}
