@@ -70,7 +70,7 @@ def test_every_command_has_an_example(words: str) -> None:
     ("line", "expected"),
     [
         ("headwater rep", {"replay", "repartition"}),
-        ("headwater rewind x --re", {"--redo", "--replan", "--resume"}),
+        ("headwater rewind x --re", {"--reader", "--redo", "--replan", "--resume"}),
         ("headwater run browser", {"browser-stats-stateful", "browser-stats-stateless"}),
         ("headwater log or", {"orders", "order-status"}),
     ],

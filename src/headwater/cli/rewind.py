@@ -12,11 +12,12 @@ from headwater.cli.checkpoint_options import CheckpointName, DryRun, PlanJson, S
 from headwater.cli.output import json_line, note
 from headwater.cli.table_options import Engine, KeepForeign, open_recorded_table, table_engine
 from headwater.core.errors import UsageProblem
+from headwater.core.text import count
 
 if TYPE_CHECKING:
     from headwater.checkpoint.filetree import FileTree
     from headwater.checkpoint.restore_points import RestorePoint
-    from headwater.timemachine.rewind import RewindPlan
+    from headwater.timemachine.rewind import RewindPlan, WithEngine
 
 
 @app.command(rich_help_panel=CHANGE)
@@ -54,6 +55,22 @@ def rewind(
     allow_missing_input: Annotated[
         bool, typer.Option("--allow-missing-input", help="Rewind even if the source has lost records.")
     ] = False,
+    cascade: Annotated[
+        bool,
+        typer.Option("--cascade", help="Also rewind the streams that have read what the undone batches wrote."),
+    ] = False,
+    reader: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="CKPT",
+            help="With --cascade, a stream to consider besides those in the same folder and in .headwater/checkpoints. "
+            "Repeatable.",
+        ),
+    ] = None,
+    allow_duplicates: Annotated[
+        bool,
+        typer.Option("--allow-duplicates", help="Cascade even if readers of a Kafka topic see undone records again."),
+    ] = False,
     dry_run: DryRun = False,
     yes: Yes = False,
     resume: Annotated[bool, typer.Option("--resume", help="Finish an interrupted change.")] = False,
@@ -67,9 +84,13 @@ def rewind(
 
     A Delta or Iceberg table that the query writes to returns to the same batch, by a commit that only names data files.
 
+    With --cascade, streams that read the files, the Delta table or the topic that this one writes are rewound with it, so
+    that nothing of the undone output remains in them. One undo reverts all of it.
+
     Examples:
       headwater rewind visits-windows-counter --redo 5 --dry-run
       headwater rewind visits-windows-counter --redo 5
+      headwater rewind retail-sales-bronze --to 41 --cascade
     """
     from headwater.checkpoint.locate import open_checkpoint
     from headwater.cli.checkpoint_options import confirm, open_to_change, print_plan
@@ -80,11 +101,30 @@ def rewind(
     if resume or abort:
         _end_interrupted(open_checkpoint(checkpoint), abort=abort)
         return
+    if (reader or allow_duplicates) and not cascade:
+        raise UsageProblem("bad-option", "--reader and --allow-duplicates have no effect without --cascade")
     files = open_to_change(checkpoint)
+    if cascade:
+        from headwater.timemachine.move import absolute
+
+        files = absolute(files)
     target = _target(files, to, redo, to_time)
     plan = _plan(
         files, target, replan=replan, sink=sink, sources=source or (), keep_foreign=keep_foreign, engine=engine
     )
+    if cascade:
+        _rewind_together(
+            checkpoint,
+            plan,
+            reader or (),
+            table_engine(engine),
+            allow_missing_input=allow_missing_input,
+            allow_duplicates=allow_duplicates,
+            dry_run=dry_run,
+            yes=yes,
+            as_json=as_json,
+        )
+        return
     print_plan(plan.as_dict(), rewind_text(plan).lines(), as_json=as_json)
     if dry_run:
         return
@@ -97,6 +137,42 @@ def rewind(
     note(f"done: batch {plan.next_batch} runs next. To undo: headwater undo {checkpoint}")
     if as_json:
         json_line({"done": entry.change.change_id})
+
+
+def _rewind_together(
+    checkpoint: str,
+    first: RewindPlan,
+    readers: Sequence[str],
+    engine: WithEngine,
+    *,
+    allow_missing_input: bool,
+    allow_duplicates: bool,
+    dry_run: bool,
+    yes: bool,
+    as_json: bool,
+) -> None:
+    from headwater.checkpoint.locate import open_checkpoint
+    from headwater.cli.checkpoint_options import confirm, print_plan
+    from headwater.kafka.offsets import offsets_at
+    from headwater.timemachine.cascade import plan_cascade
+    from headwater.timemachine.move import absolute
+    from headwater.views.cascade_text import cascade_lines
+
+    named = [absolute(open_checkpoint(name)) for name in readers]
+    plan = plan_cascade(first, named=named, offsets_at=offsets_at, with_engine=engine)
+    print_plan(plan.as_dict(), cascade_lines(plan), as_json=as_json)
+    if dry_run:
+        return
+    if not allow_missing_input:
+        plan.refuse_missing_input()
+    if not allow_duplicates:
+        plan.refuse_again()
+    if not confirm(f"Rewind {count(len(plan.plans), 'stream')}?", yes=yes):
+        return
+    plan.apply(StepProgress(), allow_missing_input=allow_missing_input)
+    note(f"done: {count(len(plan.plans), 'stream')} rewound. To undo all of it: headwater undo {checkpoint}")
+    if as_json:
+        json_line({"done": first.change.change_id})
 
 
 def _named(target: int | RestorePoint | None) -> str:
@@ -161,8 +237,18 @@ def _plan(
 
 def _end_interrupted(files: FileTree, *, abort: bool) -> None:
     from headwater.timemachine import executor
+    from headwater.timemachine.joint_change import finish_cascade
+    from headwater.timemachine.journal import read_cascade
 
-    if abort:
+    cascade = read_cascade(files)
+    if cascade is not None:
+        changed = finish_cascade(files, cascade, open_table=open_recorded_table, abort=abort)
+        note(
+            f"rolled back: {changed.about}"
+            if abort
+            else f"done: {changed.about}, with the streams that read its output"
+        )
+    elif abort:
         change = executor.abort(files, open_table=open_recorded_table)
         note(f"rolled back: the checkpoint is as it was before the {change.verb}")
     else:

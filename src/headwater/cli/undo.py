@@ -10,6 +10,7 @@ from headwater.cli.app import CHANGE, app
 from headwater.cli.checkpoint_options import CheckpointName, DryRun, PlanJson, Yes
 from headwater.cli.output import note
 from headwater.cli.table_options import Engine, KeepForeign, table_engine
+from headwater.core.text import count
 
 if TYPE_CHECKING:
     from headwater.checkpoint.filetree import FileTree
@@ -34,7 +35,8 @@ def undo(
     """Undo the last rewind, edit, import, move, repair or repartition.
 
     Moves the files that were set aside back to where they were. A table that was rewound gets its rows back by a
-    further commit. To undo a move, name the old location. Repeat the command to undo earlier changes.
+    further commit. Streams that were rewound together are undone together. To undo a move, name the old location. Repeat
+    the command to undo earlier changes.
 
     Example:
       headwater undo visits-windows-counter
@@ -42,14 +44,30 @@ def undo(
     from headwater.checkpoint.locate import open_checkpoint
     from headwater.checkpoint.moved import read_pointer
     from headwater.cli.checkpoint_options import StepProgress, confirm, open_to_change, print_plan
-    from headwater.timemachine.undo import plan_query_undo
+    from headwater.timemachine.joint_change import plan_cascade_undo
+    from headwater.timemachine.move import absolute
+    from headwater.timemachine.undo import UndoPlan, plan_query_undo
+    from headwater.views.cascade_text import cascade_undo_lines
     from headwater.views.plans import undo_text
 
     pointer = read_pointer(open_checkpoint(checkpoint))
     if pointer is not None:
         _undo_move(open_checkpoint(checkpoint), pointer, drop_newer, dry_run=dry_run, yes=yes, as_json=as_json)
         return
-    files = open_to_change(checkpoint)
+    files = absolute(open_to_change(checkpoint))
+
+    def plan_one(one: FileTree) -> UndoPlan:
+        return plan_query_undo(
+            one, drop_newer=drop_newer, keep_foreign=keep_foreign, with_engine=table_engine(engine), in_cascade=True
+        )
+
+    together = plan_cascade_undo(files, plan_one)
+    if together is not None:
+        print_plan(together.as_dict(), cascade_undo_lines(together), as_json=as_json)
+        if not dry_run and confirm("Undo it?", yes=yes):
+            together.apply(progress=StepProgress())
+            note(f"done: the rewind of {count(len(together.plans), 'stream')} was undone")
+        return
     plan = plan_query_undo(
         files, sink=sink, drop_newer=drop_newer, keep_foreign=keep_foreign, with_engine=table_engine(engine)
     )

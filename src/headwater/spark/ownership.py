@@ -18,7 +18,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from headwater.checkpoint.filetree import FileTree
-from headwater.checkpoint.layout import OFFSETS, PENDING_FILE
+from headwater.checkpoint.layout import CASCADE_FILE, OFFSETS, PENDING_FILE
 from headwater.checkpoint.lease import LOCK, RECORD, Lease, lease_with_heartbeat, refuse_busy, refuse_if_held
 from headwater.checkpoint.local_tree import LocalTree
 from headwater.checkpoint.locate import CHECKPOINTS, new_start
@@ -72,7 +72,7 @@ def check_run(run: Run) -> None:
 def check_ownership(files: FileTree, run: Run) -> None:
     """Refuse to run a job on a checkpoint that it cannot resume from."""
     refuse_if_moved(files)
-    if files.exists(PENDING_FILE):
+    if files.exists(PENDING_FILE) or files.exists(CASCADE_FILE):
         raise CheckpointUnreadable(
             "interrupted-operation",
             "a change to this checkpoint was interrupted",

@@ -36,7 +36,7 @@ from headwater.core.errors import ChangeRefused, CheckpointUnreadable
 from headwater.lakehouse.tables import RewindableTable, open_table
 from headwater.timemachine.change import Change, CommitToTable, Link, Move, Put, Root, Step, fingerprint, scratch_of
 from headwater.timemachine.erased import delete_erased
-from headwater.timemachine.journal import Entry, Pending, entry_of, read_pending, write_entry
+from headwater.timemachine.journal import Entry, Pending, entry_of, read_cascade, read_pending, write_entry
 
 METADATA_CRC = hadoop_crc_of(METADATA)
 Progress = Callable[[int, int], None]
@@ -84,19 +84,20 @@ def finish_interrupted(
         return abort(files, open_table=open_table)
 
 
-def refuse_if_pending(files: FileTree) -> None:
+def refuse_if_pending(files: FileTree, *, in_cascade: bool = False) -> None:
     """Raise ``ChangeRefused`` if a change was interrupted, or if the checkpoint was moved elsewhere.
 
-    Every command that changes a checkpoint checks this first.
+    Every command that changes a checkpoint checks this first. ``in_cascade`` is for a part of the cascade that is under way.
     """
     refuse_if_moved(files)
-    pending = read_pending(files)
-    if pending is None:
+    pending, cascade = read_pending(files), None if in_cascade else read_cascade(files)
+    change = pending.change if pending else cascade.members[-1][1] if cascade else None
+    if change is None:
         return
     raise ChangeRefused(
         "interrupted-operation",
-        f"a {pending.change.verb} of this checkpoint was interrupted",
-        evidence={"checkpoint": files.location, "change": pending.change.about},
+        f"a {change.verb} of this checkpoint was interrupted",
+        evidence={"checkpoint": files.location, "change": change.about},
         remedy=f"headwater rewind {files.location} --resume   (or --abort to roll it back)",
     )
 
@@ -139,9 +140,9 @@ class Executor:
         """The tree of the checkpoint."""
         return self.roots["checkpoint"]
 
-    def apply(self, change: Change) -> Entry:
+    def apply(self, change: Change, *, in_cascade: bool = False) -> Entry:
         """Apply a change. Raise ``ChangeRefused``, with nothing moved, if the checkpoint has changed since planning."""
-        refuse_if_pending(self.checkpoint)
+        refuse_if_pending(self.checkpoint, in_cascade=in_cascade)
         self._refuse_if_stale(change, "stop the query and run the command again")
         metadata, crc = _encoded(self.checkpoint, METADATA), _encoded(self.checkpoint, METADATA_CRC)
         pending = self._record(Pending(0, change, _now_ms(), metadata, crc))

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from headwater.checkpoint.filetree import FileTree
-from headwater.checkpoint.layout import HEADWATER_FOLDER, PENDING_FILE
+from headwater.checkpoint.layout import CASCADE_FILE, HEADWATER_FOLDER, PENDING_FILE
 from headwater.checkpoint.logtext import json_object, read_bytes
 from headwater.core.errors import CheckpointUnreadable
 from headwater.timemachine.change import Change, Put, quarantine_of
@@ -69,6 +69,29 @@ def read_pending(files: FileTree) -> Pending | None:
         value["metadata"],
         value["metadata_crc"],
     )
+
+
+@dataclass(frozen=True)
+class PendingCascade:
+    """Changes of several checkpoints that are under way as one, in the order in which they are made."""
+
+    members: tuple[tuple[str, Change], ...]
+    """The location of each checkpoint, and what changes there."""
+
+    def to_bytes(self) -> bytes:
+        """Return the contents of ``cascade.json``."""
+        members = [{"location": location, "change": change.as_dict()} for location, change in self.members]
+        return json.dumps({"members": members}).encode()
+
+
+def read_cascade(files: FileTree) -> PendingCascade | None:
+    """Return the changes that are under way with this checkpoint as their first one; None if there are none."""
+    try:
+        data = files.read(CASCADE_FILE)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    members = _object(data, CASCADE_FILE)["members"]
+    return PendingCascade(tuple((one["location"], Change.from_dict(one["change"])) for one in members))
 
 
 def write_entry(files: FileTree, change: Change, done_at_ms: int) -> Entry:

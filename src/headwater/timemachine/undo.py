@@ -40,7 +40,7 @@ from headwater.timemachine.compacted_log import DEFAULT_INTERVAL, ids_that_spark
 from headwater.timemachine.cuts import cut_steps
 from headwater.timemachine.erased import ERASES
 from headwater.timemachine.executor import Progress, apply_change, no_progress, refuse_if_pending
-from headwater.timemachine.journal import Entry, is_emptied, last_to_undo
+from headwater.timemachine.journal import Entry, is_emptied, last_to_undo, read_entries
 from headwater.timemachine.restore import is_restore, steps_back
 from headwater.timemachine.rewind import WithEngine
 from headwater.timemachine.tables import checkpointed, table_of
@@ -104,6 +104,7 @@ def plan_query_undo(
     drop_newer: bool = False,
     keep_foreign: bool = False,
     with_engine: WithEngine = lambda table: table,
+    in_cascade: bool = False,
 ) -> UndoPlan:
     """Plan to undo the last change to a query's checkpoint, sink and table.
 
@@ -120,6 +121,7 @@ def plan_query_undo(
         drop_newer=drop_newer,
         table=None if table is None else with_engine(table),
         keep_foreign=keep_foreign,
+        in_cascade=in_cascade,
     )
 
 
@@ -130,17 +132,21 @@ def plan_undo(
     drop_newer: bool = False,
     table: RewindableTable | None = None,
     keep_foreign: bool = False,
+    in_cascade: bool = False,
 ) -> UndoPlan:
     """Plan to move back exactly what the last change set aside.
 
     ``sink`` is the sink folder of that change, and ``table`` its table, by default those that the journal names. Batches
     that were committed since have to be dropped: raise ``ChangeRefused`` unless ``drop_newer``, which sets them aside too.
-    If the change itself did not modify the table, their rows leave it as in a rewind.
-    With ``keep_foreign``, what other programs have done to the table since is kept.
+    If the change itself did not modify the table, their rows leave it as in a rewind. With ``keep_foreign``, what other
+    programs have done to the table since is kept. A part of a cascade is only undone together with the others, unless
+    ``in_cascade``.
     """
-    refuse_if_pending(files)
+    refuse_if_pending(files, in_cascade=in_cascade)
     entry = _last_change(files)
     done = entry.change
+    if not in_cascade:
+        refuse_part_of_cascade(done)
     sink = None if done.sink is None else sink or open_files(done.sink)
     history = History(files)
     next_batch = None if done.verb == "repair" else (0 if done.to is None else done.to + 1)
@@ -190,6 +196,26 @@ def plan_undo(
         table=table.reference if table and table_step else None,
     )
     return UndoPlan(files, sink, entry, newer, change, returned, table if table_step else None)
+
+
+def refuse_part_of_cascade(done: Change) -> None:
+    """Raise ``ChangeRefused`` if a change was made together with those of other streams, and would be undone alone."""
+    first = done.details.get("cascade_of")
+    readers = done.details.get("readers") or ()
+    others = [str(one["location"]) for one in readers]
+    if first is not None and any(
+        entry.change.undoes == first["change_id"] for entry in read_entries(open_files(first["location"]))
+    ):
+        return  # the others are undone already
+    if first is None and not readers:
+        return
+    place = first["location"] if first is not None else "CKPT"
+    raise ChangeRefused(
+        "part-of-a-cascade",
+        f"the last {done.verb} was made together with those of other streams, and can only be undone with them",
+        evidence={"streams": ", ".join([place, *others])},
+        remedy=f"headwater undo {place}",
+    )
 
 
 def _last_change(files: FileTree) -> Entry:

@@ -1,0 +1,39 @@
+"""Plans of rewinds of several streams, and of their undo, as lines of text."""
+
+from __future__ import annotations
+
+from headwater.core.text import count
+from headwater.timemachine.cascade import CascadePlan
+from headwater.timemachine.downstream import Affected
+from headwater.timemachine.joint_change import CascadeUndoPlan
+from headwater.views.plans import rewind_text, undo_text
+
+
+def cascade_lines(plan: CascadePlan) -> list[str]:
+    """Describe a cascade: each stream with why it is rewound, and what is read twice."""
+    lines = [f"{plan.names[0]}, which was named:", *_indented(rewind_text(plan.first).lines())]
+    for name, one in zip(plan.names[1:], plan.plans[1:], strict=True):
+        reasons = [_reason(found) for found in plan.affected if found.link.reader.location == one.location]
+        lines += [f"{name}, because {'; '.join(reasons)}:", *_indented(rewind_text(one).lines())]
+    if len(plan.plans) == 1:
+        lines.append("no stream has read what the undone batches wrote")
+    lines += [f"{name} has read nothing of it and stays as it is" for name in plan.unaffected]
+    lines += [f"warning: {text}" for text in plan.again]
+    return lines
+
+
+def _reason(found: Affected) -> str:
+    link = found.link
+    if found.batch is None:
+        return f"it reads {link.through}, which returns to an earlier version"
+    return f"its batch {found.batch} is the first with undone output of {link.upstream.name} ({link.through})"
+
+
+def cascade_undo_lines(plan: CascadeUndoPlan) -> list[str]:
+    """Describe the undo of a cascade."""
+    found = [line for one in plan.plans for line in undo_text(one).lines()]
+    return [f"Undo the rewind of {count(len(plan.plans), 'stream')}", *_indented(found)]
+
+
+def _indented(lines: list[str]) -> list[str]:
+    return [f"  {line}" for line in lines]

@@ -1,0 +1,314 @@
+"""Rewinds of streams that read each other's output, without Spark."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker_support import run_here
+from corpus_support import load
+from headwater.checkpoint.file_logs import FileSinkLog, FileSourceLog
+from headwater.checkpoint.history import History
+from headwater.checkpoint.layout import CASCADE_FILE, JOB_FILE, PENDING_FILE
+from headwater.checkpoint.local_tree import LocalTree
+from headwater.checkpoint.record import JobRecord
+from headwater.core.errors import ChangeRefused, CheckpointBusy
+from headwater.lakehouse.delta_log import commit_path
+from headwater.timemachine.cascade import CascadePlan, plan_cascade
+from headwater.timemachine.joint_change import finish_cascade, plan_cascade_undo
+from headwater.timemachine.journal import last_to_undo, read_cascade
+from headwater.timemachine.rewind import plan_query_rewind
+from headwater.timemachine.undo import plan_query_undo, plan_undo
+from lakehouse.delta_support import Writer, rows_of
+from timemachine.crashing import Crashed, CrashingDisk, CrashingObjectStore, CrashSchedule
+from timemachine.test_move import at_home
+from timemachine.test_moved_sources import offsets
+from timemachine.test_rewind_and_undo import bytes_of
+from timemachine.trees import Contents, as_spark_sees, checkpoint
+
+CONF = 'v1\n{"batchWatermarkMs":0,"batchTimestampMs":%d,"conf":{}}\n'
+
+
+def record(path: Path, job: str, source: str, sink: str) -> None:
+    LocalTree(path).write(JOB_FILE, JobRecord(job, source, sink).to_bytes())
+
+
+class Files:
+    """B has read a file of each batch of A, and C one of every second batch of B. Every second batch reads nothing."""
+
+    def __init__(self, home: Path) -> None:
+        self.a, self.b, self.c = (home / "jobs" / name for name in "abc")
+        home.joinpath("jobs").mkdir(parents=True)
+        at_home("kafka-to-files", home / "x").rename(self.a)
+        sink = home / "x/kafka-to-files/sink"
+        record(self.a, "bronze", "kafka://127.0.0.1:1/visits", f"files:{sink}?format=json")
+        self.sink = LocalTree(sink)
+        self._reader(self.b, "silver", sink, home / "silver")
+        self.middle = LocalTree(home / "silver")
+        for batch in range(10):
+            name = f"part-{batch:04d}.json"
+            self.middle.write(name, b"{}")
+            line = {"path": f"file://{self.middle.location}/{name}", "size": 2, "action": "add"}
+            self.middle.write(f"_spark_metadata/{batch}", f"v1\n{json.dumps(line)}".encode())
+        self._reader(self.c, "gold", home / "silver", home / "gold")
+
+    def _reader(self, path: Path, job: str, folder: Path, sink: Path) -> None:
+        """Make a checkpoint whose batches have read the files of a sink, in the order of its log."""
+        load("aggregation-changelog", path.parent.parent / f"unpacked {job}").path.rename(path)
+        log = FileSinkLog(LocalTree(folder))
+        written = list(dict.fromkeys(entry.path for number in log.names.ids for entry in log.read(number).entries))
+        own = LocalTree(path)
+        source = FileSourceLog(own, "sources/0")
+        for name in source.names.by_id.values():
+            file = path / "sources/0" / name
+            lines = file.read_text().split("\n")
+            for at, line in enumerate(lines[1:], 1):
+                entry = json.loads(line)
+                lines[at] = json.dumps({**entry, "path": written[2 * entry["batchId"]]}, separators=(",", ":"))
+            file.write_text("\n".join(lines))
+            file.with_name(f".{name}.crc").unlink()
+        record(path, job, f"files:{folder}?format=json", f"files:{sink}")
+
+    def plan(self, to: int | None) -> CascadePlan:
+        return plan_cascade(plan_query_rewind(LocalTree(self.a), to=to))
+
+    def heads(self) -> list[int | None]:
+        return [History(LocalTree(path)).last_committed for path in (self.a, self.b, self.c)]
+
+    def contents(self) -> list[dict[str, bytes]]:
+        trees = (self.a, self.b, self.c, Path(self.sink.location), Path(self.middle.location))
+        return [
+            {path: data for path, (data, _) in bytes_of(tree).items() if not path.startswith("_headwater")}
+            for tree in trees
+        ]
+
+
+def test_readers_return_to_before_the_undone_output(tmp_path: Path) -> None:
+    """Each reader is rewound to before its first batch with undone output, and one undo reverts all of it exactly."""
+    lake = Files(tmp_path)
+    before = lake.contents()
+    plan = lake.plan(2)
+    assert list(plan.names) == ["bronze", "silver", "gold"]
+    assert [one.to for one in plan.plans] == [2, 5, 5]
+    assert plan.plans[1].replan and plan.plans[1].rereads == () and plan.again == ()
+    assert lake.contents() == before
+    plan.apply(allow_missing_input=True)
+    assert lake.heads() == [2, 5, 5]
+    left = {entry.path for number in range(3) for entry in FileSinkLog(lake.sink).read(number).entries}
+    source = FileSourceLog(LocalTree(lake.b), "sources/0")
+    assert {entry.path for entry in source.everything_upto(source.names.latest or 0) or ()} < left
+    assert not LocalTree(lake.a).exists(CASCADE_FILE)
+    undo = plan_cascade_undo(LocalTree(lake.a), lambda files: plan_query_undo(files, in_cascade=True))
+    assert undo is not None
+    undo.apply()
+    assert lake.contents() == before
+
+
+def test_streams_that_read_nothing_of_it_stay(tmp_path: Path) -> None:
+    """A reader that lags is not rewound, and a stream that reads something else is not mentioned."""
+    lake = Files(tmp_path)
+    plan_query_rewind(LocalTree(lake.b), to=5, replan=True).apply(allow_missing_input=True)
+    other = lake.a.with_name("other")
+    load("aggregation-changelog", tmp_path / "other").path.rename(other)
+    record(other, "other", f"files:{tmp_path}/elsewhere", "console:")
+    plan = lake.plan(2)
+    assert (plan.names, plan.unaffected) == (("bronze",), ("silver",))
+
+
+def test_command_line(tmp_path: Path) -> None:
+    """The plan names each stream with its reason, undo of a reader alone is refused, and undo of the first reverts all."""
+    lake = Files(tmp_path)
+    before = lake.contents()
+    shown = run_here("rewind", lake.a, "--to", 2, "--cascade", "--dry-run")
+    assert "silver, because its batch 6 is the first with undone output of bronze" in shown.stdout
+    plan = json.loads(run_here("rewind", lake.a, "--to", 2, "--cascade", "--dry-run", "--json").stdout)
+    assert (plan["to"], [one["plan"]["to"] for one in plan["cascade"]]) == (2, [5, 5])
+    done = run_here("rewind", lake.a, "--to", 2, "--cascade", "--yes", "--allow-missing-input")
+    assert (done.returncode, "3 streams rewound" in done.stderr) == (0, True), done.stderr
+    refused = run_here("undo", lake.b, "--yes")
+    assert "error[part-of-a-cascade]" in refused.stderr
+    assert f"headwater undo {lake.a}" in refused.stderr
+    undone = run_here("undo", lake.a, "--yes")
+    assert undone.returncode == 0, undone.stderr
+    assert lake.contents() == before
+    assert "have no effect without --cascade" in run_here("rewind", lake.a, "--to", 2, "--allow-duplicates").stderr
+
+
+def test_a_reader_elsewhere_is_named(tmp_path: Path) -> None:
+    """A reader in another folder is found only if it is named."""
+    lake = Files(tmp_path)
+    lake.b.rename(tmp_path / "away")
+    assert lake.plan(2).names == ("bronze",)
+    first = plan_query_rewind(LocalTree(lake.a), to=2)
+    assert plan_cascade(first, named=[LocalTree(tmp_path / "away")]).names == ("bronze", "silver", "gold")
+
+
+def test_a_reader_that_runs_or_was_changed(tmp_path: Path) -> None:
+    """A running reader keeps everything as it is; a reader that was changed since has to be undone first."""
+    from headwater.checkpoint.lease import hold_lease
+
+    lake = Files(tmp_path)
+    before = lake.contents()
+    plan = lake.plan(2)
+    with hold_lease(LocalTree(lake.b), "silver", "cannot"), pytest.raises(CheckpointBusy):
+        plan.apply(allow_missing_input=True)
+    assert lake.contents() == before
+    plan.apply(allow_missing_input=True)
+    plan_query_rewind(LocalTree(lake.c), to=2).apply(allow_missing_input=True)
+    with pytest.raises(ChangeRefused, match="a reader was changed since"):
+        plan_cascade_undo(LocalTree(lake.a), lambda files: plan_undo(files, in_cascade=True))
+
+
+def test_a_sink_without_a_log(tmp_path: Path) -> None:
+    """If the files of a batch are unknown, the cascade is refused with the name of the reader."""
+    lake = Files(tmp_path)
+    for name in lake.sink.entries("_spark_metadata"):
+        lake.sink.remove(f"_spark_metadata/{name.name}")
+    with pytest.raises(ChangeRefused, match="silver") as refused:
+        lake.plan(2)
+    assert refused.value.code == "cannot-cascade"
+
+
+def test_readers_of_a_topic(tmp_path: Path) -> None:
+    """A reader of a topic returns to before the first record of the undone batches, and what it reads again is named."""
+    jobs = tmp_path / "jobs"
+    jobs.mkdir()
+    for name in ("a", "b"):
+        load("kafka-changelog", tmp_path / f"unpacked {name}").path.rename(jobs / name)
+    read = History(LocalTree(jobs / "b")).batch(6).sources[0]  # type: ignore[arg-type]
+    (topic,) = read.start
+    record(jobs / "a", "writer", "kafka://h:9092/other", f"kafka://h:9092/{topic}")
+    record(jobs / "b", "reader", f"kafka://h:9092/{topic}", "console:")
+    asked: list[Any] = []
+
+    def offsets_at(uri: str, topics: list[str], at_ms: int) -> dict[str, dict[int, int]]:
+        asked.append((topics, at_ms))
+        return {topic: {int(partition): offset for partition, offset in read.start[topic].items()}}
+
+    first = plan_query_rewind(LocalTree(jobs / "a"), to=3)
+    plan = plan_cascade(first, offsets_at=offsets_at)
+    assert [(one.location, one.to) for one in plan.plans[1:]] == [(str(jobs / "b"), 5)]
+    assert asked == [([topic], History(LocalTree(jobs / "a")).batch(4).planned_at_ms)]  # type: ignore[arg-type]
+    assert "records of" in plan.again[0]
+    with pytest.raises(ChangeRefused) as refused:
+        plan.refuse_again()
+    assert refused.value.code == "read-twice"
+    record(jobs / "b", "reader", f"kafka://elsewhere:9092/{topic}", "console:")
+    assert len(plan_cascade(first, offsets_at=offsets_at).plans) == 1
+    record(jobs / "b", "reader", f"kafka://h:9092/{topic}", "console:")
+    with pytest.raises(ChangeRefused, match="reader"):
+        plan_cascade(first)
+
+
+def test_readers_of_a_delta_table(tmp_path: Path) -> None:
+    """A reader of a Delta table returns to before the undone versions, and continues after the commit that removes them."""
+    jobs, table = tmp_path / "jobs", Writer(tmp_path / "table")
+    writer, reader = LocalTree(jobs / "writer"), LocalTree(jobs / "reader")
+    for files, job, source, sink in (
+        (writer, "bronze", "rate:", f"delta:{table.path}"),
+        (reader, "silver", f"delta:{table.path}", "console:"),
+    ):
+        files.write(JOB_FILE, JobRecord(job, source, sink).to_bytes())
+        files.write("metadata", json.dumps({"id": job}).encode())
+    for batch in range(4):
+        table.batch("bronze", batch)
+    log = LocalTree(table.path)
+    actions = [json.loads(line) for line in log.read(commit_path(0)).decode().splitlines()]
+    table_id = next(action["metaData"]["id"] for action in actions if "metaData" in action)
+    for batch in range(4):
+        writer.write(f"offsets/{batch}", (CONF % 1_700_000_000_000 + str(batch)).encode())
+        reader.write(f"offsets/{batch}", offsets(batch + 1).replace(b'"t"', f'"{table_id}"'.encode()))
+        for files in (writer, reader):
+            files.write(f"commits/{batch}", b'v1\n{"nextBatchWatermarkMs":0}')
+    plan = plan_cascade(plan_query_rewind(writer, to=1))
+    assert [(name, one.to) for name, one in zip(plan.names, plan.plans, strict=True)] == [("bronze", 1), ("silver", 1)]
+    (moved,) = plan.plans[1].moved_sources
+    assert (str(moved.before), str(moved.after), moved.returned_at) == ("2", "5", 4)
+    plan.apply(allow_missing_input=True)
+    assert rows_of(table.path) == [("bronze", 0), ("bronze", 1)]
+    assert b'"reservoirVersion":5' in reader.read("offsets/1")
+    undo = plan_cascade_undo(writer, lambda files: plan_query_undo(files, in_cascade=True))
+    assert undo is not None
+    undo.apply()
+    assert rows_of(table.path) == [("bronze", batch) for batch in range(4)]
+    assert b'"reservoirVersion":4' in reader.read("offsets/3")
+
+
+class Pair:
+    """Two checkpoints on crashing media with one schedule; the first has the reader in its journal."""
+
+    def __init__(
+        self, medium: type[CrashingDisk], first: Contents, reader: Contents, crash_at: int | None = None
+    ) -> None:
+        self.schedule = CrashSchedule(crash_at)
+        self.first = medium(dict(first), self.schedule, "/first")
+        self.reader = medium(dict(reader), self.schedule, "/reader")
+
+    def opened(self, location: str) -> CrashingDisk:
+        return {"/first": self.first, "/reader": self.reader}[location]
+
+    @property
+    def seen(self) -> tuple[Contents, Contents]:
+        return as_spark_sees(self.first.contents), as_spark_sees(self.reader.contents)
+
+
+def _plan_pair(pair: Pair) -> CascadePlan:
+    from headwater.timemachine.cascade import _joined
+
+    plans = [plan_query_rewind(pair.first, to=4), plan_query_rewind(pair.reader, to=6, replan=True)]
+    return CascadePlan(tuple(_joined(plans)), ("first", "reader"), (), ())
+
+
+@pytest.mark.parametrize("medium", [CrashingDisk, CrashingObjectStore])
+@pytest.mark.parametrize("verb", ["rewind", "undo"])
+def test_a_cascade_can_be_interrupted_at_any_moment(
+    medium: type[CrashingDisk], verb: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whenever it ends, --resume leads to the result of an undisturbed one and --abort to what was there before."""
+    monkeypatch.setattr("headwater.timemachine.joint_change.hold_leases", lambda _: contextlib.nullcontext())
+    start = Pair(medium, checkpoint("aggregation-changelog"), checkpoint("dedup-changelog"))
+    rewound = Pair(medium, *(dict(tree.contents) for tree in (start.first, start.reader)))
+    _plan_pair(rewound).carry_out()
+
+    def carry_out(pair: Pair) -> None:
+        for module in ("joint_change", "undo"):
+            monkeypatch.setattr(f"headwater.timemachine.{module}.open_files", pair.opened)
+        if verb == "rewind":
+            _plan_pair(pair).carry_out()
+        else:
+            undo = plan_cascade_undo(pair.first, lambda files: plan_undo(files, in_cascade=True))
+            assert undo is not None
+            undo.carry_out()
+
+    before, after = (start, rewound) if verb == "rewind" else (rewound, start)
+    counted = Pair(medium, before.first.contents, before.reader.contents)
+    carry_out(counted)
+    assert counted.seen == after.seen
+    points = counted.schedule.passed
+    for crash_at in range(0, points, max(1, points // 40)):
+        for abort in (False, True):
+            pair = Pair(medium, before.first.contents, before.reader.contents, crash_at)
+            with contextlib.suppress(Crashed):
+                carry_out(pair)
+            again = Pair(medium, pair.first.contents, pair.reader.contents)
+            monkeypatch.setattr("headwater.timemachine.joint_change.open_files", again.opened)
+            pending = read_cascade(again.first)
+            if pending is None:
+                assert again.seen in (before.seen, after.seen), crash_at
+                continue
+            try:
+                finish_cascade(again.first, pending, abort=abort)
+            except ChangeRefused as refusal:
+                assert (refusal.code, abort) == ("already-done", True), (crash_at, refusal)
+                finish_cascade(again.first, pending)
+                assert again.seen == after.seen, crash_at
+                continue
+            assert again.seen == (before if abort else after).seen, (crash_at, abort)
+            assert not again.first.exists(CASCADE_FILE) and not again.reader.exists(PENDING_FILE)
+            if not abort and verb == "rewind":
+                last = last_to_undo(again.first)
+                assert last is not None and last.change.details["readers"][0]["location"] == "/reader"
