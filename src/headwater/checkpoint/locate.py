@@ -10,6 +10,7 @@ from pathlib import Path
 from headwater.checkpoint.filetree import FileTree
 from headwater.checkpoint.layout import is_checkpoint
 from headwater.checkpoint.local_tree import LocalTree
+from headwater.checkpoint.moved import follow_promotion
 from headwater.checkpoint.object_tree import ObjectTree
 from headwater.core.errors import CheckpointUnreadable, HeadwaterError, ServiceUnreachable
 
@@ -33,12 +34,15 @@ def subtree(files: FileTree, folder: str) -> FileTree:
     return LocalTree(local) if local is not None else open_files(f"{files.location.rstrip('/')}/{folder}")
 
 
-def open_checkpoint(name: str) -> FileTree:
-    """Return the checkpoint with this path, URL or job name; ``CheckpointUnreadable`` shows what was found instead."""
+def open_checkpoint(name: str, *, follow: bool = True) -> FileTree:
+    """Return the checkpoint with this path, URL or job name; ``CheckpointUnreadable`` shows what was found instead.
+
+    If a fork was promoted in its place, return the fork, unless ``follow`` is False.
+    """
     for location in candidates(name):
         files = _open(location)
         if is_checkpoint(_names(files, "")):
-            return files
+            return follow_promotion(files, _open) if follow else files
     raise _no_checkpoint(name)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import json
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -21,9 +22,14 @@ POINTER = f"{HEADWATER_FOLDER}/moved_to.json"
 INCOMPLETE = f"{HEADWATER_FOLDER}/moving.json"
 ORIGIN = f"{HEADWATER_FOLDER}/moved_from.json"
 METADATA_CRC = hadoop_crc_of(METADATA)
+MOST_PROMOTIONS = 100
 MOVED_NOTICE = (
     b"headwater_moved_this_checkpoint__see__headwater_moved_to_json\n"
     b"This checkpoint was moved. To use it again: headwater undo CKPT\n"
+)
+PROMOTED_NOTICE = (
+    b"headwater_promoted_a_fork_of_this_checkpoint__see__headwater_moved_to_json\n"
+    b"A fork was promoted in place of this checkpoint. To use it again: headwater undo CKPT\n"
 )
 INCOMPLETE_NOTICE = (
     b"headwater_move_into_this_folder_is_incomplete__run_headwater_move_again\n"
@@ -47,6 +53,8 @@ class MovedTo:
     metadata: str | None
     metadata_crc: str | None
     folders: dict[str, str] = field(default_factory=dict)
+    promoted: bool = False
+    """Whether a fork was promoted in place of the checkpoint, which was not moved itself."""
 
     def to_bytes(self) -> bytes:
         """Return the contents of ``moved_to.json``."""
@@ -76,7 +84,7 @@ def read_pointer(files: FileTree) -> MovedTo | None:
     if value is None:
         return None
     facts: dict[str, Any] = {name: value.get(name) for name in MovedTo.__dataclass_fields__}
-    return MovedTo(**{**facts, **_maps(value)})
+    return MovedTo(**{**facts, **_maps(value), "promoted": value.get("promoted") is True})
 
 
 def read_moving(files: FileTree, path: str = INCOMPLETE) -> Moving | None:
@@ -99,6 +107,13 @@ def refuse_if_moved(files: FileTree) -> None:
             remedy=f"headwater move {moving.origin} {files.location}   (finishes it), or remove the folder",
         )
     pointer = read_pointer(files)
+    if pointer is not None and pointer.promoted:
+        raise ChangeRefused(
+            "promoted",
+            f"the fork {pointer.to} was promoted in place of this checkpoint",
+            evidence={"checkpoint": files.location},
+            remedy=f"use {pointer.to}, or take it back: headwater undo {files.location}",
+        )
     if pointer is not None:
         raise ChangeRefused(
             "checkpoint-moved",
@@ -106,6 +121,16 @@ def refuse_if_moved(files: FileTree) -> None:
             evidence={"checkpoint": files.location, **{f"{old} moved to": new for old, new in pointer.folders.items()}},
             remedy=f"use {pointer.to}, or move it back: headwater undo {files.location}",
         )
+
+
+def follow_promotion(files: FileTree, open_tree: Callable[[str], FileTree]) -> FileTree:
+    """Return the checkpoint that was promoted in place of another one; the checkpoint itself if none was."""
+    for _ in range(MOST_PROMOTIONS):
+        pointer = read_pointer(files) if files.exists(POINTER) else None
+        if pointer is None or not pointer.promoted:
+            break
+        files = open_tree(pointer.to)
+    return files
 
 
 def replace_metadata(files: FileTree, notice: bytes) -> tuple[str | None, str | None]:

@@ -48,8 +48,17 @@ def open_to_read(checkpoint: str) -> FileTree:
     from headwater.checkpoint.locate import open_checkpoint
 
     files = open_checkpoint(checkpoint)
+    note_promotion(checkpoint, files)
     warn_if_interrupted(files)
     return files
+
+
+def note_promotion(checkpoint: str, files: FileTree) -> None:
+    """Print a note if a name leads to a fork that was promoted."""
+    from headwater.checkpoint.locate import candidates
+
+    if files.location.rstrip("/") not in [location.rstrip("/") for location in candidates(checkpoint)]:
+        note(f"{checkpoint} is now {files.location}: the fork was promoted in its place")
 
 
 def warn_if_interrupted(files: FileTree) -> None:
@@ -72,6 +81,7 @@ def open_to_change(checkpoint: str) -> FileTree:
     from headwater.timemachine.executor import refuse_if_pending
 
     files = open_checkpoint(checkpoint)
+    note_promotion(checkpoint, files)
     refuse_if_pending(files)
     return files
 

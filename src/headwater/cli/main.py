@@ -36,6 +36,7 @@ VERBS: tuple[str, ...] = (
     "undo",
     "compact",
     "fork",
+    "promote",
     "move",
     "repartition",
     "seed",

@@ -32,11 +32,11 @@ def undo(
     yes: Yes = False,
     as_json: PlanJson = False,
 ) -> None:
-    """Undo the last rewind, edit, import, move, repair or repartition.
+    """Undo the last rewind, edit, import, migration, move, promotion, repair or repartition.
 
     Moves the files that were set aside back to where they were. A table that was rewound gets its rows back by a
-    further commit. Streams that were rewound together are undone together. To undo a move, name the old location. Repeat
-    the command to undo earlier changes.
+    further commit. Streams that were rewound together are undone together. To undo a move or a promotion, name the old
+    location. Repeat the command to undo earlier changes.
 
     Example:
       headwater undo visits-windows-counter
@@ -50,9 +50,13 @@ def undo(
     from headwater.views.cascade_text import cascade_undo_lines
     from headwater.views.plans import undo_text
 
-    pointer = read_pointer(open_checkpoint(checkpoint))
+    named = open_checkpoint(checkpoint, follow=False)
+    pointer = read_pointer(named)
+    if pointer is not None and pointer.promoted:
+        _undo_promotion(named, pointer, dry_run=dry_run, yes=yes, as_json=as_json)
+        return
     if pointer is not None:
-        _undo_move(open_checkpoint(checkpoint), pointer, drop_newer, dry_run=dry_run, yes=yes, as_json=as_json)
+        _undo_move(named, pointer, drop_newer, dry_run=dry_run, yes=yes, as_json=as_json)
         return
     files = absolute(open_to_change(checkpoint))
 
@@ -89,3 +93,16 @@ def _undo_move(files: FileTree, pointer: MovedTo, drop_newer: bool, *, dry_run: 
         return
     plan.apply()
     note(f"done: the checkpoint is used again at {files.location}")
+
+
+def _undo_promotion(original: FileTree, pointer: MovedTo, *, dry_run: bool, yes: bool, as_json: bool) -> None:
+    from headwater.cli.checkpoint_options import confirm, print_plan
+    from headwater.timemachine.promote import PromoteUndoPlan
+    from headwater.views.promote_text import promote_undo_text
+
+    plan = PromoteUndoPlan(original, pointer)
+    print_plan(plan.as_dict(), promote_undo_text(plan).lines(), as_json=as_json)
+    if dry_run or not confirm("Undo it?", yes=yes):
+        return
+    plan.apply()
+    note(f"done: {original.location} can be started again, and resumes where it stopped")

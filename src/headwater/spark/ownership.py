@@ -21,8 +21,8 @@ from headwater.checkpoint.filetree import FileTree
 from headwater.checkpoint.layout import CASCADE_FILE, OFFSETS, PENDING_FILE
 from headwater.checkpoint.lease import LOCK, RECORD, Lease, lease_with_heartbeat, refuse_busy, refuse_if_held
 from headwater.checkpoint.local_tree import LocalTree
-from headwater.checkpoint.locate import CHECKPOINTS, new_start
-from headwater.checkpoint.moved import refuse_if_moved
+from headwater.checkpoint.locate import CHECKPOINTS, new_start, open_files
+from headwater.checkpoint.moved import follow_promotion, refuse_if_moved
 from headwater.checkpoint.record import JobRecord, read_job_record, uri_kind
 from headwater.core.errors import CheckpointUnreadable, JobRefused
 from headwater.jobs.endpoints import Delta, Files, Iceberg, Kafka, Sink, Source
@@ -55,9 +55,15 @@ def checkpoint_location(given: str | None, job: Job) -> str:
         return str(Path(new_start(job.name, datetime.now(UTC))).absolute())
     location = (given or f"{CHECKPOINTS}/{job.name}").removeprefix("file://")
     if "://" not in location:
-        return str(Path(location).absolute())
+        return _followed(str(Path(location).absolute()))
     # Spark knows S3 as s3a.
     return re.sub("^s3://", "s3a://", location)
+
+
+def _followed(location: str) -> str:
+    """Return where a job continues: at the fork that was promoted in its place, if there is one."""
+    followed = follow_promotion(LocalTree(Path(location)), open_files).location
+    return re.sub("^s3://", "s3a://", followed)
 
 
 def check_run(run: Run) -> None:

@@ -117,7 +117,8 @@ class ForkPlan:
 
 def origin_of(plan: ForkPlan) -> str:
     """Return the path or URL of the checkpoint, also if one of its restore points is forked."""
-    return plan.origin.location.partition(f"/{KEPT}/")[0]
+    location = plan.origin.location.partition(f"/{KEPT}/")[0]
+    return location if plan.origin.local_path() is None else str(Path(location).absolute())
 
 
 def plan_query_fork(

@@ -20,5 +20,6 @@ def check(context: CheckContext) -> Iterator[Finding]:
         message = f"marks an incomplete copy; to finish it: headwater move {moving.origin} {context.files.location}"
         yield Finding("error", "move-incomplete", INCOMPLETE, message)
     elif pointer is not None:
-        message = f"the checkpoint was moved to {pointer.to}; the stream continues there"
+        what = "a fork was promoted in its place:" if pointer.promoted else "the checkpoint was moved to"
+        message = f"{what} {pointer.to}; the stream continues there"
         yield Finding("warning", "checkpoint-moved", POINTER, message)
