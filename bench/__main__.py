@@ -19,8 +19,17 @@ from typing import Any
 from bench import results
 
 WORK = Path(__file__).parent / ".work"
-WORKLOADS = ("throughput", "latency", "custom_state", "time_machine", "growth", "settings", "lakehouse")
-WITHOUT_KAFKA = {"time_machine", "lakehouse"}
+WORKLOADS = (
+    "throughput",
+    "latency",
+    "custom_state",
+    "time_machine",
+    "growth",
+    "settings",
+    "lakehouse",
+    "restore_points",
+)
+WITHOUT_KAFKA = {"time_machine", "lakehouse", "restore_points"}
 
 
 def parse_options() -> argparse.Namespace:
@@ -78,12 +87,15 @@ def parse_options() -> argparse.Namespace:
         help="lakehouse: batches that a rewind undoes, of twice as many (default: %(default)s)",
     )
     parser.add_argument(
+        "--points", type=int, default=1_000, help="restore_points: points of one checkpoint (default: %(default)s)"
+    )
+    parser.add_argument(
         "--publish", action="store_true", help="publish a run that is not full size in latest.* and the documentation"
     )
     parser.add_argument("--report", action="store_true", help="run nothing; rewrite the tables and plots")
     options = parser.parse_args()
     sizes = ("only", "rounds", "records", "rate", "seconds", "purchases", "keys", "first_records", "first_keys")
-    sizes += ("delta_batches",)
+    sizes += ("delta_batches", "points")
     options.publish |= all(getattr(options, name) == parser.get_default(name) for name in sizes)
     return options
 
@@ -113,7 +125,7 @@ def main() -> int:
 
 def run_workloads(options: argparse.Namespace) -> dict[str, dict[str, Any]]:
     """Run the chosen workloads; each result is saved when its workload ends, so that a later failure does not lose it."""
-    from bench import custom_state, growth, lakehouse, latency, settings, throughput, time_machine
+    from bench import custom_state, growth, lakehouse, latency, restore_points, settings, throughput, time_machine
     from bench.broker import local_broker
 
     only = [name for name in options.only.split(",") if name]
@@ -129,6 +141,7 @@ def run_workloads(options: argparse.Namespace) -> dict[str, dict[str, Any]]:
             "growth": lambda: growth.run(bootstrap, WORK, **sizes, **repeat),
             "settings": lambda: settings.run(bootstrap, WORK, records=options.records * 2 // 5, **repeat),
             "lakehouse": lambda: lakehouse.run(WORK, batches=options.delta_batches, **repeat),
+            "restore_points": lambda: restore_points.run(WORK, keys=max(options.keys), points=options.points, **repeat),
         }
         found: dict[str, dict[str, Any]] = {}
         for name in options.workload:
@@ -138,7 +151,7 @@ def run_workloads(options: argparse.Namespace) -> dict[str, dict[str, Any]]:
 
 
 def _load_workloads() -> dict[str, Any]:
-    from bench import custom_state, growth, lakehouse, latency, settings, throughput, time_machine
+    from bench import custom_state, growth, lakehouse, latency, restore_points, settings, throughput, time_machine
 
     return {
         "throughput": throughput,
@@ -148,6 +161,7 @@ def _load_workloads() -> dict[str, Any]:
         "growth": growth,
         "settings": settings,
         "lakehouse": lakehouse,
+        "restore_points": restore_points,
     }
 
 

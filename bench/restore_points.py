@@ -1,76 +1,73 @@
-"""Restore points of a checkpoint with many keys: the time and the room that one takes, and the time to list many.
+"""Restore points of a checkpoint with many keys: the time and the space that one takes, and the time to list many.
 
-python -m bench.restore_points                     a million keys, and 1,000 points
-python -m bench.restore_points --keys 10000 --points 100
+    python -m bench --workload restore_points [--points 1000]
+
+Spark writes the checkpoint once; it is reused. Everything else is measured without Spark.
 """
 
 from __future__ import annotations
 
-import argparse
 import os
 import shutil
 import statistics
 import subprocess
-import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from bench.broker import HEADWATER
 from bench.checkpoints import ensure_spark_checkpoint
+from bench.tables import describe_conditions, markdown_table, wrap
 from headwater.checkpoint.local_tree import LocalTree
 from headwater.timemachine.keep import drop_point, make_point
 from headwater.timemachine.keeping import Keeper, KeepPolicy
 from headwater.timemachine.restore import plan_restore
 
-WORK = Path(__file__).parent / ".work" / "checkpoints"
-ROUNDS, BATCHES = 5, 1_000_000
+BATCHES = 1_000_000
 
 
-def main() -> None:
-    """Measure and print one line for each result."""
-    parser = argparse.ArgumentParser(prog="python -m bench.restore_points", description=__doc__)
-    parser.add_argument("--keys", type=int, default=1_000_000)
-    parser.add_argument("--points", type=int, default=1_000)
-    options = parser.parse_args()
-    original = ensure_spark_checkpoint(WORK, options.keys)
-    copy = Path(shutil.copytree(original, WORK / "kept", dirs_exist_ok=True))
+def run(work: Path, *, keys: int, points: int, rounds: int, only: list[str]) -> dict[str, Any]:  # noqa: ARG001
+    """Measure on a copy of a checkpoint with so many keys, with so many points."""
+    original = ensure_spark_checkpoint(work / "checkpoints", keys)
+    copy = Path(shutil.copytree(original, work / "checkpoints" / "kept", dirs_exist_ok=True))
     try:
-        measure(copy, options.points)
+        return {"keys": keys, "points": points, "rounds": rounds, **measure(copy, points, rounds)}
     finally:
         shutil.rmtree(copy)
 
 
-def measure(checkpoint: Path, points: int) -> None:
+def measure(checkpoint: Path, points: int, rounds: int) -> dict[str, float]:
+    """Return seconds and bytes, each the median of the rounds."""
     files, used = LocalTree(checkpoint), _used(checkpoint)
-    print(f"checkpoint: {used / 1e6:,.0f} MB")
-    seconds = [_timed(lambda number=number: make_point(files, f"p{number}")) for number in range(ROUNDS)]
-    print(
-        f"a restore point: {statistics.median(seconds) * 1000:,.0f} ms, {(_used(checkpoint) - used) / ROUNDS / 1e3:,.0f} kB"
-    )
-    cold = [_timed(lambda number=number: _run("keep", checkpoint, f"cold{number}")) for number in range(ROUNDS)]
-    print(f"headwater keep, as a new process: {statistics.median(cold) * 1000:,.0f} ms")
+    found: dict[str, float] = {"checkpoint_bytes": used}
+    found["keep"] = _median(rounds, lambda number: make_point(files, f"p{number}"))
+    found["keep_bytes"] = (_used(checkpoint) - used) / rounds
+    found["keep_process"] = _median(rounds, lambda number: _run("keep", checkpoint, f"cold{number}"))
     point = make_point(files, "restored", at="HEAD~1")
-    print(f"plan of a restore: {_timed(lambda: plan_restore(files, point)) * 1000:,.0f} ms")
-    for number in range(points - 2 * ROUNDS - 1):
+    found["plan"] = _median(rounds, lambda _: plan_restore(files, point))
+    for number in range(points - 2 * rounds - 1):
         make_point(files, f"more{number}")
-    listing = [_timed(lambda: _run("kept", checkpoint, "--json")) for _ in range(ROUNDS)]
-    print(f"headwater kept with {points:,} points, as a new process: {statistics.median(listing) * 1000:,.0f} ms")
-    print(f"{points:,} points: {(_used(checkpoint) - used) / 1e6:,.1f} MB")
-    print(f"dropping one: {_timed(lambda: drop_point(files, 'restored')) * 1000:,.0f} ms")
+    found["list_process"] = _median(rounds, lambda _: _run("kept", checkpoint, "--json"))
+    found["all_bytes"] = _used(checkpoint) - used
+    found["drop"] = _median(1, lambda _: drop_point(files, "restored"))
     keeper = Keeper(files, KeepPolicy(3_600_000), open_sink=lambda _: files, warn=print)
     keeper._due_ms = time.time_ns()  # none is due
-    each = _timed(lambda: [keeper.after_batch() for _ in range(BATCHES)]) / BATCHES
-    print(f"--keep-every on a batch without a point: {each * 1e6:,.2f} µs")
+    found["idle_batch"] = _median(1, lambda _: [keeper.after_batch() for _ in range(BATCHES)]) / BATCHES
+    return found
 
 
-def _timed(action) -> float:  # type: ignore[no-untyped-def]
-    started = time.perf_counter()
-    action()
-    return time.perf_counter() - started
+def _median(rounds: int, action: Callable[[int], object]) -> float:
+    seconds = []
+    for number in range(rounds):
+        started = time.perf_counter()
+        action(number)
+        seconds.append(time.perf_counter() - started)
+    return statistics.median(seconds)
 
 
 def _run(*arguments: object) -> None:
-    subprocess.run([str(HEADWATER), *map(str, arguments)], check=True, capture_output=True)
+    subprocess.run([HEADWATER, *map(str, arguments)], check=True, capture_output=True)
 
 
 def _used(folder: Path) -> int:
@@ -83,5 +80,34 @@ def _used(folder: Path) -> int:
     return sum(seen.values())
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+def format_table(result: dict[str, Any]) -> str:
+    title = (
+        f"Restore points of a local checkpoint with {result['keys']:,} keys in RocksDB, which takes "
+        f"{result['checkpoint_bytes'] / 1e6:,.0f} MB."
+    )
+    rows = [
+        ("make a point", _milliseconds(result["keep"])),
+        ("`headwater keep`, with the start of the process", _milliseconds(result["keep_process"])),
+        ("plan a rewind to a point", _milliseconds(result["plan"])),
+        ("drop a point", _milliseconds(result["drop"])),
+        (f"`headwater kept` with {result['points']:,} points", _milliseconds(result["list_process"])),
+        ("`--keep-every`, a batch without a point", f"{result['idle_batch'] * 1e6:,.2f} µs"),
+        ("disk space of a point", f"{result['keep_bytes'] / 1e3:,.0f} kB"),
+        (f"disk space of {result['points']:,} points of one batch", f"{result['all_bytes'] / 1e6:,.0f} MB"),
+    ]
+    return "\n\n".join([wrap(title), markdown_table(("", "time or space"), rows), describe_conditions(result)])
+
+
+def _milliseconds(seconds: float) -> str:
+    return f"{seconds * 1000:,.0f} ms"
+
+
+def summarize(result: dict[str, Any]) -> str:
+    return (
+        f"restore points: {_milliseconds(result['keep'])} for one, "
+        f"{_milliseconds(result['list_process'])} to list {result['points']:,}"
+    )
+
+
+def draw_plots(result: dict[str, Any]) -> dict[str, str]:  # noqa: ARG001  the interface of a workload
+    return {}

@@ -76,7 +76,7 @@ def describe_conditions(result: dict[str, Any]) -> str:
 def _rounds(result: dict[str, Any]) -> int:
     runs = [row["runs"] for row in result.get("contenders", ())]
     runs += [point["seconds"] for series in result.get("series", ()) for point in series["points"]]
-    return max(map(len, runs), default=0)
+    return max(map(len, runs), default=int(result.get("rounds", 0)))
 
 
 def last_line(error: str) -> str:
