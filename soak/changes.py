@@ -14,7 +14,7 @@ from soak.checks import require
 from soak.environment import StoryEnvironment, Stream
 from soak.lineage import Lineage
 from soak.processes import Command, CommandResult, run_in_process, wait_for
-from soak.story import Edit, Fork, Repartition, Rewind, Undo
+from soak.story import Edit, Fork, Keep, Repartition, Rewind, RewindToPoint, Undo
 
 FULL_RETENTION = 100  # batches; a story has fewer, so Spark purges nothing
 
@@ -28,6 +28,14 @@ class UndoableChange:
     quarantine_emptied: bool = False
 
 
+@dataclass(frozen=True)
+class KeptPoint:
+    """A restore point, and the batches that it has kept."""
+
+    name: str
+    lineage: Lineage
+
+
 @dataclass
 class CheckpointChanges:
     """Makes changes and checks them. ``tally`` counts what happened; ``refused`` counts refusals by error code."""
@@ -36,6 +44,7 @@ class CheckpointChanges:
     tally: Counter[str]
     refused: Counter[str]
     undoable: list[UndoableChange] = field(default_factory=list)
+    points: list[KeptPoint] = field(default_factory=list)
 
     @property
     def stream(self) -> Stream:
@@ -56,6 +65,66 @@ class CheckpointChanges:
 
         outcome = self._change(arguments, "rewind", before, is_done, rewind.kill_after_ms, rewind.ending)
         return outcome or f"rewound from {before.head} to {target}"
+
+    def keep(self, keep: Keep) -> str:
+        before = self.env.read_lineage(self.stream)
+        at, name = before.head - keep.back, f"point-{len(self.points)}"
+        if at < 0:
+            return "too early to keep"
+        result = run_in_process("keep", self.stream.checkpoint, name, "--at", at, "--json")
+        if result.code == "cannot-keep":
+            require(self.env.story.retained_batches < FULL_RETENTION, "keep was refused without reason:", result.err)
+            self.refused["keep: cannot-keep"] += 1
+            return "refused: cannot-keep"
+        require(result.status == 0, "keep failed:", result.err)
+        require(self.env.read_lineage(self.stream) == before, "keep changed the batches")
+        kept = tuple(batch for batch in before.batches if batch.batch_id <= at)
+        self.points.append(KeptPoint(name, Lineage(kept)))
+        self.tally["points"] += 1
+        return f"kept batch {at} as {name}"
+
+    def rewind_to_point(self, rewind: RewindToPoint) -> str:
+        if not self.points:
+            return "no restore points yet"
+        point, before = self.points[-1 - rewind.which % len(self.points)], self.env.read_lineage(self.stream)
+        kept = point.lineage.identities()
+        result = run_in_process("rewind", self.stream.checkpoint, "--to", point.name, "--yes", "--json")
+        if result.code == "nothing-to-undo":
+            require(before.identities()[: len(kept)] == kept, "a rewind to a point was refused without reason")
+            require(before.head == point.lineage.head, "nothing to undo, but there are later batches")
+            self.refused["rewind: nothing-to-undo"] += 1
+            return "refused: nothing-to-undo"
+        require(result.status == 0, f"the rewind to {point.name} failed:", result.err)
+        now = self.env.read_lineage(self.stream, known=point.lineage)
+        found = now.identities()
+        require(found[: len(kept)] == kept and len(found) <= len(kept) + 1, f"batches after the rewind: {found}")
+        require(now.head == point.lineage.head, "the last batch is not the one that was kept")
+        self.stream.lineage = now
+        self.undoable.append(UndoableChange("rewind", before))
+        self.tally["rewinds to points"] += 1
+        return f"rewound from {before.head} to {point.name}, batch {now.head}"
+
+    def move(self) -> str:
+        before = self.env.read_lineage(self.stream)
+        if not before.batches:
+            return "too early to move"
+        home = self.env.folder / f"place{self.tally['moves']}"
+        maps = {}
+        if self.env.cell.source == "files":
+            maps |= {inbox: home / "in" / (source or "only") for source, inbox in self.env.inboxes.items()}
+        if self.env.cell.sink == "files" and self.stream.sink.exists():
+            maps[self.stream.sink] = home / "out"
+        options = [word for old, new in maps.items() for word in ("--map", f"{old}={new}")]
+        result = run_in_process("move", self.stream.checkpoint, home / "checkpoint", "--yes", "--json", *options)
+        require(result.status == 0, "move failed:", result.err)
+        run = run_in_process(*self.env.run_arguments(self.stream, 1))
+        require(run.code == "checkpoint-moved", "run accepted the old place of a moved checkpoint:", run.err)
+        self.stream.checkpoint = home / "checkpoint"
+        self.stream.sink = maps.get(self.stream.sink, self.stream.sink)
+        self.env.inboxes = {source: maps.get(inbox, inbox) for source, inbox in self.env.inboxes.items()}
+        require(self.env.read_lineage(self.stream) == before, "a move changed the batches")
+        self.tally["moves"] += 1
+        return f"moved to {home.name}"
 
     def redo_stuck_batch(self) -> None:
         """Apply the remedy that ``run`` prints for a batch that Spark cannot finish."""
@@ -125,7 +194,7 @@ class CheckpointChanges:
             require(now == before, f"a refused {verb} changed the checkpoint")
             self.refused[f"{verb}: {result.code}"] += 1
             return f"refused: {result.code}{interruption}"
-        now = self.env.read_lineage(self.stream)
+        now = self._lineage_after(verb)
         unchanged = now.identities() == before.identities() and now.head == before.head
         if interruption.endswith("aborted") or (result.status is None and unchanged):
             require(unchanged, f"an aborted {verb} changed the batches: {now.identities()}")
@@ -141,6 +210,20 @@ class CheckpointChanges:
             self.undoable.append(UndoableChange(verb, before))
             self.tally[f"{verb}s"] += 1
         return f"{verb} {interruption}" if interruption else ""
+
+    def _lineage_after(self, verb: str) -> Lineage:
+        """Read the batches. After the undo of a rewind to a point, those that Spark has purged are the ones from before."""
+        known = [self.stream.lineage]
+        if verb == "undo" and self.undoable:
+            known.append(self.undoable[-1].before)
+        for candidate in known:
+            try:
+                found = self.env.read_lineage(self.stream, known=candidate)
+            except KeyError:
+                continue
+            if set(found.identities()) <= set(candidate.identities()):
+                return found
+        return self.env.read_lineage(self.stream, known=known[-1])
 
     def _kill_change(
         self, arguments: list[str], kill_after_ms: float, ending: str, before: Lineage
@@ -165,7 +248,7 @@ class CheckpointChanges:
         require(run.code == "interrupted-operation", "run accepted an interrupted change:", run.status, run.err)
         if ending == "repair":
             self._repair_interrupted()
-            now = self.env.read_lineage(self.stream)
+            now = self._lineage_after(arguments[0])
             aborted = now.identities() == before.identities() and now.head == before.head
             return CommandResult(0), "interrupted, then aborted" if aborted else "interrupted, then repaired"
         result = run_in_process("rewind", self.stream.checkpoint, f"--{ending}")

@@ -11,7 +11,7 @@ from soak import checks
 from soak.changes import CheckpointChanges
 from soak.checks import require
 from soak.environment import StoryEnvironment, Stream
-from soak.processes import Command, CommandResult, wait_for
+from soak.processes import Command, CommandResult, run_in_process, wait_for
 from soak.services import PASSWORD
 from soak.story import (
     Action,
@@ -20,13 +20,17 @@ from soak.story import (
     Feed,
     Fork,
     Inspect,
+    Keep,
     KilledRun,
+    Move,
     Outage,
     Repair,
     Repartition,
     ReplaceTable,
     Rewind,
+    RewindToPoint,
     Run,
+    StoppedRun,
     Undo,
 )
 
@@ -58,6 +62,14 @@ class StoryRunner:
                 outcome = self._run(action)
             case KilledRun():
                 outcome = self._kill_run(action)
+            case StoppedRun():
+                outcome = self._stop_run(action)
+            case Keep():
+                outcome = self._changes.keep(action)
+            case RewindToPoint():
+                outcome = self._changes.rewind_to_point(action) + self._restore_table()
+            case Move():
+                outcome = self._changes.move()
             case Rewind():
                 outcome = self._changes.rewind(action)
             case Undo():
@@ -140,6 +152,27 @@ class StoryRunner:
         planned = self.stream.lineage.planned
         self.tally["kills in a batch"] += planned is not None
         return f"killed at batch {self.stream.lineage.head}" + (f", {planned.batch_id} planned" if planned else "")
+
+    def _stop_run(self, run: StoppedRun) -> str:
+        """Ask a running job to stop, from this process, as from any machine that reaches the checkpoint."""
+        worker, before = self.env.services.worker, self._checkpoint_files("offsets")
+        worker.wait_until_ready()
+        worker.start(*self.env.run_arguments(self.stream, run.limit))
+        wait_for(lambda: len(self._checkpoint_files("offsets") - before) >= 1, unless=lambda: worker.has_answered)
+        time.sleep(run.delay_ms / 1000)
+        stopped = run_in_process("stop", self.stream.checkpoint, *(["--now"] if run.now else []))
+        result = worker.finish()
+        if result.code == "batch-stuck":
+            self._changes.redo_stuck_batch()
+            return "refused: batch-stuck, then rewound as the message says"
+        require(stopped.status == 0, "stop failed:", stopped.err)
+        require(
+            result.status == 0, "a job that was asked to stop exited with status", result.status, result.err[-2000:]
+        )
+        self._record_run()
+        self.tally["stops"] += 1
+        planned = self.stream.lineage.planned
+        return f"stopped at batch {self.stream.lineage.head}" + (f", {planned.batch_id} planned" if planned else "")
 
     def _check_finished_run(self, result: CommandResult) -> None:
         require(result.status == 0, "run exited with status", result.status, result.err[-2000:])

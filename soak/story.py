@@ -101,6 +101,34 @@ class Repair:
 
 
 @dataclass(frozen=True)
+class Keep:
+    """A restore point of the batch ``back`` batches ago."""
+
+    back: int
+
+
+@dataclass(frozen=True)
+class RewindToPoint:
+    """A rewind to one of the restore points; ``which`` counts from the newest."""
+
+    which: int
+
+
+@dataclass(frozen=True)
+class StoppedRun:
+    """The job is asked to stop some milliseconds after its first new batch; with ``now``, without finishing the batch."""
+
+    limit: int
+    delay_ms: int
+    now: bool
+
+
+@dataclass(frozen=True)
+class Move:
+    """The checkpoint moves to another folder, with its input and its sink if they are files."""
+
+
+@dataclass(frozen=True)
 class Outage:
     """A service restarts: after a crash while the job runs if ``during``, else after a clean stop between runs."""
 
@@ -121,9 +149,13 @@ Action: TypeAlias = (
     | ReplaceTable
     | Run
     | KilledRun
+    | StoppedRun
     | Rewind
+    | Keep
+    | RewindToPoint
     | Undo
     | Fork
+    | Move
     | Repartition
     | Edit
     | Compact
@@ -173,7 +205,7 @@ class _ActionGenerator:
     def next(self, last: Action) -> Action:
         if self._next:
             return self._next.pop()
-        if isinstance(last, Rewind | Undo) and self._rng.random() < 0.5:
+        if isinstance(last, Rewind | RewindToPoint | Undo) and self._rng.random() < 0.5:
             return self._rng.choice([self.run, self._killed_run, self._undo])()
         choices: list[tuple[int, Any]] = [
             (6, self.feed),
@@ -186,13 +218,19 @@ class _ActionGenerator:
             (6, self._edit),
             (3, Compact),
             (2, Repair),
+            (6, self._keep),
+            (6, self._rewind_to_point),
+            (6, self._stopped_run),
+            (4, Move),
             (5, self._inspect),
             (4 if self._services() else 0, self._outage),
             (8 if self._cell.job.table else 0, self._replace_table),
         ]
         weights, factories = [weight for weight, _ in choices], [factory for _, factory in choices]
         action: Action = self._rng.choices(factories, weights)[0]()
-        if isinstance(action, Run | KilledRun | Fork) and not isinstance(last, Feed | Rewind | Undo | Repartition):
+        if isinstance(action, Run | KilledRun | StoppedRun | Fork) and not isinstance(
+            last, Feed | Rewind | RewindToPoint | Undo | Repartition
+        ):
             self._next.append(action)  # without new input, a run would end before it can be killed
             return self.feed()
         return action
@@ -223,6 +261,15 @@ class _ActionGenerator:
     def _rewind(self) -> Rewind:
         back = None if self._rng.random() < 0.08 else self._rng.randrange(1, 7)
         return Rewind(back, self._rng.random() < 0.5, *self._kill_and_ending())
+
+    def _keep(self) -> Keep:
+        return Keep(self._rng.choice([0, 0, 1, 3]))
+
+    def _rewind_to_point(self) -> RewindToPoint:
+        return RewindToPoint(self._rng.randrange(3))
+
+    def _stopped_run(self) -> StoppedRun:
+        return StoppedRun(self._limit(), self._rng.choice([0, 10, 100, 400]), self._rng.random() < 0.3)
 
     def _undo(self) -> Undo:
         return Undo(self._rng.random() < 0.6, *self._kill_and_ending())
