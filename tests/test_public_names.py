@@ -25,6 +25,7 @@ PUBLIC = {
         "Table",
         "__version__",
         "attach",
+        "seed",
     },
     "headwater.testing": {"Crash"},
     "headwater.errors": {

@@ -24,6 +24,7 @@ _MODULES = {
     "Postgres": "headwater.jobs.endpoints",
     "RunningJob": "headwater.spark.running",
     "attach": "headwater.spark.attach",
+    "seed": "headwater.api",
 }
 
 __all__ = [
@@ -43,10 +44,11 @@ __all__ = [
     "Table",
     "__version__",
     "attach",
+    "seed",
 ]
 
 if TYPE_CHECKING:
-    from headwater.api import Checkpoint
+    from headwater.api import Checkpoint, seed
     from headwater.jobs.endpoints import (
         Console,
         Delta,

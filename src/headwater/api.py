@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
@@ -27,6 +28,7 @@ from headwater.results import (
     ShownMigrationPlan,
     ShownRepartitionPlan,
     ShownRewindPlan,
+    ShownSeedPlan,
     ShownUndoPlan,
     shown_as,
 )
@@ -476,6 +478,56 @@ class Checkpoint:
         from headwater.timemachine.repartition import plan_repartition  # noqa: PLC0415
 
         return shown_as(ShownRepartitionPlan, plan_repartition(self.files, partitions))
+
+
+def seed(
+    job: Job | str,
+    history: str | Mapping[str, str],
+    *,
+    at: str | Mapping[str, object],
+    checkpoint: str | Path | None = None,
+    by: str = "offset",
+    event_time: str | None = None,
+    offset_columns: str | None = None,
+    output: str = "aside",
+    aside: str | Path | None = None,
+    source: str | Mapping[str, str] | None = None,
+    sink: str | None = None,
+    settings: Mapping[str, object] | None = None,
+    reason: str | None = None,
+) -> ShownSeedPlan:
+    """Plan a new checkpoint whose state comes from history. ``plan.apply()`` creates it with Spark.
+
+    ``history`` is a URI, ``files:DIR`` or ``delta:PATH``, or several by the names of the job's sources. ``at`` is where the
+    source continues: offsets such as ``{"visits": {0: 1000}}``, the version of a Delta table, a time, ``"earliest"`` or
+    ``"latest"``; for several sources by name. ``by`` is how records that are in both are distinguished, by ``"offset"``, or
+    by ``"event-time"`` with the SQL expression ``event_time``. ``output`` is what happens to the rows that the history
+    emits: ``"write"`` to the sink, keep ``"aside"`` in a folder, or ``"drop"``.
+    """
+    from headwater.jobs.loading import select_job  # noqa: PLC0415
+
+    with naming_extras():
+        from headwater.spark.ownership import checkpoint_location  # noqa: PLC0415
+        from headwater.spark.programs import reference_of  # noqa: PLC0415
+        from headwater.spark.seed_plan import named_texts, plan_seed, position_texts, request_of  # noqa: PLC0415
+
+    texts = {name: str(value) for name, value in (settings or {}).items()}
+    chosen = select_job(job, sources=_named_uris(source), sink=sink, settings=texts)
+    request = request_of(
+        chosen,
+        job if isinstance(job, str) else reference_of(chosen),
+        checkpoint_location(None if checkpoint is None else str(checkpoint), chosen),
+        named_texts(_named_uris(history), chosen),
+        position_texts(at, chosen),
+        by=by,
+        event_time=event_time,
+        offset_columns=offset_columns,
+        output=output,
+        aside=None if aside is None else str(aside),
+        reason=reason,
+    )
+    plan = plan_seed(request)
+    return ShownSeedPlan(**{one.name: getattr(plan, one.name) for one in fields(plan)}, request=request)
 
 
 def _sink_uri(folder: str | Path | None) -> str | None:

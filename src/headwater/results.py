@@ -6,7 +6,7 @@ The classes add only how a value is shown, and ``apply`` where it needs more tha
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from headwater.checkpoint.history import Batch
@@ -20,14 +20,24 @@ from headwater.timemachine.fork import ForkPlan
 from headwater.timemachine.journal import Entry
 from headwater.timemachine.repartition import RepartitionPlan
 from headwater.timemachine.rewind import RewindPlan
+from headwater.timemachine.seed import SeedPlan
 from headwater.timemachine.undo import UndoPlan
 from headwater.views import html
 from headwater.views.code_check import comparison_lines
 from headwater.views.migration import migration_text
-from headwater.views.plans import PlanText, edit_text, fork_text, repartition_text, rewind_text, undo_text
+from headwater.views.plans import (
+    PlanText,
+    edit_text,
+    fork_text,
+    repartition_text,
+    rewind_text,
+    seed_text,
+    undo_text,
+)
 
 if TYPE_CHECKING:
     from headwater.spark.dropped.records import DroppedRecord
+    from headwater.spark.seeding import Seeded
 
 Shown = TypeVar("Shown")
 
@@ -143,6 +153,29 @@ class ShownForkPlan(_ShownPlan, ForkPlan):
 
     def _text(self) -> PlanText:
         return fork_text(self)
+
+
+@dataclass(frozen=True, repr=False)
+class ShownSeedPlan(_ShownPlan, SeedPlan):
+    """A planned seed."""
+
+    request: Any = None
+
+    def apply(self, spark: Any = None, *, conf: Mapping[str, str] | None = None) -> Seeded:
+        """Create the checkpoint with Spark. An interrupted seed continues if the same one is applied again.
+
+        Uses ``spark``, the session of this process, or one that is started with the settings in ``conf`` and stopped at
+        the end.
+        """
+        with naming_extras():
+            from headwater.spark.seeding import seed, seed_in_program  # noqa: PLC0415
+
+        if spark is not None:
+            return seed(spark, self.request, self)
+        return seed_in_program(self.request, self, conf=conf)
+
+    def _text(self) -> PlanText:
+        return seed_text(self)
 
 
 class ShownRepartitionPlan(_ShownPlan, RepartitionPlan):

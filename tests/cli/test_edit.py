@@ -129,3 +129,35 @@ def test_from_python(path: Path, tmp_path: Path) -> None:
     assert counts(path) == {}
     held.import_(file).apply()
     assert counts(path)["buy"] == 7
+
+
+def test_rows_are_erased(command: Command, path: Path) -> None:
+    """The plan names what is lost, and the result says that it cannot be undone."""
+    before = counts(path)
+    dry = command("edit", path, "--key", "kind=buy", "--delete", "--erase", "--dry-run")
+    assert dry.status == 0, dry.err
+    assert "this cannot be undone" in dry.out
+    assert "lost        batches 0 to 4 (5 batches): the stream can no longer be rewound to them" in dry.out
+    assert counts(path) == before
+    ran = command("edit", path, "--key", "kind=buy", "--delete", "--erase", "--yes", "--json", "--reason", "17")
+    plan, done = map(json.loads, ran.out.splitlines())
+    assert plan["erases"]["batches"] == [0, 1, 2, 3, 4]
+    assert done["batch_id"] == 5
+    assert "This cannot be undone" in ran.err
+    assert counts(path) == {kind: number for kind, number in before.items() if kind != "buy"}
+    log = command("log", path).out
+    assert "edit by " in log
+    assert log.count("yes") == 1
+    refused = command("undo", path, "--yes", "--json")
+    assert (refused.status, json.loads(refused.err)["error"]) == (ChangeRefused.exit_status, "erased")
+    (entry,) = (path / "_headwater/journal").glob("*.json")
+    assert "buy" not in entry.read_text()
+    assert command("edit", path, "--key", "kind=sell", "--set", "count=1", "--erase").status == UsageProblem.exit_status
+
+
+def test_options_of_a_new_checkpoint_need_a_job(command: Command, path: Path, tmp_path: Path) -> None:
+    """An import into an existing checkpoint has no position."""
+    command("export", path, tmp_path / "out.parquet")
+    refused = command("import", tmp_path / "out.parquet", "--checkpoint", path, "--at", "latest")
+    assert refused.status == UsageProblem.exit_status
+    assert "--at needs --job" in refused.err

@@ -14,11 +14,15 @@ from headwater.checkpoint.checks import interrupted_operation, run_checks
 from headwater.checkpoint.checks.context import CheckContext
 from headwater.checkpoint.history import History
 from headwater.checkpoint.layout import PLANS_FILE
+from headwater.checkpoint.log_entries import JOIN_STORES
 from headwater.checkpoint.restore_points import restore_points
 from headwater.core.errors import ChangeRefused
 from headwater.statefiles.statewriter import put
 from headwater.timemachine.change import Change
 from headwater.timemachine.compact import empty_quarantine
+from headwater.timemachine.edit import StateEditor
+from headwater.timemachine.erase import plan_erasure_of_key
+from headwater.timemachine.erased import ERASES
 from headwater.timemachine.executor import Executor, guard_notice
 from headwater.timemachine.extra_batch import StoreChange, plan_extra_batch
 from headwater.timemachine.journal import read_pending
@@ -101,6 +105,7 @@ def _verbs(name: str) -> Iterator[tuple[str, Verb]]:
     batch = plan_extra_batch(History(files), {store: large}, verb="edit", about="a large edit", sink=folder)
     assert batch.files
     yield "large edit", Verb.of(Place(start.checkpoint | batch.files, start.sink), batch.change)
+    yield "erasure", _erasure(start)
     files, folder = trees(start)
     migrated = Verb.of(start, plan_extra_batch(History(files), {}, sink=folder, **_migration(start.checkpoint)).change)
     yield "migrate", migrated
@@ -122,6 +127,22 @@ def _migration(contents: Contents) -> dict[str, Any]:
     schemas = [path for path in contents if path.endswith("/_metadata/schema")]
     metadata = dict.fromkeys(schemas, b"another schema") | {"state/0/_metadata/v2/10": b"v2\n{}"}
     return {"verb": "migrate", "about": "a migration", "metadata": metadata, "records": {PLANS_FILE: b'{"plans": []}'}}
+
+
+def _erasure(start: Place) -> Verb:
+    """Return the erasure of a key from a checkpoint with a restore point and an earlier change."""
+    files, folder = Tree(start.checkpoint), Tree(start.sink, SINK)
+    make_point(files, at="4")
+    plan_extra_batch(History(files), {}, verb="edit", about="an edit").apply(files, None)
+    plan_undo(files).apply()
+    editor = StateEditor(files)
+    editor.sink = folder
+    field = "field0" if any(one.folder_store in JOIN_STORES for one in editor.targets) else "user"
+    batch = plan_erasure_of_key(editor, {field: "1" if field == "field0" else ""}).batch
+    verb = Verb.of(Place(files.contents | batch.files, start.sink), batch.change)
+    left = [path for path in verb.after.checkpoint if "/quarantine/" in path or "/kept/" in path or "/scratch/" in path]
+    assert [path for path in left if not path.endswith(".emptied")] == []
+    return verb
 
 
 def _without_old(contents: Contents, first: int) -> Contents:
@@ -159,6 +180,8 @@ def _check_point(verb: Verb, medium: Media, crashed: Place) -> None:
         return
     finished, _ = _run(crashed, medium, Executor.resume)
     assert finished.sparks == verb.after.sparks
+    if ERASES in verb.change.details:
+        assert finished.checkpoint.keys() == verb.after.checkpoint.keys()
     assert read_pending(Tree(finished.checkpoint)) is None
     if pending.all_done and not guarded:
         with pytest.raises(ChangeRefused, match="all steps of the interrupted"):

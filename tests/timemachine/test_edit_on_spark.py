@@ -28,7 +28,8 @@ from headwater.timemachine.edit import StateEditor
 from headwater.timemachine.fork import plan_fork
 from headwater.timemachine.row_edits import ROW_COUNTER, Wanted
 from headwater.timemachine.transfer import export_tables, plan_import
-from timemachine.spark_runs import STORES, Inbox, Query, Stream
+from timemachine.spark_runs import EAGER, STORES, Inbox, Query, Stream
+from timemachine.test_erase import files_with
 
 cloudpickle.register_pickle_by_value(custom_state)  # workers cannot import the modules of tests
 Corpus = Callable[[str], CorpusCheckpoint]
@@ -261,3 +262,43 @@ def test_all_operators_on_all_stores(headwater_spark: SparkSession, tmp_path: Pa
     """The same for all operators on all stores, except for custom state on HDFS-backed ones, which Spark lacks."""
     if (name, store) != ("custom", "hdfs"):
         follow(headwater_spark, tmp_path, STORIES[name], store)
+
+
+def continue_after_erasure(spark: SparkSession, folder: Path, story: Story, store: str) -> None:
+    """Erase a user after some batches, and continue for enough batches that Spark writes snapshots of its own."""
+    inbox = Inbox(folder / "events", EVENT)
+    conf = {**STORES[store], **EAGER}
+    stream = Stream(spark, folder / "checkpoint", story.query, {"events": inbox}, mode=story.mode, conf=conf)
+    for minute in range(3):
+        inbox.put([event("a", 1, minute), event("erased", 2, minute), event("c", 3, minute)])
+        stream.run()
+    held = Checkpoint(stream.checkpoint)
+    before = stream.state(held.batches[-1].batch_id)
+    held.edit({"user": "erased"}, delete=True, erase=True).apply()
+    assert files_with(stream.checkpoint, "erased") == []
+    kept = [row for row in before if "'erased'" not in str(row) and '"erased"' not in str(row)]
+    assert stream.state(held.batches[-1].batch_id) == kept != before
+    totals_of_a = []
+    for minute in range(3, 6):
+        inbox.put([event("a", 1, minute), event("new", 1, minute)])
+        totals_of_a += [row for rows in stream.run().values() for row in map(json.loads, rows) if row["user"] == "a"]
+    if story.mode == "update":
+        assert [row["total"] for row in totals_of_a] == [4, 5, 6]
+    assert files_with(stream.checkpoint, "erased") == []
+    assert not [one for one in run_checks(CheckContext(stream.files, 0)) if one.severity == "error"]
+
+
+def test_a_stream_continues_after_an_erasure(headwater_spark: SparkSession, tmp_path: Path) -> None:
+    """Spark loads the snapshot that Headwater wrote, and adds changelogs and snapshots of its own."""
+    continue_after_erasure(headwater_spark, tmp_path, STORIES["aggregation"], "format2")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("store", STORES)
+@pytest.mark.parametrize("name", STORIES)
+def test_erasures_of_all_operators_on_all_stores(
+    headwater_spark: SparkSession, tmp_path: Path, name: str, store: str
+) -> None:
+    """The same for all operators on all stores, except for custom state on HDFS-backed ones, which Spark lacks."""
+    if (name, store) != ("custom", "hdfs"):
+        continue_after_erasure(headwater_spark, tmp_path, STORIES[name], store)

@@ -11,6 +11,7 @@ from headwater.cli.checkpoint_options import DryRun, PlanJson, Yes
 from headwater.cli.edit import REASON
 from headwater.cli.job_options import Conf, JobName, ModeName, Settings, SinkUri, SourceUris
 from headwater.cli.output import StatusLine, json_line, note
+from headwater.core.text import count
 
 if TYPE_CHECKING:
     from headwater.spark.seed_plan import SeedRequest
@@ -139,6 +140,7 @@ def _carry_out(
     if as_json:
         json_line(done.as_dict())
         return
-    note(
-        f"done: {done.rows:,} rows in {done.seconds:,} s. To continue: headwater run {job} --checkpoint {plan.checkpoint}"
-    )
+    if not done.state_rows:
+        note("warning: the state has no rows; do the records of the history have the fields of the source?")
+    rows = f"{count(done.rows, 'row')} of history, {count(done.state_rows, 'row')} of state"
+    note(f"done: {rows}. To continue: headwater run {job} --checkpoint {plan.checkpoint}")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from headwater.checkpoint.local_tree import LocalTree
 from headwater.checkpoint.locate import open_files
-from headwater.core.errors import ChangeRefused, JobRefused, UsageProblem
+from headwater.core.errors import ChangeRefused, JobRefused, ServiceUnreachable, UsageProblem
 from headwater.core.times import iso_from_ms, ms_from_iso
 from headwater.jobs.endpoints import Delta, Files, Kafka, Source
 from headwater.jobs.job import UNNAMED, Job
@@ -307,7 +307,7 @@ def _position(request: SeedRequest, name: str, live: Source) -> tuple[str | None
         return None, "the entire table"
     log = DeltaLog(open_files(table_location(live)))
     if not log.exists:
-        raise ChangeRefused("no-table", f"there is no Delta table at {live.path}")
+        raise ServiceUnreachable("no-table", f"there is no Delta table at {live.path}")
     position = resolve_version(log, text)
     return offset_text(position), position.sentence
 
@@ -366,3 +366,16 @@ def named_texts(texts: list[str], job: Job) -> dict[str, str]:
     if len(job.sources) == 1 and UNNAMED in found:  # a single source needs no name
         return {next(iter(job.sources)): found[UNNAMED]}
     return found
+
+
+def position_texts(at: str | Mapping[str, object], job: Job) -> dict[str, str]:
+    """Return positions that a program gives, as texts by the names of the job's sources."""
+    if isinstance(at, str):
+        return named_texts([at], job)
+    if at.keys() <= job.sources.keys():
+        return {name: _position_text(value) for name, value in at.items()}
+    return named_texts([_position_text(at)], job)
+
+
+def _position_text(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value)

@@ -73,16 +73,23 @@ POLL_SECONDS = 0.5
 
 @dataclass(frozen=True)
 class Seeded:
-    """A checkpoint that was seeded: its batches, and the rows that they read."""
+    """A checkpoint that was seeded: its batches, the rows that they read, and the rows of its state."""
 
     checkpoint: str
     batches: tuple[int, ...]
     rows: int
+    state_rows: int
     seconds: float
 
     def as_dict(self) -> dict[str, object]:
         """Return the JSON form."""
-        return {"done": self.checkpoint, "batches": list(self.batches), "rows": self.rows, "seconds": self.seconds}
+        return {
+            "done": self.checkpoint,
+            "batches": list(self.batches),
+            "rows": self.rows,
+            "state_rows": self.state_rows,
+            "seconds": self.seconds,
+        }
 
 
 def seed_in_program(
@@ -124,8 +131,12 @@ def seed(
     *,
     report: Report = lambda _: None,
     warn: Callable[[str], None] = lambda _: None,
+    complete: Callable[[FileTree], None] = lambda _: None,
 ) -> Seeded:
-    """Seed a checkpoint, or continue a seed that was interrupted. ``report`` receives the rows read so far."""
+    """Seed a checkpoint, or continue a seed that was interrupted. ``report`` receives the rows read so far.
+
+    ``complete`` may change the checkpoint before it is put in place; after an interruption it is called again.
+    """
     begun = time.monotonic()
     with settings_of_job(spark, request.job, warn), ExitStack() as resources:
         scratch = files_at(spark, f"{request.checkpoint}{SCRATCH_SUFFIX}")
@@ -135,11 +146,13 @@ def seed(
         with temporary_settings(spark, naming_settings(spark, request.job, scratch)):
             run = _SeedRun(spark, request, plan, scratch, report, resources)
             run.finish_from(read_progress(scratch))
+        complete(scratch)
         batches = tuple(CheckpointLogs(scratch).commits.ids)
         record = seed_record(plan, batches=batches, rows=run.rows, by=who(), at=_now())
         adopt(scratch, into, {**run.records(), SEED_FILE: record})
     scratch.remove_folder("")
-    return Seeded(request.checkpoint, batches, run.rows, round(time.monotonic() - begun, 2))
+    seconds = round(time.monotonic() - begun, 2)
+    return Seeded(request.checkpoint, batches, run.rows, run.state_rows, seconds)
 
 
 class _SeedRun:
@@ -155,7 +168,7 @@ class _SeedRun:
         resources: ExitStack,
     ) -> None:
         self.spark, self.request, self.plan, self.scratch, self.report = spark, request, plan, scratch, report
-        self.rows = 0
+        self.rows = self.state_rows = 0
         self.job = replace(request.job, trigger="available-now")
         self._resources = resources
         self._inputs = read_inputs(spark, self.job)
@@ -175,19 +188,20 @@ class _SeedRun:
         offsets = {source.name: source.offset for source in self.plan.sources}
         if progress is not None:
             refuse_other_seed(progress, self.plan)
-            offsets, self.rows = dict(progress.offsets), progress.rows
+            offsets = dict(progress.offsets)
+            self.rows, self.state_rows = progress.rows, progress.state_rows
         current = progress or self._record(Progress("history", self.plan.asked, offsets))
         if current.stage == "history":
             self._run(self._history(), self.request.output)
-            current = self._record(replace(current, stage="positions", rows=self.rows))
+            current = self._record(replace(current, stage="positions", rows=self.rows, state_rows=self.state_rows))
         if current.stage == "positions":
             rewrite_positions(self.scratch, [offsets[name] for name in self._order])
             self._note_batches_in_sink()
-            after = "live" if self.request.by == "event-time" else "complete"
-            current = self._record(replace(current, stage="live" if after == "live" else "complete"))
+            by_time = self.request.by == "event-time"
+            current = self._record(replace(current, stage="live" if by_time else "complete"))
         if current.stage == "live":
             self._run({name: later_frame(self.request, self._inputs[name]) for name in self.job.sources}, "write")
-            self._record(replace(current, stage="complete", rows=self.rows))
+            self._record(replace(current, stage="complete", rows=self.rows, state_rows=self.state_rows))
 
     def records(self) -> dict[str, bytes]:
         """Return what a run of the job would have recorded."""
@@ -232,6 +246,8 @@ class _SeedRun:
         except StreamingQueryException as error:
             raise failure(self.job.name, error) from error
         self.rows = before + _rows_of(query)
+        if (last := query.lastProgress) is not None:
+            self.state_rows = sum(int(operator["numRowsTotal"]) for operator in last["stateOperators"])
         self.report(self.rows)
 
     def _start(self, prepared: PreparedJob, output: str) -> StreamingQuery:

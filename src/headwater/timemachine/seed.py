@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 from headwater.checkpoint.filetree import FileTree
 from headwater.checkpoint.layout import (
+    COMMITS,
     HEADWATER_FOLDER,
     METADATA,
     OFFSETS,
@@ -23,7 +24,7 @@ from headwater.checkpoint.layout import (
 )
 from headwater.checkpoint.log_entries import NO_OFFSET
 from headwater.checkpoint.logs import CheckpointLogs
-from headwater.checkpoint.logtext import json_object
+from headwater.checkpoint.logtext import LogText, json_object
 from headwater.core.errors import ChangeRefused, CheckpointUnreadable
 from headwater.timemachine.fork import relocated_metadata, spark_paths
 
@@ -106,18 +107,18 @@ class Progress:
     asked: str
     offsets: Mapping[str, str | None]
     rows: int = 0
+    state_rows: int = 0
 
     def to_bytes(self) -> bytes:
         """Return the contents of the file that records it."""
-        value = {"stage": self.stage, "asked": self.asked, "offsets": dict(self.offsets), "rows": self.rows}
-        return json.dumps(value).encode()
+        return json.dumps(asdict(self)).encode()
 
 
 def read_progress(scratch: FileTree) -> Progress | None:
     """Return how far an interrupted seed got; None if there is none."""
     try:
         value = json_object(scratch.read(STAGE_FILE).decode(), STAGE_FILE)
-        return Progress(value["stage"], value["asked"], value["offsets"], value["rows"])
+        return Progress(**value)
     except (FileNotFoundError, NotADirectoryError):
         return None
 
@@ -176,6 +177,23 @@ def rewrite_positions(files: FileTree, offsets: Sequence[str | None]) -> None:
             files.remove(crc)
         files.write(path, replace(entry.text, lines=(version, metadata, *lines)).to_bytes())
     files.remove_folder(SOURCES)
+
+
+def set_watermark(files: FileTree, watermark_ms: int) -> None:
+    """Have a checkpoint continue with a watermark: the one of its last batch."""
+    logs = CheckpointLogs(files)
+    last = logs.commits.latest
+    if last is None:
+        return
+    for log, name in ((OFFSETS, "batchWatermarkMs"), (COMMITS, "nextBatchWatermarkMs")):
+        path = f"{log}/{last}"
+        text = LogText.from_bytes(files.read(path), path)
+        version, first, *rest = text.lines
+        value = {**json_object(first, path), name: watermark_ms}
+        if files.exists(crc := hadoop_crc_of(path)):
+            files.remove(crc)
+        lines = (version, json.dumps(value, separators=(",", ":")), *rest)
+        files.write(path, replace(text, lines=lines).to_bytes())
 
 
 def adopt(scratch: FileTree, into: FileTree, written: Mapping[str, bytes]) -> None:

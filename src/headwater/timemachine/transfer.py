@@ -40,6 +40,9 @@ class Origin:
     key_schema: str
     value_schema: str
     format: int = _FORMAT
+    watermark_ms: int | None = None
+    offsets: tuple[str | None, ...] = ()
+    """Where the sources of the query continue after the batch, as Spark's offset log has it."""
 
     @property
     def label(self) -> str:
@@ -75,6 +78,7 @@ def _export(reader: StateReader, target: StateTarget, batch: int) -> pa.Table:
     for store in reader.stores(flat.target, batch):
         rows = reader.partition(flat.target, store).rows(batch)
         parts.append(flat.table(reader, reader.one_row_per_key(flat.target, rows, batch), batch))
+    entry, commit = reader.logs.offsets.get(batch), reader.logs.commits.get(batch)
     origin = Origin(
         target.operator_id,
         target.operator_name,
@@ -83,6 +87,8 @@ def _export(reader: StateReader, target: StateTarget, batch: int) -> pa.Table:
         batch,
         target.schema.key_json,
         target.schema.value_json,
+        watermark_ms=commit.next_watermark_ms if commit else None,
+        offsets=tuple(source.text for source in entry.sources) if entry else (),
     )
     return pa.concat_tables(parts).replace_schema_metadata({_METADATA: json.dumps(asdict(origin)).encode()})
 

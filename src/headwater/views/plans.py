@@ -153,6 +153,17 @@ def seed_text(plan: SeedPlan) -> PlanText:
     return PlanText(f"Seed {plan.checkpoint} for {plan.job}", tuple(facts), plan.warnings)
 
 
+def job_import_text(plan: SeedPlan, file: str, rows: int) -> PlanText:
+    """Describe an import into a new checkpoint of a job."""
+    facts = [("state", f"{count(rows, 'row')} of {file}")]
+    facts += [
+        ("continues", f"{f'{one.name}: ' if one.name else ''}{one.uri} at {one.position}") for one in plan.sources
+    ]
+    if plan.reason:
+        facts.append(("reason", plan.reason))
+    return PlanText(f"Create {plan.checkpoint} for {plan.job} with imported state", tuple(facts))
+
+
 def fork_text(plan: ForkPlan) -> PlanText:
     """Describe a fork: the files that it shares with its origin, and those that are written."""
     at = "before the first batch" if plan.at is None else f"at batch {plan.at}"

@@ -43,15 +43,16 @@ def _flat_row(flat: FlatRows, row: Row) -> dict[str, Any]:
     key, value = rest.get("key"), rest.get("value")
     if not isinstance(key, Mapping) or "key" in flat.names:
         return rest
-    key_parts: Row = key
+    grouping: dict[str, Any] = dict(key)
     parts: Row = value if isinstance(value, Mapping) else {}
     if "user_map_key" in parts:
-        key_parts, parts = {**key, **parts["user_map_key"]}, parts["user_map_value"] or {}
+        grouping |= parts["user_map_key"]
+        parts = parts["user_map_value"] or {}
     elif "list_element" in parts:
         parts = {LIST: [parts["list_element"]]}
     keys: dict[str, str] = {field.name: name for field, name in zip(flat.key_fields, flat.key_names, strict=True)}
     values: dict[str, str] = {field.name: name for field, name in zip(flat.value_fields, flat.value_names, strict=True)}
-    found: dict[str, Any] = {keys.get(name, name): each for name, each in key_parts.items()}
+    found: dict[str, Any] = {keys.get(name, name): each for name, each in grouping.items()}
     return found | {values.get(name, name): each for name, each in parts.items()}
 
 
