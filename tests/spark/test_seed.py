@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -15,13 +18,17 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 
-from broker_support import Broker
-from headwater import Checkpoint, Console, Files, Job, Kafka
+from broker_support import HEADWATER, Broker, headwater
+from headwater import Checkpoint, Console, Delta, Files, Job, Kafka
 from headwater.checkpoint.local_tree import LocalTree
 from headwater.core.errors import ChangeRefused, CheckpointUnreadable, JobRefused, UsageProblem
+from headwater.spark.importing import plan_job_import
 from headwater.spark.seed_plan import SeedRequest, plan_seed
 from headwater.spark.seeding import Seeded, seed
+from headwater.spark.session import temporary_settings
+from headwater.views.state_files import read_tables
 from spark.topic_support import make, send
+from waiting_support import wait_until
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import the modules of tests
 SCHEMA = "user STRING, n INT, at TIMESTAMP"
@@ -304,3 +311,102 @@ def test_an_interrupted_seed_continues(
     assert output(tmp_path / "out") == output(tmp_path / "scratch-out")
     assert one.state("seeded") == one.state("scratch")
     assert not (tmp_path / "seeded.seeding").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("transform", [sums, custom])
+def test_exported_state_becomes_a_new_checkpoint(
+    headwater_spark: SparkSession, broker: Broker, case, tmp_path: Path, transform: Any
+) -> None:
+    """With another number of partitions, the exported watermark and position, a stream continues as the original."""
+    one = case(transform, "update", Console())
+    one.drain(headwater_spark, "original")
+    original = Checkpoint(tmp_path / "original")
+    original.export(tmp_path / "state")
+    tables = read_tables(str(tmp_path / "state"))
+    with temporary_settings(headwater_spark, {"spark.sql.shuffle.partitions": "3"}):
+        planned = plan_job_import(one.job, None, str(tmp_path / "moved"), tables, {})
+        planned.apply(headwater_spark)
+    assert one.state("moved") == one.state("original") != []
+    assert one.watermark("moved") == one.watermark("original")
+    topic = one.job.reads.topic
+    send(broker, topic, EVENTS[ALL - 20 :], partitions=2)
+    for name in ("original", "moved"):
+        one.drain(headwater_spark, name)
+    assert one.state("moved") == one.state("original")
+    stores = {path.name for path in (tmp_path / "moved/state/0").iterdir() if path.name.isdigit()}
+    assert stores == {"0", "1", "2"}
+
+
+@pytest.mark.slow
+def test_a_delta_table_continues_after_history(headwater_spark: SparkSession, tmp_path: Path) -> None:
+    """The rows of earlier versions come from the history, later ones from the table."""
+    table, history = tmp_path / "table", tmp_path / "history"
+    rows = headwater_spark.createDataFrame([(line,) for line in EVENTS], "value STRING")
+    parsed = rows.select(F.from_json("value", SCHEMA).alias("r")).select("r.*").orderBy("n").collect()
+    frame = lambda part: headwater_spark.createDataFrame(part, SCHEMA)  # noqa: E731
+    frame(parsed[:20]).write.format("delta").save(str(table))
+    frame(parsed[20:40]).write.format("delta").mode("append").save(str(table))
+    frame(parsed[:40]).write.parquet(str(history))
+    job = Job("seeded", windows, reads=Delta(str(table)), writes=Console(), mode="append")
+    request = SeedRequest(
+        job, None, str(tmp_path / "seeded"), {"": f"files:{history}?format=parquet"}, {"": "2"}, output="drop"
+    )
+    seed(headwater_spark, request, plan_seed(request))
+    frame(parsed[40:]).write.format("delta").mode("append").save(str(table))
+    for name in ("seeded", "scratch"):
+        job.start(headwater_spark, checkpoint=str(tmp_path / name), trigger="available-now").wait()
+    assert sorted_rows(Checkpoint(tmp_path / "seeded")) == sorted_rows(Checkpoint(tmp_path / "scratch")) != []
+
+
+JOB_FILE = """
+from pyspark.sql import functions as F
+from headwater import Files, Job, Kafka
+
+def windows(rows):
+    return rows.withWatermark("at", "5 minutes").groupBy(F.window("at", "10 minutes"), "user").count()
+
+WINDOWS = Job("windows", windows, reads=Kafka("TOPIC", schema="SCHEMA", servers="SERVERS"), writes=Files("out", format="json"))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("moment", ["offsets/0", "state/0/0/1.changelog", "commits/0"])
+def test_a_killed_seed_continues(broker: Broker, tmp_path: Path, moment: str) -> None:
+    """Killed by -9 at any moment, the same command completes it, and the sink has every row once."""
+    topic = f"seed-killed-{moment.replace('/', '-')}"
+    make(broker, topic)
+    send(broker, topic, EVENTS)
+    code = JOB_FILE.replace("TOPIC", topic).replace("SCHEMA", SCHEMA).replace("SERVERS", broker.bootstrap)
+    (tmp_path / "jobs.py").write_text(code)
+    write_history(tmp_path / "history", EVENTS[:HISTORY])
+    command = [
+        "seed",
+        "jobs.py:WINDOWS",
+        "--from",
+        "files:history",
+        "--at",
+        f"0:{HISTORY}",
+        "--output",
+        "write",
+        "--yes",
+    ]
+    command += ["--checkpoint", "killed"]
+    process = subprocess.Popen([HEADWATER, *command], cwd=tmp_path, start_new_session=True)
+    wait_until((tmp_path / "killed.seeding" / moment).exists, moment)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    assert not (tmp_path / "killed").exists()
+    done = headwater(*command, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    ran = headwater(
+        "run", "jobs.py:WINDOWS", "--checkpoint", "killed", "--trigger", "available-now", cwd=tmp_path, timeout=600
+    )
+    assert ran.returncode == 0, ran.stderr
+    scratch = headwater(
+        "run", "jobs.py:WINDOWS", "--checkpoint", "scratch", "--sink", "files:scratch-out?format=json", "--trigger",
+        "available-now", cwd=tmp_path, timeout=600,
+    )  # fmt: skip
+    assert scratch.returncode == 0, scratch.stderr
+    assert output(tmp_path / "out") == output(tmp_path / "scratch-out") != []
+    assert sorted_rows(Checkpoint(tmp_path / "killed")) == sorted_rows(Checkpoint(tmp_path / "scratch"))
