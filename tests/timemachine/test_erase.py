@@ -19,18 +19,16 @@ from headwater.statefiles.sst import read_tables
 from headwater.timemachine.keep import make_point
 from headwater.timemachine.transfer import export_tables
 
-CHECKPOINTS = [
+OFTEN = ("aggregation-format2", "aggregation-hdfs", "custom-changelog", "merge1-custom")
+OTHERS = (
     "aggregation-changelog",
-    "aggregation-format2",
-    "aggregation-hdfs",
     "aggregation-rocksdb",
-    "custom-changelog",
     "custom-format2",
     "dedup-changelog",
-    "merge1-custom",
     "session-changelog",
     "zstd-changelog",
-]
+)
+CHECKPOINTS = [*OFTEN, *(pytest.param(name, marks=pytest.mark.slow) for name in OTHERS)]
 
 
 def contents(path: Path) -> bytes:
@@ -93,7 +91,10 @@ def test_no_file_contains_the_key(name: str, tmp_path: Path) -> None:
     assert exported(checkpoint) == after
 
 
-@pytest.mark.parametrize("name", ["join-changelog", "join-hdfs", "join-format2"])
+@pytest.mark.parametrize(
+    "name",
+    ["join-changelog", *(pytest.param(f"join-{store}", marks=pytest.mark.slow) for store in ("hdfs", "format2"))],
+)
 def test_all_stores_of_a_join_are_erased(name: str, tmp_path: Path) -> None:
     """The four stores still agree, and other rows are as before."""
     checkpoint = Checkpoint(load(name, tmp_path).path)
