@@ -509,7 +509,8 @@ def seed(
     with naming_extras():
         from headwater.spark.ownership import checkpoint_location  # noqa: PLC0415
         from headwater.spark.programs import reference_of  # noqa: PLC0415
-        from headwater.spark.seed_plan import named_texts, plan_seed, position_texts, request_of  # noqa: PLC0415
+        from headwater.spark.seed_plan import plan_seed  # noqa: PLC0415
+        from headwater.spark.seed_request import named_texts, position_texts, request_of  # noqa: PLC0415
 
     texts = {name: str(value) for name, value in (settings or {}).items()}
     chosen = select_job(job, sources=_named_uris(source), sink=sink, settings=texts)

@@ -23,7 +23,8 @@ from headwater import Checkpoint, Console, Delta, Files, Job, Kafka
 from headwater.checkpoint.local_tree import LocalTree
 from headwater.core.errors import ChangeRefused, CheckpointUnreadable, JobRefused, UsageProblem
 from headwater.spark.importing import plan_job_import
-from headwater.spark.seed_plan import SeedRequest, plan_seed
+from headwater.spark.seed_plan import plan_seed
+from headwater.spark.seed_request import SeedRequest
 from headwater.spark.seeding import Seeded, seed
 from headwater.spark.session import temporary_settings
 from headwater.views.state_files import read_tables
@@ -169,6 +170,15 @@ def test_windows_continue_from_history(headwater_spark: SparkSession, case, tmp_
         replace(one.job, transform=lambda rows: windows(rows.filter("n > 3"))).start(
             headwater_spark, checkpoint=str(tmp_path / "seeded")
         )
+
+
+def test_positions_by_time(case) -> None:
+    """A time is the first record with that timestamp or a later one; after the last one, it is the end."""
+    one = case(sums, "update", Console())
+    ends = {"earliest": 0, "1970-01-01T00:00:00Z": 0, "latest": ALL // 2, "2099-01-01T00:00:00Z": ALL // 2}
+    for at, expected in ends.items():
+        (source,) = plan_seed(one.request(at=at)).sources
+        assert list(json.loads(source.offset or "").values()) == [{"0": expected, "1": expected}], at
 
 
 @pytest.mark.slow

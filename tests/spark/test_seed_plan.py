@@ -14,7 +14,8 @@ from headwater import Console, Delta, Files, Job, Kafka, Memory, Rate, seed
 from headwater.core.errors import ChangeRefused, HeadwaterError, JobRefused, UsageProblem
 from headwater.spark import seed_plan
 from headwater.spark.importing import _exported_positions
-from headwater.spark.seed_plan import history_source, named_texts, plan_seed, position_texts, request_of
+from headwater.spark.seed_plan import plan_seed
+from headwater.spark.seed_request import history_source, named_texts, position_texts, request_of
 from headwater.statefiles.reader import StateReader
 from headwater.timemachine.transfer import export_tables
 from lakehouse.delta_support import Writer

@@ -113,7 +113,7 @@ def _create(
     from headwater.spark.importing import plan_job_import
     from headwater.spark.ownership import checkpoint_location
     from headwater.spark.preflight import check_services
-    from headwater.spark.seed_plan import named_texts
+    from headwater.spark.seed_request import named_texts
     from headwater.spark.seeding import session_for
     from headwater.views.plans import job_import_text
     from headwater.views.state_files import read_tables

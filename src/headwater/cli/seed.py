@@ -14,7 +14,7 @@ from headwater.cli.output import StatusLine, json_line, note
 from headwater.core.text import count
 
 if TYPE_CHECKING:
-    from headwater.spark.seed_plan import SeedRequest
+    from headwater.spark.seed_request import SeedRequest
 
 
 @app.command(rich_help_panel=CHANGE)
@@ -91,7 +91,8 @@ def seed(
     from headwater.cli.job_options import parse_pairs, select_job
     from headwater.spark.ownership import checkpoint_location
     from headwater.spark.preflight import check_services
-    from headwater.spark.seed_plan import named_texts, plan_seed, request_of
+    from headwater.spark.seed_plan import plan_seed
+    from headwater.spark.seed_request import named_texts, request_of
     from headwater.views.plans import seed_text
 
     chosen = select_job(job, source=source, sink=sink, mode=mode, settings=settings)

@@ -15,7 +15,7 @@ from headwater.jobs.endpoints import Files
 from headwater.spark.decoding import parse_schema
 from headwater.spark.failures import SPARK_ERRORS, first_sentence
 from headwater.spark.reading import read_stream
-from headwater.spark.seed_plan import SeedRequest, history_source
+from headwater.spark.seed_request import SeedRequest, history_source
 
 _LINES = ("json", "csv", None)
 

@@ -15,7 +15,8 @@ from pyspark.sql import SparkSession
 from headwater.checkpoint.filetree import FileTree
 from headwater.core.errors import ChangeRefused, UsageProblem
 from headwater.jobs.job import Job
-from headwater.spark.seed_plan import NO_HISTORY, SeedRequest, plan_seed, request_of
+from headwater.spark.seed_plan import plan_seed
+from headwater.spark.seed_request import NO_HISTORY, SeedRequest, request_of
 from headwater.spark.seeding import Seeded, seed
 from headwater.spark.session import temporary_settings
 from headwater.timemachine.seed import SeedPlan, set_watermark

@@ -38,7 +38,7 @@ from headwater.spark.ownership import holding_lease, job_record
 from headwater.spark.prepared import PreparedJob, prepare_job
 from headwater.spark.reading import read_inputs
 from headwater.spark.runner import files_at
-from headwater.spark.seed_plan import SeedRequest, history_source
+from headwater.spark.seed_request import SeedRequest, history_source
 from headwater.spark.session import (
     DEFAULT_MASTER,
     active_session,

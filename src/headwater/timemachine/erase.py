@@ -97,7 +97,6 @@ def _plan(
         aside=state,
     )
     warnings = (*editor.warnings, *_left(files, texts), _OUTSIDE)
-    # Rows that are erased are not shown in full where the output may be kept.
     return EditPlan(
         files, editor.sink, label, rows, batch, reason, warnings, tuple(signs_of_life(history)), erasure=erasure
     )
