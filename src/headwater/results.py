@@ -111,8 +111,10 @@ class _ShownPlan:
 class ShownRewindPlan(_ShownPlan, RewindPlan):
     """A planned rewind."""
 
-    def apply(self, progress: Progress = no_progress, *, allow_missing_input: bool = False) -> AppliedChange:
-        return shown_as(AppliedChange, super().apply(progress, allow_missing_input=allow_missing_input))
+    def apply(
+        self, progress: Progress = no_progress, *, allow_missing_input: bool = False, by: str | None = None
+    ) -> AppliedChange:
+        return shown_as(AppliedChange, super().apply(progress, allow_missing_input=allow_missing_input, by=by))
 
     def _text(self) -> PlanText:
         return rewind_text(self)
@@ -121,8 +123,8 @@ class ShownRewindPlan(_ShownPlan, RewindPlan):
 class ShownUndoPlan(_ShownPlan, UndoPlan):
     """A planned undo."""
 
-    def apply(self, progress: Progress = no_progress) -> AppliedChange:
-        return shown_as(AppliedChange, super().apply(progress))
+    def apply(self, progress: Progress = no_progress, *, by: str | None = None) -> AppliedChange:
+        return shown_as(AppliedChange, super().apply(progress, by=by))
 
     def _text(self) -> PlanText:
         return undo_text(self)

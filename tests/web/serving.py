@@ -56,7 +56,7 @@ def served(*arguments: object, cwd: Path | None = None) -> Iterator[Served]:
     try:
         assert process.stdout is not None
         url = process.stdout.readline().strip()
-        assert url.startswith("http://"), process.communicate()[1]
+        assert url.startswith(("http://", "https://")), process.communicate()[1]
         yield Served(url, process.pid)
         process.send_signal(signal.SIGINT)
         _, errors = process.communicate(timeout=240)

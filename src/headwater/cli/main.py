@@ -43,6 +43,7 @@ VERBS: tuple[str, ...] = (
     "export",
     "import",
     "ui",
+    "passwd",
     "jars",
     "broker",
     "topics",

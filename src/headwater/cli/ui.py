@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headwater.cli.app import INSPECT, app
-from headwater.cli.checkpoint_options import checkpoint_names
+from headwater.cli.checkpoint_options import CheckpointsOrRoots
 from headwater.cli.child_processes import run_command
-from headwater.cli.output import note, say
+from headwater.cli.output import say
 from headwater.core.errors import HeadwaterError, JobFailed
 
 if TYPE_CHECKING:
+    from headwater.web.fleet_watch import FleetWatch
     from headwater.web.server import ServedCheckpoint
 
 LATE_TIMEOUT_SECONDS = 180.0
@@ -26,51 +27,85 @@ VIEW_TIMEOUT_SECONDS = 60.0
 
 @app.command(rich_help_panel=INSPECT)
 def ui(
-    checkpoints: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="CKPT...",
-            help="Checkpoints: folders, object-store URLs or job names.",
-            autocompletion=checkpoint_names,
-        ),
-    ],
+    checkpoints: CheckpointsOrRoots,
     port: Annotated[
         int | None, typer.Option(min=0, max=65535, help="Port; default: 8765, or a free port.", show_default=False)
     ] = None,
     host: Annotated[
-        str, typer.Option(help="Address to listen on. Any address other than loopback exposes the page to the network.")
+        str,
+        typer.Option(help="Address to listen on. Any address other than loopback needs --tls-cert or --behind-proxy."),
     ] = "127.0.0.1",
     allow_changes: Annotated[
         bool, typer.Option("--allow-changes", help="Allow rewind and undo from the page, which is otherwise read-only.")
     ] = False,
     wait: Annotated[bool, typer.Option("--wait", help="Start even if a checkpoint does not exist yet.")] = False,
+    tls_cert: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Certificate chain in PEM format: serve the page over HTTPS.")
+    ] = None,
+    tls_key: Annotated[Path | None, typer.Option(metavar="FILE", help="Private key of --tls-cert.")] = None,
+    behind_proxy: Annotated[
+        bool, typer.Option("--behind-proxy", help="A reverse proxy encrypts the connection and is the only client.")
+    ] = False,
+    public_name: Annotated[
+        list[str] | None,
+        typer.Option(metavar="HOST", help="Host name by which browsers address the page. Can be repeated."),
+    ] = None,
+    password_file: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Users who log in, instead of the token; headwater passwd writes it."),
+    ] = None,
+    trust_user_header: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Header in which the reverse proxy names the user, instead of the token."),
+    ] = None,
+    proxy_from: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="ADDRESS", help="Address or network of the reverse proxy; default: loopback.", show_default=False
+        ),
+    ] = None,
 ) -> None:
     """Serve a live page for one or more checkpoints, until Ctrl-C.
 
     The page shows the batches, the watermark, the state as of any batch, what changed, and the history of a key. Its URL
     contains a token, without which access is denied.
 
+    For folders or buckets with checkpoints below them, the page is a table of all streams, the most troubled ones first,
+    and a graph of those that feed each other. A click on a stream opens its page.
+
+    The page is read-only without --allow-changes. With --password-file or --trust-user-header the journal of a checkpoint
+    records the name of the user who changed it.
+
     Example:
       headwater ui browser-stats-stateful
+      headwater ui /data/checkpoints s3://bucket/checkpoints
     """
-    from headwater.checkpoint.locate import open_checkpoint
+    from headwater.web.access import AccessOptions, check_access
 
-    if not wait:
-        for checkpoint in checkpoints:
-            open_checkpoint(checkpoint)
+    access = AccessOptions(
+        allow_changes=allow_changes,
+        tls_cert=tls_cert,
+        tls_key=tls_key,
+        behind_proxy=behind_proxy,
+        public_names=tuple(public_name or ()),
+        password_file=password_file,
+        user_header=trust_user_header,
+        proxies=tuple(proxy_from or ()),
+    )
+    check_access(access, host)
+    fleet = _fleet(checkpoints, wait=wait)
 
-    from headwater.web.server import LOOPBACK, PageServer
+    from headwater.web.server import PageServer
 
     server = PageServer(
-        [_served(checkpoint) for checkpoint in checkpoints],
+        [] if fleet else [_served(checkpoint) for checkpoint in checkpoints],
+        fleet=fleet,
         host=host,
         port=port,
-        allow_changes=allow_changes,
+        access=access,
         find_records=find_dropped_records,
         find_view_rows=find_view_rows,
     )
-    if host not in {LOOPBACK, "localhost", "::1"}:
-        note(f"warning: the page can be reached from other machines on {host}; anyone who has the URL can open it")
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
@@ -78,6 +113,27 @@ def ui(
     say(server.url)
     stop.wait()
     server.stop()
+
+
+def _fleet(names: list[str], *, wait: bool) -> FleetWatch | None:
+    """Return the fleet, which is being read already, if a name is a folder above checkpoints; None if none is."""
+    from headwater.core.errors import CheckpointUnreadable
+    from headwater.fleet.fleet import Fleet
+    from headwater.fleet.roots import open_or_root
+    from headwater.web.fleet_watch import FleetWatch
+
+    found = []
+    for name in names:
+        try:
+            found.append(open_or_root(name))
+        except CheckpointUnreadable:
+            if not wait:
+                raise
+    if not any(isinstance(one, str) for one in found):
+        return None
+    watch = FleetWatch(Fleet([one if isinstance(one, str) else one.location for one in found]))
+    watch.start()
+    return watch
 
 
 def _served(checkpoint: str) -> ServedCheckpoint:

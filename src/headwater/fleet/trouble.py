@@ -108,8 +108,10 @@ def _unfinished(summary: StreamSummary, now_ms: int) -> Iterator[Trouble]:
     usual = summary.median_duration_ms
     if usual is not None and age_ms > max(STUCK_AFTER_MS, STUCK_FACTOR * usual):
         code = "slow-batch" if activity.is_running else "uncommitted"
-        since, others = iso_from_ms(summary.planned_at_ms), f"others took {usual / 1000:.1f} s"
-        text = f"batch {summary.last_batch} was planned at {since} and is not committed; {others}"
+        planned_at = iso_from_ms(summary.planned_at_ms).partition(".")[0]
+        text = (
+            f"batch {summary.last_batch}, planned at {planned_at}Z, is not committed (others took {usual / 1000:.1f} s)"
+        )
         yield Trouble("warning", code, text)
 
 

@@ -23,6 +23,7 @@ from headwater.checkpoint.filetree import FileTree
 from headwater.checkpoint.layout import JOB_FILE, PLANS_FILE, SINK_LOG
 from headwater.checkpoint.logs import CheckpointLogs
 from headwater.checkpoint.plan_record import RecordedPlan, plans_file
+from headwater.core.current_user import current_user
 from headwater.core.errors import JobRefused
 from headwater.core.times import iso_from_ms
 from headwater.jobs.endpoints import Postgres
@@ -52,7 +53,6 @@ from headwater.spark.session import (
 from headwater.spark.source_names import naming_settings
 from headwater.spark.table_formats import formats_of
 from headwater.timemachine.compacted_log import empty_log
-from headwater.timemachine.extra_batch import who
 from headwater.timemachine.seed import (
     SCRATCH_SUFFIX,
     STAGE_FILE,
@@ -148,7 +148,7 @@ def seed(
             run.finish_from(read_progress(scratch))
         complete(scratch)
         batches = tuple(CheckpointLogs(scratch).commits.ids)
-        record = seed_record(plan, batches=batches, rows=run.rows, by=who(), at=_now())
+        record = seed_record(plan, batches=batches, rows=run.rows, by=current_user(), at=_now())
         adopt(scratch, into, {**run.records(), SEED_FILE: record})
     scratch.remove_folder("")
     seconds = round(time.monotonic() - begun, 2)

@@ -32,6 +32,7 @@ from headwater.checkpoint.layout import (
 from headwater.checkpoint.lease import hold_lease
 from headwater.checkpoint.locate import open_files
 from headwater.checkpoint.moved import refuse_if_moved
+from headwater.core.current_user import current_user
 from headwater.core.errors import ChangeRefused, CheckpointUnreadable
 from headwater.lakehouse.tables import RewindableTable, open_table
 from headwater.timemachine.change import Change, CommitToTable, Link, Move, Put, Root, Step, fingerprint, scratch_of
@@ -54,8 +55,13 @@ def apply_change(
     *,
     table: RewindableTable | None = None,
     progress: Progress = no_progress,
+    by: str | None = None,
 ) -> Entry:
-    """Apply a change under the lease. If this raises ``CheckpointBusy`` or ``ChangeRefused``, nothing has moved."""
+    """Apply a change under the lease. If this raises ``CheckpointBusy`` or ``ChangeRefused``, nothing has moved.
+
+    ``by`` is who makes the change, as the journal records it; by default the user of this process.
+    """
+    change = replace(change, details={"by": current_user(), **change.details, **({"by": by} if by else {})})
     with hold_lease(files, f"headwater {change.verb}", f"cannot {change.verb}"):
         return executor_for(files, sink, table, progress=progress).apply(change)
 

@@ -9,9 +9,7 @@ The batch can be undone, rewound to and rewound across like one that Spark wrote
 
 from __future__ import annotations
 
-import getpass
 import json
-import socket
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -25,6 +23,7 @@ from headwater.checkpoint.log_entries import JOIN_STORES, CommitEntry, OffsetEnt
 from headwater.checkpoint.logs import CheckpointLogs
 from headwater.checkpoint.migrated import former_path
 from headwater.checkpoint.state_folder import StoreFiles
+from headwater.core.current_user import current_user
 from headwater.core.errors import ChangeRefused
 from headwater.core.ids import DEFAULT_STORE, BatchId, StoreKey, version_written_by
 from headwater.statefiles.codecs import CODECS, decompress
@@ -115,7 +114,7 @@ def plan_extra_batch(
         fingerprint(files, sink),
         sink.location if sink else None,
         to=last,
-        details={"added": [added], "replan": True, "by": who(), "reason": reason, **(details or {})},
+        details={"added": [added], "replan": True, "by": current_user(), "reason": reason, **(details or {})},
     )
     return ExtraBatch(added, change, scratch)
 
@@ -289,12 +288,3 @@ def _ids_of_partition(operator: int, partition: int, count: int, ids: Mapping[St
             "the last commit names state files of a store that does not exist",
             evidence={"store": missing.args[0]},
         ) from None
-
-
-def who() -> str:
-    """Return the user and the machine, as the journal records them."""
-    try:
-        user = getpass.getuser()
-    except (KeyError, OSError):
-        user = "unknown"
-    return f"{user}@{socket.gethostname()}"

@@ -64,15 +64,18 @@ class RewindPlan:
         """The path or URL of the checkpoint."""
         return self.files.location
 
-    def apply(self, progress: Progress = no_progress, *, allow_missing_input: bool = False) -> Entry:
+    def apply(
+        self, progress: Progress = no_progress, *, allow_missing_input: bool = False, by: str | None = None
+    ) -> Entry:
         """Rewind the checkpoint, and the table if there is one. The query has to be stopped.
 
+        ``by`` is who does it, as the journal records it; by default the user of this process.
         Raise ``CheckpointBusy`` if another process holds the lease, and ``ChangeRefused`` if the checkpoint has changed
         since the plan was made or, unless ``allow_missing_input``, if the source has lost the input of undone batches.
         """
         if not allow_missing_input:
             self.refuse_missing_input()
-        return apply_change(self.change, self.files, self.sink_files, table=self.writes_table, progress=progress)
+        return apply_change(self.change, self.files, self.sink_files, table=self.writes_table, progress=progress, by=by)
 
     def refuse_missing_input(self) -> None:
         """Raise ``ChangeRefused`` if a source has lost input: the re-run would silently give other results."""

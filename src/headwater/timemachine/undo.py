@@ -60,13 +60,14 @@ class UndoPlan:
     table: TablePlan | None = None
     writes_table: RewindableTable | None = field(default=None, repr=False, compare=False)
 
-    def apply(self, progress: Progress = no_progress) -> Entry:
+    def apply(self, progress: Progress = no_progress, *, by: str | None = None) -> Entry:
         """Undo the change. The query has to be stopped.
 
+        ``by`` is who does it, as the journal records it; by default the user of this process.
         Raise ``CheckpointBusy`` if another process holds the lease, and ``ChangeRefused`` if the checkpoint has changed
         since the plan was made.
         """
-        return apply_change(self.change, self.files, self.sink_files, table=self.writes_table, progress=progress)
+        return apply_change(self.change, self.files, self.sink_files, table=self.writes_table, progress=progress, by=by)
 
     @property
     def restored(self) -> list[str]:

@@ -223,6 +223,8 @@ def _count(number: int | None) -> str:
 def _rate(number: float | None) -> str:
     if number is None:
         return "-"
+    if 0 < number < 0.1:
+        return "<0.1"
     return f"{number:,.0f}" if number >= 10 or number == 0 else f"{number:.1f}"
 
 

@@ -9,11 +9,13 @@ from nicegui import ui
 
 from headwater.checkpoint.filetree import FileTree
 from headwater.checkpoint.lease import refuse_if_held
+from headwater.core.errors import ChangeRefused
 from headwater.kafka.offsets import earliest_offsets
 from headwater.kafka.retention import retention_from
 from headwater.timemachine.rewind import RewindPlan, plan_query_rewind, plan_with_retention
 from headwater.timemachine.undo import UndoPlan, plan_undo
 from headwater.views.plans import rewind_text, undo_text
+from headwater.web.gate import Visitor
 from headwater.web.widgets import replace_with_error
 
 Progress = Callable[[int, int], None]
@@ -31,8 +33,8 @@ class RewindChange:
         self.title = f"Rewind to batch {to}"
         self.lines = rewind_text(self.plan).lines()
 
-    def apply(self, progress: Progress) -> str:
-        self.plan.apply(progress=progress)
+    def apply(self, progress: Progress, by: str | None) -> str:
+        self.plan.apply(progress=progress, by=by)
         return f"Done: batch {self.plan.next_batch} runs next."
 
 
@@ -46,20 +48,29 @@ class UndoChange:
         self.title = f"Undo the last {self.plan.undoes.change.verb}"
         self.lines = undo_text(self.plan).lines()
 
-    def apply(self, progress: Progress) -> str:
-        self.plan.apply(progress=progress)
+    def apply(self, progress: Progress, by: str | None) -> str:
+        self.plan.apply(progress=progress, by=by)
         return f"Done: the {self.plan.undoes.change.verb} was undone."
 
 
 Change = RewindChange | UndoChange
 
 
+def refuse_ended(visitor: Visitor) -> None:
+    """Raise ``ChangeRefused`` if the visitor has logged out, or lost the role, since the page was opened."""
+    if not visitor.may_change or not visitor.is_current():
+        raise ChangeRefused("logged-out", "the session has ended", remedy="reload the page and log in again")
+
+
 class ChangeButtons:
     """The buttons for rewind and undo. ``files`` and ``selected`` are called when a button is pressed."""
 
-    def __init__(self, files: Callable[[], FileTree | None], selected: Callable[[], int | None]) -> None:
+    def __init__(
+        self, files: Callable[[], FileTree | None], selected: Callable[[], int | None], visitor: Visitor
+    ) -> None:
         self._files = files
         self._selected = selected
+        self._visitor = visitor
 
     def build(self) -> None:
         ui.button("Rewind to here", icon="fast_rewind", on_click=self._rewind).props(
@@ -72,19 +83,20 @@ class ChangeButtons:
     async def _rewind(self) -> None:
         files, batch = self._files(), self._selected()
         if files is not None and batch is not None:
-            await _ChangeDialog(lambda: RewindChange(files, batch)).open()
+            await _ChangeDialog(lambda: RewindChange(files, batch), self._visitor).open()
 
     async def _undo(self) -> None:
         files = self._files()
         if files is not None:
-            await _ChangeDialog(lambda: UndoChange(files)).open()
+            await _ChangeDialog(lambda: UndoChange(files), self._visitor).open()
 
 
 class _ChangeDialog:
     """A dialog that shows a plan, asks for confirmation, applies the plan and shows its progress."""
 
-    def __init__(self, plan: Callable[[], Change]) -> None:
+    def __init__(self, plan: Callable[[], Change], visitor: Visitor) -> None:
         self._plan = plan
+        self._visitor = visitor
         self._done = (0, 0)
 
     async def open(self) -> None:
@@ -130,7 +142,8 @@ class _ChangeDialog:
             steps = ui.label("...").classes("hw-about")
             ui.timer(0.1, lambda: self._show_progress(bar, steps))
         try:
-            done = await asyncio.to_thread(change.apply, self._note_progress)
+            refuse_ended(self._visitor)
+            done = await asyncio.to_thread(change.apply, self._note_progress, self._visitor.name)
         except Exception as error:
             self._refuse(error)
         else:

@@ -99,4 +99,5 @@ class JournalPane:
                 with ui.element("div").classes("hw-finding"):
                     chip(entry.change.verb, "good" if entry.change.undoes else "warn")
                     ui.label(entry.change.about).classes("hw-finding-message")
-                    ui.label(f"{format_time(entry.done_at_ms)} UTC").classes("hw-about")
+                    by = entry.change.details.get("by")
+                    ui.label(f"{format_time(entry.done_at_ms)} UTC" + (f", by {by}" if by else "")).classes("hw-about")

@@ -1,46 +1,89 @@
-"""Access control of the page: requests need the token, a known Host and a known Origin.
+"""Access control of the page: every request needs a known Host, a known Origin, and a user or the token.
 
 A browser lets any web site send requests to 127.0.0.1. The Host check stops DNS rebinding, the Origin check stops
 requests from other sites, and the token stops other users of the machine. All three apply to WebSockets as well, which
 carry every event of the page.
+
+Instead of the token, users may log in with a password, or a reverse proxy may name the user in a header. The header is
+believed only if the connection comes from the proxy.
 """
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import hmac
+import html
 import ipaddress
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from dataclasses import dataclass
 from http.cookies import CookieError, SimpleCookie
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
+
+from headwater.web.sessions import Sessions, TooManyGuesses
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
+_POLICY = "frame-ancestors 'none'; form-action {form}; base-uri 'self'; object-src 'none'"
 HEADERS = (
     (b"x-frame-options", b"DENY"),
     (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"no-referrer"),
-    (b"content-security-policy", b"frame-ancestors 'none'; form-action 'none'; base-uri 'self'; object-src 'none'"),
+    (b"content-security-policy", _POLICY.format(form="'none'").encode()),
     (b"cross-origin-resource-policy", b"same-origin"),
     (b"cross-origin-opener-policy", b"same-origin"),
 )
+LOGIN_POLICY = _POLICY.format(form="'self'") + "; default-src 'none'; style-src 'unsafe-inline'"
 WILDCARDS = {"0.0.0.0", "::", ""}  # noqa: S104  compared with, not bound to
+LOOPBACK_NETWORKS: tuple[Network, ...] = (ipaddress.ip_network("127.0.0.0/8"), ipaddress.ip_network("::1/128"))
 POLICY_VIOLATION = 1008
+LOGIN, LOGOUT = "/login", "/logout"
+LONGEST_FORM = 4096
+LOGIN_PAGE = Path(__file__).with_name("login.html")
+VISITOR = "headwater.visitor"
+"""Where the visitor of a request is in its ASGI scope."""
+
+
+@dataclass(frozen=True)
+class Visitor:
+    """Who has sent a request. ``name`` is None for a visitor with the token, who has no name."""
+
+    name: str | None = None
+    may_change: bool = False
+    is_current: Callable[[], bool] = lambda: True
+    """Whether the visitor would still get in. An open page may outlive a session."""
+    can_log_out: bool = False
 
 
 @dataclass(frozen=True)
 class AccessPolicy:
-    """The token, and the host and port at which clients may address the server."""
+    """The token, the addresses at which clients may address the server, and who may change a checkpoint.
+
+    ``sessions`` and ``user_header`` replace the token: log-ins with a password, and the header in which one of the
+    ``proxies`` names the user.
+    """
 
     token: str
     host: str
     port: int
+    is_https: bool = False
+    behind_proxy: bool = False
+    public_names: tuple[str, ...] = ()
+    allow_changes: bool = False
+    sessions: Sessions | None = None
+    user_header: str | None = None
+    proxies: tuple[Network, ...] = LOOPBACK_NETWORKS
+
+    @property
+    def uses_token(self) -> bool:
+        return self.sessions is None and self.user_header is None
 
     @property
     def cookie_name(self) -> str:
@@ -54,29 +97,60 @@ class AccessPolicy:
     def accepts_host(self, authority: str) -> bool:
         try:
             parts = urlsplit(f"//{authority}")
-            name, port = parts.hostname or "", parts.port or 80
+            name, port = parts.hostname or "", parts.port or (443 if self.is_https else 80)
         except ValueError:
             return False
-        if port != self.port or parts.username is not None:
+        if parts.username is not None or not name:
+            return False
+        if name in self.public_names or (self.behind_proxy and not self.public_names):
+            return True
+        if port != self.port:
             return False
         if name in {"127.0.0.1", "localhost", "::1", self.host}:
             return True
         # DNS rebinding works with names only, not with addresses.
         return self.host in WILDCARDS and _is_address(name)
 
-    def accepts_origin(self, origin: str) -> bool:
+    def accepts_origin(self, origin: str, hosts: Sequence[str] = ()) -> bool:
+        """Return whether a request may come from a page at this origin; ``hosts`` are those that the request names.
+
+        A proxy may be known to browsers by any name, which is then both the origin and the host of a request.
+        """
         parts = urlsplit(origin)
-        return parts.scheme in {"http", "https"} and self.accepts_host(parts.netloc)
+        if parts.scheme not in {"http", "https"}:
+            return False
+        if self.behind_proxy and not self.public_names:
+            return parts.netloc in hosts
+        return self.accepts_host(parts.netloc)
 
     def accepts_token(self, token: str) -> bool:
         return hmac.compare_digest(token.encode(), self.token.encode())
 
-    def accepts_cookie(self, cookies: str) -> bool:
+    def cookie(self, cookies: str) -> str | None:
+        """Return the value of this server's cookie; None if there is none."""
         try:
-            cookie = SimpleCookie(cookies).get(self.cookie_name)
+            found = SimpleCookie(cookies).get(self.cookie_name)
         except CookieError:
+            return None
+        return found.value if found is not None else None
+
+    def accepts_cookie(self, cookies: str) -> bool:
+        value = self.cookie(cookies)
+        return value is not None and hmac.compare_digest(value.encode(), self.cookie_value.encode())
+
+    def is_proxy(self, address: str | None) -> bool:
+        """Return whether a connection from an address is one of the proxy."""
+        try:
+            found = ipaddress.ip_address(address or "")
+        except ValueError:
             return False
-        return cookie is not None and hmac.compare_digest(cookie.value.encode(), self.cookie_value.encode())
+        return any(found in network for network in self.proxies)
+
+    def set_cookie(self, value: str, *, https: bool) -> bytes:
+        """Return the header that sets the cookie; an empty value removes it."""
+        parts = [f"{self.cookie_name}={value}", "Path=/", "HttpOnly", "SameSite=Strict"]
+        parts += (["Secure"] if https else []) + ([] if value else ["Max-Age=0"])
+        return "; ".join(parts).encode()
 
 
 def _is_address(name: str) -> bool:
@@ -85,6 +159,26 @@ def _is_address(name: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+class _Request:
+    """The parts of a request that decide about access."""
+
+    def __init__(self, scope: Scope, policy: AccessPolicy) -> None:
+        self._headers: list[tuple[bytes, bytes]] = scope["headers"]
+        client = scope.get("client")
+        self.from_proxy = policy.behind_proxy and policy.is_proxy(client[0] if client else None)
+        self.path: str = scope.get("path", "/")
+        self.method: str = scope.get("method", "GET")
+        self.query: str = scope.get("query_string", b"").decode("latin-1")
+        forwarded = self.all("x-forwarded-proto") if self.from_proxy else []
+        self.is_https = policy.is_https or forwarded == ["https"]
+        self.hosts = self.all("host") + (self.all("x-forwarded-host") if self.from_proxy else [])
+        self.cookies = "; ".join(self.all("cookie"))
+
+    def all(self, name: str) -> list[str]:
+        wanted = name.lower().encode()
+        return [value.decode("latin-1") for found, value in self._headers if found == wanted]
 
 
 class Gate:
@@ -98,47 +192,152 @@ class Gate:
         if scope["type"] not in {"http", "websocket"}:
             await self._app(scope, receive, send)
             return
-        reason, by_token = self._check(scope)
+        request, policy = _Request(scope, self._policy), self._policy
+        reason = self._refusal(request)
         if reason is not None:
-            await _refuse(scope, receive, send, reason)
+            await _refuse(scope, receive, send, 403, reason)
             return
-        await self._app(scope, receive, self._with_headers(send, set_cookie=by_token))
+        if policy.sessions is not None and scope["type"] == "http" and request.path in (LOGIN, LOGOUT):
+            await self._handle_login(policy.sessions, request, receive, send)
+            return
+        visitor, by_token = self._visitor(request)
+        if visitor is None:
+            await self._turn_away(scope, request, receive, send)
+            return
+        scope[VISITOR] = visitor
+        cookie = policy.set_cookie(policy.cookie_value, https=request.is_https) if by_token else None
+        await self._app(scope, receive, _with_headers(send, cookie))
 
-    def _check(self, scope: Scope) -> tuple[str | None, bool]:
-        """Return why a request is refused (None if it is not), and whether it contains the token itself."""
-        headers: list[tuple[bytes, bytes]] = scope["headers"]
-        hosts = [value.decode("latin-1") for name, value in headers if name == b"host"]
-        if len(hosts) != 1 or not self._policy.accepts_host(hosts[0]):
-            return "the Host header does not match this server", False
-        origins = [value.decode("latin-1") for name, value in headers if name == b"origin"]
-        if not all(self._policy.accepts_origin(origin) for origin in origins):
-            return "the Origin header does not match this page", False
-        tokens = parse_qs(scope.get("query_string", b"").decode("latin-1")).get("token", [])
-        if any(self._policy.accepts_token(token) for token in tokens):
-            return None, True
-        cookies = "; ".join(value.decode("latin-1") for name, value in headers if name == b"cookie")
-        if self._policy.accepts_cookie(cookies):
+    def _refusal(self, request: _Request) -> str | None:
+        """Return why a request is refused whoever sends it; None if it is not."""
+        own = request.all("host")
+        if len(own) != 1 or not all(self._policy.accepts_host(host) for host in request.hosts):
+            return "the Host header does not match this server"
+        if not all(self._policy.accepts_origin(origin, request.hosts) for origin in request.all("origin")):
+            return "the Origin header does not match this page"
+        return None
+
+    def _visitor(self, request: _Request) -> tuple[Visitor | None, bool]:
+        """Return who sends a request, None if nobody who may, and whether the request contains the token itself."""
+        policy = self._policy
+        if policy.user_header is not None:
+            names = request.all(policy.user_header)
+            if request.from_proxy and len(names) == 1 and names[0].strip():
+                return Visitor(names[0].strip()[:100], policy.allow_changes), False
             return None, False
-        return "the token is missing or wrong; open the URL that headwater printed", False
+        if policy.sessions is not None:
+            return self._user(policy.sessions, policy.cookie(request.cookies)), False
+        anyone = Visitor(None, policy.allow_changes)
+        if any(policy.accepts_token(token) for token in parse_qs(request.query).get("token", [])):
+            return anyone, True
+        return (anyone if policy.accepts_cookie(request.cookies) else None), False
 
-    def _with_headers(self, send: Send, *, set_cookie: bool) -> Send:
-        cookie = f"{self._policy.cookie_name}={self._policy.cookie_value}; Path=/; HttpOnly; SameSite=Strict"
+    def _user(self, sessions: Sessions, secret: str | None) -> Visitor | None:
+        account = sessions.account(secret) if secret else None
+        if account is None or secret is None:
+            return None
+        may_change = self._policy.allow_changes and account.role == "change"
+        return Visitor(account.name, may_change, lambda: sessions.account(secret) is not None, can_log_out=True)
 
-        async def send_with_headers(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                added = [*HEADERS, (b"set-cookie", cookie.encode())] if set_cookie else list(HEADERS)
-                message = {**message, "headers": [*message.get("headers", []), *added]}
-            await send(message)
+    async def _turn_away(self, scope: Scope, request: _Request, receive: Receive, send: Send) -> None:
+        if self._policy.user_header is not None:
+            where = "did not name a user" if request.from_proxy else "was bypassed"
+            await _refuse(scope, receive, send, 403, f"the reverse proxy {where}")
+        elif self._policy.sessions is None:
+            reason = "the token is missing or wrong; open the URL that headwater printed"
+            await _refuse(scope, receive, send, 403, reason)
+        elif scope["type"] == "http" and request.method == "GET" and "text/html" in "".join(request.all("accept")):
+            target = request.path + (f"?{request.query}" if request.query else "")
+            await _show_login(send, 401, target)
+        else:
+            await _refuse(scope, receive, send, 401, "log in first")
 
-        return send_with_headers
+    async def _handle_login(self, sessions: Sessions, request: _Request, receive: Receive, send: Send) -> None:
+        if request.path == LOGIN and request.method == "GET":
+            await _show_login(send, 200, "/")
+            return
+        if request.method != "POST" or not request.all("origin"):
+            await _respond(send, 405, b"405: only the page itself can send this\n")
+            return
+        if request.path == LOGOUT:
+            sessions.log_out(self._policy.cookie(request.cookies) or "")
+            await self._redirect(send, LOGIN, "", request)
+            return
+        form = parse_qs((await _body(receive)).decode("utf-8", "replace"), keep_blank_values=True)
+        name, password, target = (form.get(field, [""])[0] for field in ("name", "password", "next"))
+        try:
+            secret = await asyncio.to_thread(sessions.log_in, name, password)
+        except TooManyGuesses:
+            await _show_login(send, 429, target, "Too many attempts. Try again in half a minute.")
+            return
+        if secret is None:
+            await _show_login(send, 401, target, "The name or the password is wrong.")
+            return
+        await self._redirect(send, _local_path(target), secret, request)
+
+    async def _redirect(self, send: Send, target: str, cookie: str, request: _Request) -> None:
+        set_cookie = (b"set-cookie", self._policy.set_cookie(cookie, https=request.is_https))
+        await _respond(send, 303, b"", (b"location", target.encode("latin-1", "replace")), set_cookie)
 
 
-async def _refuse(scope: Scope, receive: Receive, send: Send, reason: str) -> None:
+def _local_path(target: str) -> str:
+    """Return a path of this page to continue at; the start page for anything that a browser could take for another site."""
+    is_local = target.startswith("/") and not target.startswith(("//", "/\\")) and target.isprintable()
+    return target if is_local and "\\" not in target else "/"
+
+
+def _with_headers(send: Send, cookie: bytes | None) -> Send:
+    async def send_with_headers(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            added = [*HEADERS, (b"set-cookie", cookie)] if cookie else list(HEADERS)
+            message = {**message, "headers": [*message.get("headers", []), *added]}
+        await send(message)
+
+    return send_with_headers
+
+
+async def _body(receive: Receive) -> bytes:
+    found = b""
+    while len(found) <= LONGEST_FORM:
+        message = await receive()
+        found += message.get("body", b"")
+        if not message.get("more_body"):
+            break
+    return found[:LONGEST_FORM]
+
+
+async def _show_login(send: Send, status: int, target: str, problem: str = "") -> None:
+    page = LOGIN_PAGE.read_text()
+    for mark, text in (("{next}", _local_path(target)), ("{problem}", problem)):
+        page = page.replace(mark, html.escape(text, quote=True))
+    body = page.encode()
+    await _respond(
+        send,
+        status,
+        body,
+        (b"content-type", b"text/html; charset=utf-8"),
+        (b"content-security-policy", LOGIN_POLICY.encode()),
+        (b"referrer-policy", b"same-origin"),  # with no-referrer, browsers hide the origin of a form as well
+    )
+
+
+async def _respond(send: Send, status: int, body: bytes, *headers: tuple[bytes, bytes]) -> None:
+    given = {name for name, _ in headers}
+    shown = [
+        *headers,
+        *((name, value) for name, value in HEADERS if name not in given),
+        (b"content-length", str(len(body)).encode()),
+        (b"cache-control", b"no-store"),
+    ]
+    if body and b"content-type" not in given:
+        shown.append((b"content-type", b"text/plain; charset=utf-8"))
+    await send({"type": "http.response.start", "status": status, "headers": shown})
+    await send({"type": "http.response.body", "body": body})
+
+
+async def _refuse(scope: Scope, receive: Receive, send: Send, status: int, reason: str) -> None:
     if scope["type"] == "websocket":
         await receive()
         await send({"type": "websocket.close", "code": POLICY_VIOLATION, "reason": reason})
         return
-    body = f"403: {reason}\n".encode()
-    headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"content-length", str(len(body)).encode()), *HEADERS]
-    await send({"type": "http.response.start", "status": 403, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
+    await _respond(send, status, f"{status}: {reason}\n".encode())

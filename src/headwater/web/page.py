@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 from nicegui import events, ui
@@ -11,6 +11,8 @@ from nicegui import events, ui
 from headwater.checkpoint.filetree import FileTree
 from headwater.kafka.options import Connection
 from headwater.web.findings_pane import FindingsPane, JournalPane
+from headwater.web.frame import Frame
+from headwater.web.gate import Visitor
 from headwater.web.kafka_lag import KafkaLag
 from headwater.web.overview import Overview
 from headwater.web.records_pane import FindRecords, RecordsPane
@@ -20,8 +22,6 @@ from headwater.web.time_machine import TimeMachine
 from headwater.web.watch import Snapshot, WatchedCheckpoint
 from headwater.web.widgets import panel, placeholder, show_error
 
-STYLE = Path(__file__).with_name("page.css")
-LOGO = Path(__file__).with_name("logo.svg")
 TICK_SECONDS = 0.3
 Actions = Callable[[Callable[[], FileTree | None], Callable[[], int | None]], None]
 """Builds the buttons that change a checkpoint, given functions for its files and the selected batch."""
@@ -40,15 +40,25 @@ class SharedCheckpoint:
         self.cache = StateCache(watched, find_view_rows)
         self.lag = KafkaLag(connection)
         self.reach = PointReach(watched)
+        self.used_at = time.monotonic()
+        """When a page last showed it."""
 
 
 class Page:
     """The page of one reader. Without ``actions`` it is read-only."""
 
     def __init__(
-        self, checkpoints: Sequence[SharedCheckpoint], actions: Actions | None, find_records: FindRecords | None
+        self,
+        checkpoints: Sequence[SharedCheckpoint],
+        visitor: Visitor,
+        actions: Actions | None,
+        find_records: FindRecords | None,
+        *,
+        home: str | None = None,
     ) -> None:
         self._all = checkpoints
+        self._frame = Frame(visitor)
+        self._home = home
         self._shown = checkpoints[0]
         self._actions = actions
         self._find_records = find_records
@@ -57,33 +67,22 @@ class Page:
         self._busy = False
 
     def build(self) -> None:
-        ui.add_css(STYLE.read_text())
-        ui.query("body").classes("hw-body")
-        self._dark = ui.dark_mode(None)
-        self._build_header()
+        self._frame.build(self._build_about, home=self._home)
         self._main = ui.element("div").classes("hw-main")
         with self._main:
             self._build_panels()
         ui.keyboard(on_key=self._key)
         ui.timer(TICK_SECONDS, self._tick)
 
-    def _build_header(self) -> None:
-        with ui.element("header").classes("hw-header"):
-            ui.html(LOGO.read_text(), sanitize=False).classes("hw-logo")
-            ui.label("Headwater").classes("hw-brand")
-            names = {number: checkpoint.watched.name for number, checkpoint in enumerate(self._all)}
-            if len(names) > 1:
-                ui.select(names, value=0, on_change=self._choose).props(
-                    'dense borderless aria-label="checkpoint"'
-                ).classes("hw-checkpoint")
-            else:
-                ui.label(names[0]).classes("hw-checkpoint")
-            self._status = ui.label().classes("hw-chip").props("data-status")
-            ui.space()
-            ui.label("read-only" if self._actions is None else "changes allowed").classes(
-                "hw-chip hw-chip-dull hw-mode"
+    def _build_about(self) -> None:
+        names = {number: checkpoint.watched.name for number, checkpoint in enumerate(self._all)}
+        if len(names) > 1:
+            ui.select(names, value=0, on_change=self._choose).props('dense borderless aria-label="checkpoint"').classes(
+                "hw-checkpoint"
             )
-            ui.button(icon="contrast", on_click=self._toggle_dark).props('flat round dense aria-label="light or dark"')
+        else:
+            ui.label(names[0]).classes("hw-checkpoint")
+        self._status = ui.label().classes("hw-chip").props("data-status")
 
     def _build_panels(self) -> None:
         shown = self._shown
@@ -128,10 +127,6 @@ class Page:
         if event.value == "Checks":
             await self._findings.check_once()
 
-    async def _toggle_dark(self) -> None:
-        dark = await ui.run_javascript("document.body.classList.contains('body--dark')", timeout=30)
-        self._dark.set_value(not dark)
-
     def _key(self, event: events.KeyEventArguments) -> None:
         if event.action.keydown and event.key.arrow_left:
             self._machine.step(-1)
@@ -144,6 +139,7 @@ class Page:
         self._busy = True
         try:
             self._ticks += 1
+            self._shown.used_at = time.monotonic()
             snapshot = self._shown.watched.snapshot
             if snapshot.version != self._version:
                 self._version = snapshot.version

@@ -11,13 +11,17 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 import uvicorn
-from fastapi import FastAPI
+from fastapi import FastAPI, HTTPException, Request
 from nicegui import ui
 
 from headwater.checkpoint.filetree import FileTree
 from headwater.core.errors import SetupProblem
 from headwater.kafka.options import Connection
-from headwater.web.gate import WILDCARDS, AccessPolicy, Gate
+from headwater.web.access import AccessOptions
+from headwater.web.fleet_page import FleetPage
+from headwater.web.fleet_watch import FleetWatch
+from headwater.web.gate import VISITOR, WILDCARDS, Gate, Visitor
+from headwater.web.open_streams import OpenStreams
 from headwater.web.page import Actions, Page, SharedCheckpoint
 from headwater.web.records_pane import FindRecords
 from headwater.web.state_cache import FindViewRows
@@ -39,15 +43,19 @@ class ServedCheckpoint:
 
 
 class PageServer:
-    """A server for the page. Binds its port on creation. At most one per process: NiceGUI's pages are global."""
+    """A server for the page. Binds its port on creation. At most one per process: NiceGUI's pages are global.
+
+    It serves the page of some checkpoints or, with ``fleet``, a page of all streams and one for each of them.
+    """
 
     def __init__(
         self,
-        checkpoints: Sequence[ServedCheckpoint],
+        checkpoints: Sequence[ServedCheckpoint] = (),
         *,
+        fleet: FleetWatch | None = None,
         host: str = LOOPBACK,
         port: int | None = None,
-        allow_changes: bool = False,
+        access: AccessOptions | None = None,
         find_records: FindRecords | None = None,
         find_view_rows: FindViewRows | None = None,
     ) -> None:
@@ -57,18 +65,22 @@ class PageServer:
             for one in checkpoints
         ]
         self._watched = [one.watched for one in self._shared]
-        self._policy = AccessPolicy(secrets.token_urlsafe(24), host, int(self._socket.getsockname()[1]))
-        self._allow_changes = allow_changes
+        self._fleet = fleet
+        self._streams = OpenStreams(fleet.fleet, find_view_rows) if fleet else None
+        self._access = access or AccessOptions()
+        self._policy = self._access.policy(secrets.token_urlsafe(24), host, int(self._socket.getsockname()[1]))
         self._find_records = find_records
         self._server = self._create_server()
         self._thread = threading.Thread(target=self._serve, name="headwater page", daemon=True)
 
     @property
     def url(self) -> str:
-        """The URL of the page, with its token."""
+        """The URL of the page, with its token, if a token is what opens it."""
         host = _own_address() if self._policy.host in WILDCARDS else self._policy.host
         shown = f"[{host}]" if ":" in host else host
-        return f"http://{shown}:{self._policy.port}/?token={self._policy.token}"
+        scheme = "https" if self._policy.is_https else "http"
+        token = f"?token={self._policy.token}" if self._policy.uses_token else ""
+        return f"{scheme}://{shown}:{self._policy.port}/{token}"
 
     def start(self) -> None:
         """Serve from a thread, which leaves signal handlers alone and ends with the process."""
@@ -81,44 +93,64 @@ class PageServer:
         self._thread.join(STOP_SECONDS)
         for watched in self._watched:
             watched.stop()
+        if self._fleet is not None:
+            self._fleet.stop()
+        if self._streams is not None:
+            self._streams.close()
 
     def _serve(self) -> None:
         self._server.run(sockets=[self._socket])
 
     def _create_server(self) -> uvicorn.Server:
-        app = _application(self._shared, allow_changes=self._allow_changes, find_records=self._find_records)
         config = uvicorn.Config(
-            Gate(app, self._policy),
+            Gate(self._application(), self._policy),
             log_level="error",
             access_log=False,
             lifespan="on",
             ws_max_size=4_000_000,
             timeout_graceful_shutdown=5,
             server_header=False,
+            proxy_headers=False,  # the gate decides whom to believe
+            ssl_certfile=self._access.tls_cert,
+            ssl_keyfile=self._access.tls_key,
         )
         return uvicorn.Server(config)
 
+    def _application(self) -> FastAPI:
+        # Serve the page only, without FastAPI's documentation and schema.
+        app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None)
+        if self._fleet is None:
+            ui.page("/")(self._checkpoints_page)
+        else:
+            ui.page("/")(self._fleet_page)
+            ui.page("/stream")(self._stream_page)
+        ui.run_with(app, title="Headwater", dark=None, show_welcome_message=False, reconnect_timeout=30.0)
+        logging.getLogger("nicegui").setLevel(logging.ERROR)
+        return app
 
-def _application(
-    checkpoints: Sequence[SharedCheckpoint], *, allow_changes: bool, find_records: FindRecords | None
-) -> FastAPI:
-    # Serve the page only, without FastAPI's documentation and schema.
-    app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None)
-    actions = _actions() if allow_changes else None
+    def _checkpoints_page(self, request: Request) -> None:
+        visitor: Visitor = request.scope[VISITOR]
+        Page(self._shared, visitor, _actions(visitor), self._find_records).build()
 
-    def root() -> None:
-        Page(checkpoints, actions, find_records).build()
+    def _fleet_page(self, request: Request) -> None:
+        assert self._fleet is not None
+        FleetPage(self._fleet, request.scope[VISITOR]).build()
 
-    ui.page("/")(root)
-    ui.run_with(app, title="Headwater", dark=None, show_welcome_message=False, reconnect_timeout=30.0)
-    logging.getLogger("nicegui").setLevel(logging.ERROR)
-    return app
+    def _stream_page(self, request: Request, name: str = "") -> None:
+        assert self._streams is not None
+        shared = self._streams.get(name)
+        if shared is None:
+            raise HTTPException(404, "there is no such stream")
+        visitor: Visitor = request.scope[VISITOR]
+        Page([shared], visitor, _actions(visitor), self._find_records, home="/").build()
 
 
-def _actions() -> Actions:
+def _actions(visitor: Visitor) -> Actions | None:
+    if not visitor.may_change:
+        return None
     from headwater.web.change_dialog import ChangeButtons  # noqa: PLC0415  a read-only page does not load it
 
-    return lambda files, selected: ChangeButtons(files, selected).build()
+    return lambda files, selected: ChangeButtons(files, selected, visitor).build()
 
 
 def bind_socket(host: str, port: int | None) -> socket.socket:

@@ -1,0 +1,228 @@
+"""The page of all streams: a table, sorted by trouble, and a graph of those that feed each other."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import quote
+
+from nicegui import events, ui
+
+from headwater.core.text import count
+from headwater.fleet.fleet import FleetSnapshot, Stream
+from headwater.fleet.graph import Edge
+from headwater.views.fleet import StreamView, row_matches
+from headwater.web import charts
+from headwater.web.fleet_watch import FleetWatch
+from headwater.web.frame import Frame
+from headwater.web.gate import Visitor
+from headwater.web.widgets import panel, placeholder, show_error
+
+TICK_SECONDS = 0.5
+# Ages change without a change on disk.
+REDRAW_SECONDS = 5.0
+PAGE_ROWS = 50
+MOST_EDGES = 300
+BODY = """
+<q-tr :props="props" :class="'hw-stream hw-stream-' + (props.row.severity || 'none')" :data-stream="props.row.name">
+  <q-td v-for="col in props.cols" :key="col.name" :props="props">
+    <template v-if="col.name === 'name'">
+      <a class="hw-stream-name" :href="props.row.href" :title="props.row.location">{{ props.row.name }}</a>
+      <small v-if="props.row.job && !props.row.name.endsWith(props.row.job)">{{ props.row.job }}</small>
+      <div class="hw-trouble hw-trouble-below">{{ props.row.trouble }}</div>
+    </template>
+    <span v-else-if="col.name === 'status'" :class="'hw-chip hw-chip-' + props.row.kind" :title="props.row.how"
+    >{{ props.row.status }}</span>
+    <svg v-else-if="col.name === 'spark'" class="hw-spark" viewBox="0 0 96 22" role="img" aria-label="rows per batch"
+    ><polyline v-if="props.row.spark" :points="props.row.spark" /></svg>
+    <span v-else-if="col.name === 'batch'" :title="props.row.planned ? 'planned, not committed' : 'committed'"
+    >{{ props.row.batch }}{{ props.row.planned ? '*' : '' }}</span>
+    <span v-else-if="col.name === 'watermark'" :class="{'hw-alarm': props.row.hold}" :title="props.row.hold"
+    >{{ props.row.watermark }}</span>
+    <span v-else-if="col.name === 'state'">{{ props.row.state }} <small>{{ props.row.trend }}</small></span>
+    <span v-else-if="col.name === 'trouble'" class="hw-trouble">{{ props.row.trouble }}</span>
+    <span v-else>{{ props.row[col.name] }}</span>
+  </q-td>
+</q-tr>
+"""
+# Name, heading, whether it is a number, whether a narrow screen leaves it out.
+COLUMNS: tuple[tuple[str, str, bool, bool], ...] = (
+    ("name", "Stream", False, False),
+    ("status", "Status", False, False),
+    ("batch", "Batch", True, False),
+    ("age", "Age", True, False),
+    ("spark", "Rows", False, True),
+    ("in", "In/s", True, True),
+    ("out", "Capacity/s", True, True),
+    ("lag", "Lag", True, False),
+    ("watermark", "Watermark", True, True),
+    ("state", "State", True, True),
+    ("dropped", "Dropped", True, True),
+    ("findings", "Checks", True, True),
+    ("kept", "Kept", True, True),
+    ("trouble", "Trouble", False, True),
+)
+_SORT: dict[str, Callable[[StreamView], Any]] = {
+    "name": lambda view: view.stream.name,
+    "status": lambda view: view.stream.activity(view.now_ms).status,
+    "batch": lambda view: view.summary.last_batch,
+    "age": lambda view: view.age_ms,
+    "in": lambda view: view.summary.input_rate,
+    "out": lambda view: view.summary.processed_rate,
+    "lag": lambda view: view.summary.lag_rows,
+    "watermark": lambda view: view.watermark_delay_ms,
+    "state": lambda view: view.summary.state_rows,
+    "dropped": lambda view: view.summary.dropped,
+    "kept": lambda view: view.summary.points,
+}
+
+
+def stream_path(name: str) -> str:
+    """Return the address of the page of a stream."""
+    return f"/stream?name={quote(name, safe='')}"
+
+
+class FleetPage:
+    """The page of all streams for one reader."""
+
+    def __init__(self, watch: FleetWatch, visitor: Visitor) -> None:
+        self._watch = watch
+        self._frame = Frame(visitor)
+        self._search = ""
+        self._paging: dict[str, Any] = {"page": 1, "rowsPerPage": PAGE_ROWS, "sortBy": None, "descending": False}
+        self._drawn: tuple[int, float] = (-1, 0.0)
+        self._edges: list[Edge] | None = None
+
+    def build(self) -> None:
+        self._frame.build(lambda: ui.label("all streams").classes("hw-checkpoint"))
+        with ui.element("div").classes("hw-main hw-main-wide"):
+            self._problems = ui.element("div")
+            with panel("Streams", about="the most troubled ones first", classes="hw-wide"):
+                with ui.element("div").classes("hw-controls"):
+                    self._counts = ui.label().classes("hw-about").props("data-counts aria-live=polite")
+                    ui.space()
+                    ui.input(placeholder="search names and troubles", on_change=self._search_changed).props(
+                        'dense outlined clearable debounce=300 aria-label="search"'
+                    ).classes("hw-search")
+                self._table = self._build_table()
+            with panel("Streams that feed each other", about="from their records", classes="hw-wide") as self._graph:
+                self._chart = ui.echart(charts.stream_graph([], {}), on_point_click=self._node_clicked, renderer="svg")
+                self._chart.classes("hw-graph")
+            self._graph.set_visibility(False)
+        self._draw()
+        ui.timer(TICK_SECONDS, self._tick)
+
+    def _build_table(self) -> ui.table:
+        columns = [
+            {
+                "name": name,
+                "label": label,
+                "field": name,
+                "align": "right" if is_number else "left",
+                "sortable": name in _SORT,
+                "classes": "hw-optional" if is_optional else "",
+                "headerClasses": "hw-optional" if is_optional else "",
+            }
+            for name, label, is_number, is_optional in COLUMNS
+        ]
+        table = ui.table(rows=[], columns=columns, row_key="id", pagination={**self._paging, "rowsNumber": 0})
+        table.props('flat dense binary-state-sort :rows-per-page-options="[25,50,100,500]"').classes("hw-table")
+        table.add_slot("body", BODY)
+        table.add_slot("no-data", '<div class="hw-placeholder">no streams</div>')
+        table.on("request", self._requested)
+        return table
+
+    def _requested(self, event: events.GenericEventArguments) -> None:
+        requested = event.args["pagination"]
+        self._paging = {name: requested.get(name) for name in self._paging}
+        self._draw()
+
+    def _search_changed(self, event: events.ValueChangeEventArguments[Any]) -> None:
+        self._search = str(event.value or "")
+        self._paging["page"] = 1
+        self._draw()
+
+    def _node_clicked(self, event: events.EChartPointClickEventArguments) -> None:
+        name = event.name or ""
+        if self._watch.snapshot.get(name) is not None:
+            ui.navigate.to(stream_path(name))
+
+    def _tick(self) -> None:
+        version, drawn_at = self._drawn
+        if self._watch.snapshot.version != version or time.monotonic() - drawn_at >= REDRAW_SECONDS:
+            self._draw()
+
+    def _draw(self) -> None:
+        snapshot, now_ms = self._watch.snapshot, time.time_ns() // 1_000_000
+        is_new = snapshot.version != self._drawn[0]
+        self._drawn = (snapshot.version, time.monotonic())
+        views = [StreamView(stream, now_ms) for stream in snapshot.by_trouble(now_ms)]
+        self._show_rows(self._sorted(views))
+        self._counts.set_text(summary_text(snapshot, now_ms))
+        if is_new:
+            self._show_problems(snapshot)
+            if not snapshot.is_loading:
+                self._show_graph(snapshot, now_ms)
+
+    def _sorted(self, views: list[StreamView]) -> list[StreamView]:
+        key = _SORT.get(self._paging["sortBy"] or "")
+        if key is None:
+            return views
+        known = [view for view in views if key(view) is not None]
+        unknown = [view for view in views if key(view) is None]
+        return sorted(known, key=key, reverse=bool(self._paging["descending"])) + unknown
+
+    def _show_rows(self, views: list[StreamView]) -> None:
+        matching = len(views)
+        size = int(self._paging["rowsPerPage"] or matching or 1)
+        start = (int(self._paging["page"]) - 1) * size
+        if self._search:
+            found = [row for row in (view.as_row() for view in views) if row_matches(row, self._search)]
+            matching, rows = len(found), found[start : start + size]
+        else:
+            rows = [view.as_row() for view in views[start : start + size]]
+        for row in rows:
+            row["href"] = stream_path(row["name"])
+        if self._table.rows != rows:
+            self._table.rows = rows
+        self._table.pagination = {**self._paging, "rowsNumber": matching}
+
+    def _show_problems(self, snapshot: FleetSnapshot) -> None:
+        self._problems.clear()
+        with self._problems:
+            for problem in (*snapshot.problems, *((self._watch.problem,) if self._watch.problem else ())):
+                show_error(problem)
+            if not snapshot.is_complete:
+                placeholder("There are too many folders to search all of them. Name the ones with checkpoints.", "info")
+
+    def _show_graph(self, snapshot: FleetSnapshot, now_ms: int) -> None:
+        edges = snapshot.edges()[:MOST_EDGES]
+        by_name = {stream.name: stream for stream in snapshot.streams}
+        severities = {name: _severity(by_name[name], now_ms) for edge in edges for name in (edge.source, edge.target)}
+        self._graph.set_visibility(bool(edges))
+        options = charts.stream_graph(edges, severities)
+        rows = max((node["row"] for node in options["series"][0]["data"]), default=0) + 1
+        self._chart.style(f"height: {90 + 56 * rows}px !important")
+        self._chart.options.clear()
+        self._chart.options.update(options)
+        self._chart.update()
+
+
+def _severity(stream: Stream, now_ms: int) -> str:
+    troubles = stream.troubles(now_ms)
+    if troubles and troubles[0].severity != "info":
+        return troubles[0].severity
+    return "running" if stream.activity(now_ms).is_running else "idle"
+
+
+def summary_text(snapshot: FleetSnapshot, now_ms: int) -> str:
+    """Return one line about all streams: how many there are, run, and are in trouble."""
+    worst = [troubles[0].severity for stream in snapshot.streams if (troubles := stream.troubles(now_ms))]
+    running = sum(stream.activity(now_ms).is_running for stream in snapshot.streams)
+    parts = [count(len(snapshot.streams), "stream") + (" so far" if snapshot.is_loading else ""), f"{running} running"]
+    for severity, noun in (("error", "errors"), ("warning", "warnings")):
+        if number := sum(found == severity for found in worst):
+            parts.append(f"{number} with {noun}")
+    unchecked = sum(stream.checked is None for stream in snapshot.streams)
+    return " · ".join([*parts, f"{unchecked} not checked yet"] if unchecked else parts)

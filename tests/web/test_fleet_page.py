@@ -1,0 +1,72 @@
+"""The page of all streams, in a browser."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+from playwright.sync_api import Browser, expect
+
+from corpus_support import load
+from fleet.streams import record, write_stream
+from headwater.web.accounts import Account, PasswordFile, hash_password
+from web.serving import figure, go_to, opened, served
+
+
+def make_streams(root: Path) -> None:
+    clean = {"job": "clean", "source": "kafka://b:9092/visits", "sink": "kafka://b:9092/clean"}
+    lags = [record(number, lag_rows=1 + 100 * number, state_rows=10) for number in range(8)]
+    write_stream(root / "clean", job=clean, records=lags)
+    write_stream(root / "totals", source="clean")
+    made = load("aggregation-changelog", root.with_name("made")).path
+    for number in range(30):
+        shutil.copytree(
+            made, root / "team" / f"s{number:02}", copy_function=lambda old, new: Path(new).hardlink_to(old)
+        )
+
+
+def test_streams_sorted_by_trouble_and_opened(browser: Browser, tmp_path: Path) -> None:
+    """The most troubled stream is first, new batches and troubles appear, and a click opens the page of a stream."""
+    root = tmp_path / "all"
+    make_streams(root)
+    with served(root, "--port", 0) as page_of, opened(browser, page_of.url) as page:
+        streams = page.locator("[data-stream]")
+        expect(streams).to_have_count(32)
+        assert "token" not in page.url
+        expect(streams.first).to_contain_text("lag grew by")
+        expect(page.locator("[data-counts]")).to_contain_text("32 streams")
+        expect(page.get_by_text("Streams that feed each other")).to_be_visible()
+        write_stream(root / "clean", batches=9)
+        expect(page.locator('[data-stream="clean"] td').nth(2)).to_have_text("8")
+        page.get_by_label("search").fill("s07")
+        expect(streams).to_have_count(1)
+        page.locator('[data-stream="team/s07"] a').click()
+        expect(figure(page, "Last batch")).to_have_text("9")
+        expect(page.locator(".hw-checkpoint")).to_have_text("team/s07")
+        page.locator(".hw-home").click()
+        expect(streams).to_have_count(32)
+
+
+def test_change_is_journaled_with_the_name_of_the_user(browser: Browser, tmp_path: Path) -> None:
+    """A user logs in, rewinds a stream from its page, and the journal names the user."""
+    path = shutil.copytree(load("aggregation-changelog", tmp_path / "made").path, tmp_path / "visits")
+    users = PasswordFile(tmp_path / "users")
+    users.write({"ann": Account("ann", "change", hash_password("anns password"))})
+    options = ("--port", 0, "--allow-changes", "--password-file", users.path)
+    with served(path, *options) as page_of, opened(browser, f"{page_of.url}login") as page:
+        page.get_by_label("Name").fill("ann")
+        page.get_by_label("Password").fill("anns password")
+        page.get_by_role("button", name="Log in").click()
+        expect(page.locator("[data-user]")).to_have_text("ann")
+        go_to(page, 7)
+        page.locator("[data-action=rewind]").click()
+        page.locator("input[data-confirm]").fill("rewind to 7")
+        page.locator("[data-action=confirm]").click()
+        expect(page.locator("[data-done]")).to_be_visible()
+        page.locator("[data-action=close]").click()
+        expect(page.get_by_text("by ann")).to_be_visible()
+        page.get_by_label("log out").click()
+        expect(page.get_by_role("button", name="Log in")).to_be_visible()
+    (entry,) = (path / "_headwater" / "journal").glob("*.json")
+    assert json.loads(entry.read_text())["change"]["details"]["by"] == "ann"
