@@ -118,12 +118,19 @@ def test_checkpoint_root_or_neither(tmp_path: Path) -> None:
         fleet_of([str(tmp_path / "all"), str(tmp_path / "missing")])
 
 
-def test_root_that_disappears_is_a_problem(tmp_path: Path) -> None:
-    """A root that cannot be listed is reported, and the other ones are shown."""
-    write_stream(tmp_path / "a")
-    fleet = Fleet([str(tmp_path), "memory://no-such-store-protocol"])
-    fleet.refresh()
-    assert [stream.name for stream in fleet.snapshot.streams] == [f"{tmp_path.name}/a"]
+def test_root_that_cannot_be_listed_is_a_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A root that cannot be listed is reported, and the streams below the other ones are shown."""
+    for name in ("x/a", "y/b"):
+        write_stream(tmp_path / name)
+    fleet = Fleet([str(tmp_path / "x"), str(tmp_path / "y")])
+
+    def fail() -> list[str]:
+        raise OSError("the disk is away")
+
+    monkeypatch.setattr(fleet._searches[1], "search", fail)
+    snapshot = fleet.refresh()
+    assert [stream.name for stream in snapshot.streams] == ["x/a"]
+    assert [problem.evidence["reason"] for problem in snapshot.problems] == ["the disk is away"]
 
 
 def test_five_hundred_checkpoints(tmp_path: Path) -> None:

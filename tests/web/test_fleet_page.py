@@ -48,9 +48,31 @@ def test_streams_sorted_by_trouble_and_opened(browser: Browser, tmp_path: Path) 
         expect(streams).to_have_count(32)
 
 
+def test_links_to_batches_and_keys_and_comparison(browser: Browser, tmp_path: Path) -> None:
+    """The address leads back to the selected batch, the compared one and the key; the state names its batch."""
+    path = load("aggregation-changelog", tmp_path).path
+    with served(path, "--port", 0) as page_of:
+        with opened(browser, page_of.url) as page:
+            go_to(page, 3)
+            page.keyboard.press("c")
+            expect(page.locator("[data-compare]")).to_contain_text("Compared with 3")
+            go_to(page, 6)
+            expect(page.locator("[data-other]")).to_have_attribute("data-other", "3")
+            expect(page.locator("[data-shown]")).to_have_text("State as of batch 6, changes since 3")
+            expect(page.locator("[data-skew]")).to_contain_text("Batch 6: ")
+            page.locator(".hw-row").first.click()
+            name = page.locator(".hw-key-name").inner_text()
+            page.wait_for_url("**key=**")
+            link = page.url
+            assert "token" not in link and "batch=6" in link and "since=3" in link
+        with opened(browser, link.replace("?", f"?token={page_of.token}&")) as page:
+            expect(page.locator("[data-shown]")).to_have_text("State as of batch 6, changes since 3")
+            expect(page.locator(".hw-key-name")).to_have_text(name)
+
+
 def test_change_is_journaled_with_the_name_of_the_user(browser: Browser, tmp_path: Path) -> None:
     """A user logs in, rewinds a stream from its page, and the journal names the user."""
-    path = shutil.copytree(load("aggregation-changelog", tmp_path / "made").path, tmp_path / "visits")
+    path = load("rate", tmp_path).path
     users = PasswordFile(tmp_path / "users")
     users.write({"ann": Account("ann", "change", hash_password("anns password"))})
     options = ("--port", 0, "--allow-changes", "--password-file", users.path)
@@ -59,9 +81,9 @@ def test_change_is_journaled_with_the_name_of_the_user(browser: Browser, tmp_pat
         page.get_by_label("Password").fill("anns password")
         page.get_by_role("button", name="Log in").click()
         expect(page.locator("[data-user]")).to_have_text("ann")
-        go_to(page, 7)
+        go_to(page, 2)
         page.locator("[data-action=rewind]").click()
-        page.locator("input[data-confirm]").fill("rewind to 7")
+        page.locator("input[data-confirm]").fill("rewind to 2")
         page.locator("[data-action=confirm]").click()
         expect(page.locator("[data-done]")).to_be_visible()
         page.locator("[data-action=close]").click()

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater.core.ids import BatchId
+from headwater.statefiles.columns import PARTITION
 from headwater.statefiles.reader import StateAnswer, StateReader
 from headwater.statefiles.stores import StateTarget
 from headwater.timemachine.diff import CHANGED, REMOVED, StateDiff, diff
@@ -130,13 +131,22 @@ class StateView:
         self.answer = reader.answer(target, batch)
         self.diff: StateDiff | None = None
         self._find_diff = None if before is None else lambda: diff(reader, target, before, batch)
+        self.before = before
+        self._partitions = sorted(reader.logs.state.partitions.get(target.operator_id, ()))
         keyed = self.answer.keyed()
+        self._partition_of_row = keyed[PARTITION]
         self._keys = in_standard_units(keyed["key"])
         self._all = _Rows.of(self.answer, self._keys, in_standard_units(keyed["value"]))
 
     @property
     def total(self) -> int:
         return len(self._keys)
+
+    @property
+    def partition_rows(self) -> dict[int, int]:
+        """The number of rows in each partition, also in those without any."""
+        found = {one["values"]: one["counts"] for one in pc.value_counts(self._partition_of_row).to_pylist()}
+        return {number: found.get(number, 0) for number in sorted({*self._partitions, *found})}
 
     @property
     def is_compared(self) -> bool:

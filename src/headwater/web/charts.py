@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from headwater.fleet.graph import Edge, levels
+from headwater.views.batch_phases import OTHER, PhaseComparison
 from headwater.views.formatting import format_time
 from headwater.views.page_points import Kind, Point
 from headwater.views.page_state import KeyTimeline
@@ -195,6 +196,39 @@ def key_history(timeline: KeyTimeline) -> Options:
         "yAxis": [_axis()],
         "series": series,
     }
+
+
+def phases(found: PhaseComparison) -> Options:
+    """Return a stacked bar for each batch, and one for the median."""
+    colors = (TEAL, GREY, GREEN, VIOLET, BLUE, AMBER, RED)
+    series = [
+        {
+            "name": name,
+            "type": "bar",
+            "stack": "phases",
+            "data": [bar.phases.get(name, 0) for bar in found.bars],
+            "itemStyle": {"color": GREY if name == OTHER else colors[place % len(colors)]},
+            "barMaxWidth": 26,
+        }
+        for place, name in enumerate(found.names)
+    ]
+    axis = {**_axis(unit=" ms"), "position": "bottom", "splitLine": {"show": True, "lineStyle": {"color": LINE}}}
+    category = {**_category(), "data": [bar.label for bar in found.bars], "inverse": True}
+    return {**_frame(), "xAxis": [axis], "yAxis": category, "series": series}
+
+
+def partition_rows(rows: Mapping[int, int]) -> Options:
+    """Return the rows of the state in each partition."""
+    bars = _bars("rows", VIOLET, list(rows.values()), stack=None)
+    axis = {**_category(), "data": [str(partition) for partition in rows]}
+    return {**_frame(), "xAxis": axis, "yAxis": [_axis()], "series": [bars]}
+
+
+def replace(chart: Any, options: Options) -> None:
+    """Give a chart of the page other options."""
+    chart.options.clear()
+    chart.options.update(options)
+    chart.update()
 
 
 _NODE_COLORS = {"error": RED, "warning": AMBER, "running": GREEN, "idle": GREY}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from typing import Any
-from urllib.parse import quote
 
 from nicegui import events, ui
 
@@ -17,8 +16,10 @@ from headwater.web import charts
 from headwater.web.fleet_watch import FleetWatch
 from headwater.web.frame import Frame
 from headwater.web.gate import Visitor
+from headwater.web.permalink import Place
 from headwater.web.widgets import panel, placeholder, show_error
 
+STREAM_PATH = "/stream"
 TICK_SECONDS = 0.5
 # Ages change without a change on disk.
 REDRAW_SECONDS = 5.0
@@ -80,7 +81,7 @@ _SORT: dict[str, Callable[[StreamView], Any]] = {
 
 def stream_path(name: str) -> str:
     """Return the address of the page of a stream."""
-    return f"/stream?name={quote(name, safe='')}"
+    return f"{STREAM_PATH}{Place(name).query()}"
 
 
 class FleetPage:
@@ -204,9 +205,7 @@ class FleetPage:
         options = charts.stream_graph(edges, severities)
         rows = max((node["row"] for node in options["series"][0]["data"]), default=0) + 1
         self._chart.style(f"height: {90 + 56 * rows}px !important")
-        self._chart.options.clear()
-        self._chart.options.update(options)
-        self._chart.update()
+        charts.replace(self._chart, options)
 
 
 def _severity(stream: Stream, now_ms: int) -> str:

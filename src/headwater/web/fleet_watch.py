@@ -54,7 +54,7 @@ class FleetWatch:
             except Exception as error:  # the next refresh may succeed
                 self.problem = InternalError(error)
             took = time.monotonic() - started
-            remote = any(not stream.location.startswith("/") for stream in self.fleet.snapshot.streams)
+            remote = any("://" in stream.location for stream in self.fleet.snapshot.streams)
             self._check_until(time.monotonic() + max(took, REMOTE_POLL_SECONDS if remote else POLL_SECONDS))
             if time.monotonic() - self._read_at > READER_SECONDS:
                 self._read.clear()

@@ -111,7 +111,7 @@ class Overview:
         return f"{UNKNOWN} Only Kafka sources have one for each batch."
 
     def _draw_timeline(self) -> None:
-        _replace(self._timeline, charts.timeline(self._shown, self._selected, self._forks, self._snapshot.kept))
+        charts.replace(self._timeline, charts.timeline(self._shown, self._selected, self._forks, self._snapshot.kept))
 
 
 class _FigureCard:
@@ -138,14 +138,8 @@ class _ChartPanel:
             self._explanation.set_visibility(False)
 
     def draw(self, options: charts.Options) -> None:
-        _replace(self._chart, options)
+        charts.replace(self._chart, options)
 
     def explain(self, text: str) -> None:
         self._explanation.set_text(text)
         self._explanation.set_visibility(bool(text))
-
-
-def _replace(chart: ui.echart, options: charts.Options) -> None:
-    chart.options.clear()
-    chart.options.update(options)
-    chart.update()

@@ -15,6 +15,7 @@ from headwater.web.frame import Frame
 from headwater.web.gate import Visitor
 from headwater.web.kafka_lag import KafkaLag
 from headwater.web.overview import Overview
+from headwater.web.permalink import Place
 from headwater.web.records_pane import FindRecords, RecordsPane
 from headwater.web.restore_points_pane import PointReach, RestorePointsPane
 from headwater.web.state_cache import FindViewRows, StateCache
@@ -23,6 +24,7 @@ from headwater.web.watch import Snapshot, WatchedCheckpoint
 from headwater.web.widgets import panel, placeholder, show_error
 
 TICK_SECONDS = 0.3
+START = Place()
 Actions = Callable[[Callable[[], FileTree | None], Callable[[], int | None]], None]
 """Builds the buttons that change a checkpoint, given functions for its files and the selected batch."""
 
@@ -55,11 +57,16 @@ class Page:
         find_records: FindRecords | None,
         *,
         home: str | None = None,
+        place: Place = START,
+        path: str = "/",
     ) -> None:
         self._all = checkpoints
+        self._place = place
+        self._path = path
         self._frame = Frame(visitor)
         self._home = home
-        self._shown = checkpoints[0]
+        named = [one for one in checkpoints if one.watched.name == place.name]
+        self._shown = (named or checkpoints)[0]
         self._actions = actions
         self._find_records = find_records
         self._version = -1
@@ -77,9 +84,8 @@ class Page:
     def _build_about(self) -> None:
         names = {number: checkpoint.watched.name for number, checkpoint in enumerate(self._all)}
         if len(names) > 1:
-            ui.select(names, value=0, on_change=self._choose).props('dense borderless aria-label="checkpoint"').classes(
-                "hw-checkpoint"
-            )
+            chosen = ui.select(names, value=self._all.index(self._shown), on_change=self._choose)
+            chosen.props('dense borderless aria-label="checkpoint"').classes("hw-checkpoint")
         else:
             ui.label(names[0]).classes("hw-checkpoint")
         self._status = ui.label().classes("hw-chip").props("data-status")
@@ -88,7 +94,7 @@ class Page:
         shown = self._shown
         self._problem = ui.element("div")
         self._overview = Overview(on_pick=self._go_to, lag=shown.lag)
-        self._machine = TimeMachine(shown.cache, on_select=self._overview.select)
+        self._machine = TimeMachine(shown.cache, self._place, self._overview.select, self._moved)
         self._records = RecordsPane(self._find_records)
         self._findings, self._journal = FindingsPane(), JournalPane()
         self._points = RestorePointsPane(shown.reach)
@@ -108,6 +114,10 @@ class Page:
                     with ui.tab_panel(findings):
                         self._findings.build()
 
+    def _moved(self, place: Place) -> None:
+        """Put a link to what is shown into the address bar."""
+        ui.navigate.history.replace(f"{self._path}{place.query()}")
+
     def _go_to(self, batch: int) -> None:
         self._machine.go_to(batch)
 
@@ -118,6 +128,8 @@ class Page:
 
     def _choose(self, event: events.ValueChangeEventArguments[Any]) -> None:
         self._shown = self._all[int(event.value)]
+        self._moved(Place(self._shown.watched.name))
+        self._place = Place(self._shown.watched.name)
         self._version = -1
         self._main.clear()
         with self._main:
@@ -132,6 +144,8 @@ class Page:
             self._machine.step(-1)
         elif event.action.keydown and event.key.arrow_right:
             self._machine.step(1)
+        elif event.action.keydown and event.key == "c" and not event.modifiers.ctrl and not event.modifiers.meta:
+            self._machine.toggle_compare()
 
     async def _tick(self) -> None:
         if self._busy:

@@ -18,11 +18,12 @@ from headwater.checkpoint.filetree import FileTree
 from headwater.core.errors import SetupProblem
 from headwater.kafka.options import Connection
 from headwater.web.access import AccessOptions
-from headwater.web.fleet_page import FleetPage
+from headwater.web.fleet_page import STREAM_PATH, FleetPage
 from headwater.web.fleet_watch import FleetWatch
 from headwater.web.gate import VISITOR, WILDCARDS, Gate, Visitor
 from headwater.web.open_streams import OpenStreams
 from headwater.web.page import Actions, Page, SharedCheckpoint
+from headwater.web.permalink import Place
 from headwater.web.records_pane import FindRecords
 from headwater.web.state_cache import FindViewRows
 from headwater.web.watch import WatchedCheckpoint
@@ -123,14 +124,15 @@ class PageServer:
             ui.page("/")(self._checkpoints_page)
         else:
             ui.page("/")(self._fleet_page)
-            ui.page("/stream")(self._stream_page)
+            ui.page(STREAM_PATH)(self._stream_page)
         ui.run_with(app, title="Headwater", dark=None, show_welcome_message=False, reconnect_timeout=30.0)
         logging.getLogger("nicegui").setLevel(logging.ERROR)
         return app
 
     def _checkpoints_page(self, request: Request) -> None:
         visitor: Visitor = request.scope[VISITOR]
-        Page(self._shared, visitor, _actions(visitor), self._find_records).build()
+        place = Place.from_query(request.query_params)
+        Page(self._shared, visitor, _actions(visitor), self._find_records, place=place).build()
 
     def _fleet_page(self, request: Request) -> None:
         assert self._fleet is not None
@@ -142,7 +144,8 @@ class PageServer:
         if shared is None:
             raise HTTPException(404, "there is no such stream")
         visitor: Visitor = request.scope[VISITOR]
-        Page([shared], visitor, _actions(visitor), self._find_records, home="/").build()
+        place = Place.from_query(request.query_params)
+        Page([shared], visitor, _actions(visitor), self._find_records, home="/", place=place, path=STREAM_PATH).build()
 
 
 def _actions(visitor: Visitor) -> Actions | None:

@@ -19,8 +19,9 @@ from headwater.web.watch import WatchedCheckpoint
 MAX_ROWS = 1_500_000
 MAX_VIEWS = 12
 
-ViewKey = tuple[str, int, int | None]
-"""A store or variable, a batch, and the time at which the batch was committed: it changes when the batch runs again."""
+ViewKey = tuple[str, int, int | None, int | None]
+"""A store or variable, a batch, the time at which the batch was committed, which changes when the batch runs again, and
+the batch that it is compared with, None for the previous one."""
 
 FindViewRows = Callable[[str, int], list[dict[str, Any]]]
 """Returns the rows of the job's ``state_view`` as of a batch, given the location of a checkpoint. Loads the job."""
@@ -49,16 +50,17 @@ class StateCache:
         """Return the stores and variables of a batch, without the hidden ones of Spark."""
         return [target for target in self._current_reader().targets(batch) if target.kind != "hidden"]
 
-    def view(self, target: StateTarget, batch: int) -> StateView:
-        """Return the state of a store or variable as of a batch."""
+    def view(self, target: StateTarget, batch: int, since: int | None = None) -> StateView:
+        """Return the state of a store or variable as of a batch, compared with another one or with the previous one."""
         reader = self._current_reader()
-        key = (target.label, batch, reader.logs.commits.modified_ms(batch))
+        key = (target.label, batch, reader.logs.commits.modified_ms(batch), since)
         with self._lock:
             reading = self._reading.setdefault(key, threading.Lock())
         with reading:
             view = self._cached(key)
             if view is None:
-                view = StateView(reader, target, batch, _previous_batch(reader, target, batch))
+                before = _previous_batch(reader, target, batch) if since is None else since
+                view = StateView(reader, target, batch, before)
                 self._store(key, view)
             return view
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from nicegui import events, ui
@@ -38,8 +39,20 @@ BODY = """
 class StatePane:
     """The state pane of one reader. It reads in other threads, and drops a result if another batch was selected since."""
 
-    def __init__(self, cache: StateCache) -> None:
+    def __init__(
+        self,
+        cache: StateCache,
+        on_shown: Callable[[StateView | JobStateView | None], None],
+        on_moved: Callable[[], None],
+    ) -> None:
         self._cache = cache
+        self._on_shown = on_shown
+        self._on_moved = on_moved
+        self._since: int | None = None
+        self.state: str | None = None
+        """The store or variable that the reader chose."""
+        self.key: Mapping[str, str | None] | None = None
+        """The key whose history is shown."""
         self._batch: int | None = None
         self._newest = 0
         self._targets: list[StateTarget] = []
@@ -54,6 +67,7 @@ class StatePane:
         self._throttled_until = 0.0
 
     def build(self) -> None:
+        self._heading = ui.label().classes("hw-title").props("data-shown aria-live=polite")
         with ui.element("div").classes("hw-state"):
             with ui.element("div").classes("hw-state-left"):
                 self._build_controls()
@@ -93,12 +107,13 @@ class StatePane:
         """Whether the last read took so long that the newest batch should not be read yet just to follow it."""
         return time.monotonic() < self._throttled_until
 
-    async def show(self, batch: int, newest: int) -> None:
-        """Show the state as of a batch. ``newest`` is the last batch of key histories."""
-        self._batch, self._newest = batch, newest
+    async def show(self, batch: int, newest: int, since: int | None = None) -> None:
+        """Show the state as of a batch, compared with another one. ``newest`` is the last batch of key histories."""
+        self._batch, self._newest, self._since = batch, newest, since
         self._request += 1
         request = self._request
         self._spinner.set_visibility(True)
+        self._name_shown()
         self._view_switch.set_visibility(self._cache.has_job_view)
         started = time.monotonic()
         try:
@@ -114,10 +129,28 @@ class StatePane:
         took = time.monotonic() - started
         self._throttled_until = time.monotonic() + (4 * took if took > 1 else 0)
         self._view = view
+        self._name_shown()
         self._show_targets()
+        self._on_shown(view)
         await self._show_rows()
         if view is not None and not view.is_compared and request == self._request:
             await self._compare(view)
+
+    def _name_shown(self) -> None:
+        """Name the batch whose state the table shows. While another one is read, the table is that of the last one."""
+        shown = self._view.batch if self._view is not None else None
+        since = self._view.before if isinstance(self._view, StateView) and self._view.before is not None else None
+        text = (
+            ""
+            if shown is None
+            else f"State as of batch {shown}" + ("" if since is None else f", changes since {since}")
+        )
+        is_stale = shown != self._batch
+        if is_stale:
+            text = " · ".join(filter(None, [text, f"reading batch {self._batch} ..."]))
+        self._heading.set_text(text)
+        self._heading.props(f'data-shown="{"" if shown is None else shown}"')
+        self._table.classes(add="hw-stale" if is_stale else None, remove=None if is_stale else "hw-stale")
 
     def _read(self, batch: int) -> StateView | JobStateView | None:
         if self._as_job_sees_it:
@@ -125,9 +158,11 @@ class StatePane:
         self._targets = self._cache.targets(batch)
         if not self._targets:
             return None
-        same = [target for target in self._targets if self._target and target.label == self._target.label]
+        wanted = self._target.label if self._target else self.state
+        same = [target for target in self._targets if target.label == wanted]
         self._target = (same or self._targets)[0]
-        return self._cache.view(self._target, batch)
+        since = self._since if self._since != batch else None
+        return self._cache.view(self._target, batch, since)
 
     async def _compare(self, view: StateView | JobStateView) -> None:
         """Mark the changes in a large state that is already shown."""
@@ -142,6 +177,8 @@ class StatePane:
 
     def _fail(self, error: Exception) -> None:
         self._view = None
+        self._heading.set_text(f"State as of batch {self._batch}")
+        self._on_shown(None)
         self._spinner.set_visibility(False)
         self._table.set_visibility(False)
         self._summary.set_text("")
@@ -157,8 +194,9 @@ class StatePane:
     async def _target_changed(self, event: events.ValueChangeEventArguments[Any]) -> None:
         chosen = [target for target in self._targets if target.label == event.value]
         if chosen and chosen[0] != self._target and self._batch is not None:
-            self._target = chosen[0]
-            await self.show(self._batch, self._newest)
+            self._target, self.state = chosen[0], chosen[0].label
+            self._on_moved()
+            await self.show(self._batch, self._newest, self._since)
 
     async def _search_changed(self, event: events.ValueChangeEventArguments[Any]) -> None:
         self._search = str(event.value or "")
@@ -174,7 +212,7 @@ class StatePane:
         self._as_job_sees_it = bool(event.value)
         self._paging |= {"page": 1, "sortBy": None}
         if self._batch is not None:
-            await self.show(self._batch, self._newest)
+            await self.show(self._batch, self._newest, self._since)
 
     async def _requested(self, event: events.GenericEventArguments) -> None:
         requested = event.args["pagination"]
@@ -231,21 +269,26 @@ class StatePane:
     async def _picked(self, event: events.GenericEventArguments) -> None:
         # The browser sends only the number of a row. Its key is looked up here.
         row = next((row for row in self._page.rows if row["id"] == event.args), None)
-        if row is None or self._target is None or not row["key"]:
+        if row is not None and row["key"]:
+            await self.open_key(row["key"])
+
+    async def open_key(self, key: Mapping[str, str | None]) -> None:
+        """Show the history of a key."""
+        if self._target is None:
             return
+        self.key = key
+        self._on_moved()
         self._key.clear()
         with self._key:
             ui.spinner()
         try:
-            timeline = await asyncio.to_thread(self._cache.key_timeline, self._target, row["key"], self._newest)
+            timeline = await asyncio.to_thread(self._cache.key_timeline, self._target, dict(key), self._newest)
         except Exception as error:
             replace_with_error(self._key, error)
             return
         self._key.clear()
         with self._key:
-            ui.label(" \u00b7 ".join(shorten_times(text) or "null" for text in row["key"].values())).classes(
-                "hw-key-name"
-            )
+            ui.label(" \u00b7 ".join(shorten_times(text) or "null" for text in key.values())).classes("hw-key-name")
             if timeline.numbers:
                 ui.echart(charts.key_history(timeline), renderer="svg").classes("hw-key-chart")
             with ui.element("div").classes("hw-steps"):

@@ -7,8 +7,11 @@ from typing import Any
 
 from nicegui import events, ui
 
+from headwater.checkpoint.history import Batch
 from headwater.views.batches import offset_ranges
 from headwater.views.formatting import format_duration, format_time
+from headwater.web.batch_pane import BatchPane
+from headwater.web.permalink import Place
 from headwater.web.state_cache import StateCache
 from headwater.web.state_pane import StatePane
 from headwater.web.watch import Snapshot
@@ -18,11 +21,24 @@ from headwater.web.widgets import chip, panel, placeholder
 class TimeMachine:
     """The time machine of one reader. ``selected`` follows the newest batch until the reader selects another one."""
 
-    def __init__(self, cache: StateCache, on_select: Callable[[int | None], None]) -> None:
+    def __init__(
+        self,
+        cache: StateCache,
+        place: Place,
+        on_select: Callable[[int | None], None],
+        on_moved: Callable[[Place], None],
+    ) -> None:
         self._on_select = on_select
-        self._state = StatePane(cache)
-        self.selected: int | None = None
-        self.following = True
+        self._on_moved = on_moved
+        self._batch = BatchPane()
+        self._state = StatePane(cache, self._batch.show_state, self._moved)
+        self._state.state = place.state
+        self._place = place
+        self.selected: int | None = place.batch
+        self.since: int | None = place.since
+        """The batch that the reader compares others with, None for the previous one of each."""
+        self.following = place.batch is None
+        self._key_to_open = place.key
         self._snapshot = Snapshot()
 
     def build(self, actions: Callable[[], None]) -> None:
@@ -36,10 +52,14 @@ class TimeMachine:
                 ui.button(icon="chevron_right", on_click=lambda: self.step(1)).props(
                     'flat round dense aria-label="next batch"'
                 )
-                self._follow = ui.switch("follow", value=True, on_change=self._follow_changed)
+                self._follow = ui.switch("follow", value=self.following, on_change=self._follow_changed)
+                self._compare = ui.button("Compare", icon="compare_arrows", on_click=self.toggle_compare).props(
+                    "flat no-caps dense data-compare"
+                )
                 actions()
             self._facts = ui.element("div").classes("hw-facts")
             self._state.build()
+        self._batch.build()
 
     async def update(self, snapshot: Snapshot) -> None:
         """Extend the slider to the batches of a snapshot, and move it to the newest one if it follows."""
@@ -55,12 +75,16 @@ class TimeMachine:
             wanted = committed[-1] if self.following or before is None else before
             self._move_to(min(committed, key=lambda number: abs(number - wanted)))
         else:
+            self._on_select(before)
             self._show_facts()
         assert self.selected is not None
         self._slider.props(f"min=0 max={len(committed) - 1}")
         self._slider.set_value(committed.index(self.selected))
         if not (self.following and self._state.is_throttled):
-            await self._state.show(self.selected, committed[-1])
+            await self._state.show(self.selected, committed[-1], self.since)
+            if self._key_to_open is not None:
+                key, self._key_to_open = self._key_to_open, None
+                await self._state.open_key(key)
 
     def step(self, by: int) -> None:
         """Select the previous batch (-1) or the next one (1)."""
@@ -79,7 +103,25 @@ class TimeMachine:
         self._follow.set_value(False)
         self._move_to(batch)
         self._slider.set_value(committed.index(batch))
-        ui.timer(0, lambda: self._state.show(batch, committed[-1]), once=True)
+        self._moved()
+        self._read_state(batch)
+
+    def toggle_compare(self) -> None:
+        """Compare other batches with the selected one from now on, or each with its previous one again."""
+        self.since = self.selected if self.since is None else None
+        self._moved()
+        self._show_facts()
+        if self.selected is not None:
+            self._read_state(self.selected)
+
+    def _read_state(self, batch: int) -> None:
+        newest = self._snapshot.committed[-1]
+        ui.timer(0, lambda: self._state.show(batch, newest, self.since), once=True)
+
+    def _moved(self) -> None:
+        """Report where the reader is now."""
+        batch = None if self.following else self.selected
+        self._on_moved(Place(self._place.name, batch, self.since, self._state.state, self._state.key))
 
     def _move_to(self, batch: int) -> None:
         self.selected = batch
@@ -95,18 +137,27 @@ class TimeMachine:
     async def _follow_changed(self, event: events.ValueChangeEventArguments[Any]) -> None:
         if self.following != bool(event.value):
             self.following = bool(event.value)
+            self._moved()
             if self.following:
                 await self.update(self._snapshot)
 
     def _show_facts(self) -> None:
-        batch = next((batch for batch in self._snapshot.batches if batch.batch_id == self.selected), None)
-        if batch is None:
-            return
-        record = self._snapshot.progress.get(batch.batch_id)
-        took_ms = record.duration_ms if record and record.duration_ms else batch.duration_ms
+        by_number = {int(batch.batch_id): batch for batch in self._snapshot.batches}
+        batch, other = (by_number.get(-1 if number is None else number) for number in (self.selected, self.since))
+        self._compare.set_text("Compare" if self.since is None else f"Compared with {self.since}")
+        self._batch.show_batch(self._snapshot, self.selected, self.since)
         self._facts.clear()
         with self._facts:
-            ui.label(f"batch {batch.batch_id}").classes("hw-batch").props(f'data-batch="{batch.batch_id}"')
+            if batch is not None:
+                self._build_facts(batch, "data-batch")
+            if other is not None and other is not batch:
+                self._build_facts(other, "data-other")
+
+    def _build_facts(self, batch: Batch, mark: str) -> None:
+        record = self._snapshot.progress.get(batch.batch_id)
+        took_ms = record.duration_ms if record and record.duration_ms else batch.duration_ms
+        with ui.element("div").classes("hw-facts-row"):
+            ui.label(f"batch {batch.batch_id}").classes("hw-batch").props(f'{mark}="{batch.batch_id}"')
             for name in self._snapshot.kept.get(batch.batch_id, ()):
                 chip(f"kept as {name}", "good").props(f'data-kept="{name}"')
             if batch.can_rewind_to:
@@ -116,6 +167,7 @@ class TimeMachine:
             for name, text in (
                 ("planned", format_time(batch.planned_at_ms)),
                 ("took", format_duration(took_ms)),
+                ("rows", "-" if batch.rows is None else f"{batch.rows:,}"),
                 ("read", offset_ranges(batch.sources)),
                 ("watermark", format_time(batch.watermark_ms)),
             ):
