@@ -12,6 +12,7 @@ from corpus_support import CorpusCheckpoint, corpus_names
 from fleet.streams import T0, record, write_stream
 from headwater.checkpoint.lease import hold_lease
 from headwater.checkpoint.local_tree import LocalTree
+from headwater.checkpoint.moved import INCOMPLETE, POINTER, MovedTo
 from headwater.checkpoint.record import PROGRESS_FILE, newest_progress
 from headwater.core.finding import Finding
 from headwater.fleet.summary import StreamSummary, growth, read_summary
@@ -129,6 +130,20 @@ def test_held_watermark(tmp_path: Path) -> None:
     trouble = troubles_of(found, None, LATER)[0]
     assert trouble.code == "watermark-held"
     assert "clicked) has been idle" in trouble.text
+
+
+def test_moved_checkpoint(tmp_path: Path) -> None:
+    """What a move has left behind is no trouble, and names the new place; an incomplete copy is trouble."""
+    files = LocalTree(write_stream(tmp_path / "old", committed=7))
+    files.write(POINTER, MovedTo("/new/place", "m", 1, 7, 0, None, None).to_bytes())
+    found = read_summary(files)
+    assert activity_of(found, LATER).status == "moved"
+    assert [(trouble.severity, trouble.text) for trouble in troubles_of(found, None, LATER)] == [
+        ("info", "moved to /new/place")
+    ]
+    copy = LocalTree(write_stream(tmp_path / "new"))
+    copy.write(INCOMPLETE, b"{}")
+    assert codes(read_summary(copy)) == ["interrupted-move"]
 
 
 def test_order_by_trouble() -> None:

@@ -15,6 +15,7 @@ from headwater.checkpoint.filetree import Entry, FileTree
 from headwater.checkpoint.layout import HEADWATER_FOLDER, PENDING_FILE
 from headwater.checkpoint.lease import CLOCK_SLACK_MS, LOCK, RECORD, Lease, live_lease
 from headwater.checkpoint.logs import CheckpointLogs
+from headwater.checkpoint.moved import INCOMPLETE, POINTER, read_pointer
 from headwater.checkpoint.record import JobRecord, ProgressRecord, newest_progress
 from headwater.checkpoint.restore_points import FOLDER as KEPT
 from headwater.checkpoint.restore_points import is_name
@@ -72,6 +73,10 @@ class StreamSummary:
     reads: tuple[Endpoint, ...] = ()
     writes: tuple[Endpoint, ...] = ()
     forked_from: str | None = None
+    moved_to: str | None = None
+    """Where ``headwater move`` has taken the checkpoint. This one is what it left."""
+    is_incomplete_copy: bool = False
+    """Whether a move into this folder was interrupted."""
     problem: HeadwaterError | None = None
     """Why the checkpoint cannot be read; the other fields are then incomplete."""
 
@@ -210,16 +215,22 @@ class _Reading:
             recent=recent,
             is_recorded=is_recorded,
             points=self._points(),
-            has_pending_change=PENDING_FILE.rpartition("/")[2] in self._own,
+            has_pending_change=self._has(PENDING_FILE),
             reads=read_by(logs),
             writes=written_by(logs.job),
             forked_from=self._origin(),
+            moved_to=self._moved_to(),
+            is_incomplete_copy=self._has(INCOMPLETE),
             problem=problem,
         )
 
     @property
     def _has_lease_file(self) -> bool:
-        return any(path.rpartition("/")[2] in self._own for path in (LOCK, RECORD))
+        return self._has(LOCK) or self._has(RECORD)
+
+    def _has(self, path: str) -> bool:
+        """Return whether there is a file or folder of Headwater, from one listing."""
+        return path.rpartition("/")[2] in self._own
 
     def _recent(self) -> tuple[tuple[RecentBatch, ...], bool]:
         records = self._valid_records()
@@ -273,12 +284,16 @@ class _Reading:
         return max((entry.modified_ms for entry in entries if entry.modified_ms is not None), default=None)
 
     def _points(self) -> int:
-        if KEPT.rpartition("/")[2] not in self._own:
+        if not self._has(KEPT):
             return 0
         return sum(is_name(name) for name in self._files.names(KEPT).folders)
 
+    def _moved_to(self) -> str | None:
+        pointer = read_pointer(self._files) if self._has(POINTER) else None
+        return pointer.to if pointer else None
+
     def _origin(self) -> str | None:
-        if ORIGIN_FILE.rpartition("/")[2] not in self._own:
+        if not self._has(ORIGIN_FILE):
             return None
         try:
             origin: Any = json.loads(self._files.read(ORIGIN_FILE))

@@ -12,7 +12,7 @@ from headwater.core.text import count
 from headwater.core.times import iso_from_ms
 from headwater.fleet.summary import StreamSummary
 
-Status = Literal["running", "active", "changing", "stopped", "quiet"]
+Status = Literal["running", "active", "changing", "stopped", "quiet", "moved"]
 Severity = Literal["error", "warning", "info"]
 _RANK: dict[Severity, int] = {"error": 0, "warning": 1, "info": 2}
 
@@ -30,6 +30,7 @@ class Activity:
     - ``changing``: a command of Headwater holds the lease
     - ``stopped``: Headwater ran it last, and its lease is free
     - ``quiet``: no sign of a query; an idle one of another program leaves none
+    - ``moved``: ``headwater move`` has taken the checkpoint elsewhere
     """
 
     status: Status
@@ -47,6 +48,8 @@ def activity_of(summary: StreamSummary, now_ms: int) -> Activity:
         if lease.holder.startswith("headwater "):
             return Activity("changing", f"{lease.holder} holds the lease, process {lease.process}")
         return Activity("running", f"{lease.holder} holds the lease, process {lease.process}")
+    if summary.moved_to is not None:
+        return Activity("moved", f"headwater move has taken it to {summary.moved_to}")
     age_ms = None if summary.changed_at_ms is None else now_ms - summary.changed_at_ms
     if age_ms is not None and 0 <= age_ms < FRESH_SECONDS * 1000 and not summary.ended_with_headwater:
         return Activity("active", f"files changed {age_ms // 1000} s ago; no process holds Headwater's lease")
@@ -68,6 +71,8 @@ class Trouble:
 
 def troubles_of(summary: StreamSummary, findings: Sequence[Finding] | None, now_ms: int) -> list[Trouble]:
     """Return what is wrong with a stream, the worst first. ``findings`` are those of ``fsck``, None if it has not run."""
+    if summary.moved_to is not None:
+        return [Trouble("info", "moved", f"moved to {summary.moved_to}")]
     found = [*_unreadable(summary), *_of_findings(findings or ())]
     if summary.problem is None:
         found += [*_unfinished(summary, now_ms), *_falling_behind(summary), *_of_rows(summary)]
@@ -88,6 +93,8 @@ def _unreadable(summary: StreamSummary) -> Iterator[Trouble]:
         yield Trouble("error", "unreadable", summary.problem.problem)
     if summary.has_pending_change and not (summary.lease and summary.lease.holder.startswith("headwater ")):
         yield Trouble("error", "interrupted-change", "a change by Headwater was interrupted")
+    if summary.is_incomplete_copy:
+        yield Trouble("error", "interrupted-move", "a move into this folder was interrupted")
 
 
 def _of_findings(findings: Sequence[Finding]) -> Iterator[Trouble]:

@@ -23,6 +23,7 @@ STATUS_LABELS: dict[Status, str] = {
     "changing": "changing",
     "stopped": "stopped",
     "quiet": "quiet",
+    "moved": "moved",
 }
 
 
