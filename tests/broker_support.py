@@ -18,6 +18,7 @@ from urllib.parse import quote
 import pytest
 
 from headwater.cli.main import main
+from headwater.kafka.clients import Cluster
 from headwater.kafka.options import Connection
 
 HEADWATER = Path(sys.executable).with_name("headwater")
@@ -136,6 +137,18 @@ class Broker:
         text = "".join(f"{line}\n" for line in lines)
         done = run_here("produce", topic, *self.arguments, *where, stdin=text)
         assert done.returncode == 0, done.stderr
+
+    def configure(self, topic: str, **settings: object) -> None:
+        """Set options of a topic, such as ``retention_ms``."""
+        from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+
+        entries = [
+            ConfigEntry(name.replace("_", "."), str(value), incremental_operation=AlterConfigOpType.SET)
+            for name, value in settings.items()
+        ]
+        resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
+        cluster = Cluster(self.connection)
+        cluster.client.incremental_alter_configs([resource])[resource].result()
 
     def consume(self, topic: str, count: int, timeout: float = 120) -> list[str]:
         """Return the values of a topic from its beginning."""

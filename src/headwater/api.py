@@ -211,15 +211,21 @@ class Checkpoint:
         """
         return self._state(operator, store, var, schema).bisect(where)
 
-    def fsck(self, *, sink: str | Path | None = None) -> FindingList:
+    def fsck(self, *, sink: str | Path | None = None, sources: bool | str = False) -> FindingList:
         """Check the consistency of the checkpoint and its sink. Return the findings: an empty list if there are none.
 
         ``sink`` is the folder of the query's file sink, or ``delta:PATH`` or ``iceberg:TABLE``, if ``headwater run`` has not
-        recorded it.
+        recorded it. ``sources=True`` queries Kafka's brokers and lists the folders of file sources as well; the URI of a
+        broker, ``kafka://HOST:PORT/TOPIC``, can be given instead.
         """
         from headwater.timemachine.tables import fsck  # noqa: PLC0415
 
-        return FindingList(fsck(self.files, _sink_uri(sink)))
+        found = fsck(self.files, _sink_uri(sink))
+        if sources:
+            from headwater.guards.check import check_sources  # noqa: PLC0415
+
+            found += check_sources(self.files, given=[sources] if isinstance(sources, str) else ()).findings
+        return FindingList(found)
 
     def check(
         self,

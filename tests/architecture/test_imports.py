@@ -23,6 +23,8 @@ ALLOWED = {
     "views": {"core", "checkpoint", "statefiles", "lakehouse", "timemachine", "migration", "fleet"},
     "jars": {"core"},
     "kafka": {"core", "jars"},
+    "guards": {"core", "checkpoint", "views", "kafka"},
+    "alerts": {"core", "checkpoint", "views", "guards"},
     "datagen": {"core"},
     "formats": {"core"},
     "jobs": {"core", "formats"},
@@ -39,6 +41,8 @@ ALLOWED = {
         "formats",
         "jobs",
         "kafka",
+        "guards",
+        "alerts",
     },
     "testing": {
         "core",
@@ -53,9 +57,23 @@ ALLOWED = {
         "formats",
         "jobs",
         "kafka",
+        "guards",
+        "alerts",
         "spark",
     },
-    "web": {"core", "checkpoint", "statefiles", "lakehouse", "timemachine", "migration", "fleet", "views", "kafka"},
+    "web": {
+        "core",
+        "checkpoint",
+        "statefiles",
+        "lakehouse",
+        "timemachine",
+        "migration",
+        "fleet",
+        "views",
+        "kafka",
+        "guards",
+        "alerts",
+    },
 }
 IMPORT_SPARK = {"spark", "jobs", "testing"}
 # A package may call a higher one that is built on it, if it imports it only when it is called.

@@ -6,10 +6,8 @@ import time
 import uuid
 
 import pytest
-from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from broker_support import Broker
-from headwater.kafka.clients import Cluster
 from headwater.kafka.options import Connection
 from headwater.kafka.records import TopicWriter
 from headwater.kafka.retention import Retention, retention_from
@@ -19,21 +17,12 @@ pytestmark = pytest.mark.services
 DAY_MS = 86_400_000
 
 
-def configure(cluster: Cluster, topic: str, **settings: object) -> None:
-    entries = [
-        ConfigEntry(name.replace("_", "."), str(value), incremental_operation=AlterConfigOpType.SET)
-        for name, value in settings.items()
-    ]
-    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
-    cluster.client.incremental_alter_configs([resource])[resource].result()
-
-
 def test_retention_by_time_and_size(broker: Broker) -> None:
     """Records are retained from the first one that is needed plus retention.ms; records that do not exist never expire."""
     topic, connection = f"t-{uuid.uuid4()}", Connection(broker.bootstrap)
-    source, cluster = f"kafka://{broker.bootstrap}/{topic}", Cluster(connection)
+    source = f"kafka://{broker.bootstrap}/{topic}"
     create_topic(connection, topic, 2)
-    configure(cluster, topic, retention_ms=2 * DAY_MS, retention_bytes=5_000_000)
+    broker.configure(topic, retention_ms=2 * DAY_MS, retention_bytes=5_000_000)
     before = time.time() * 1000
     with TopicWriter(connection, topic) as writer:
         for number in range(4):
@@ -43,5 +32,5 @@ def test_retention_by_time_and_size(broker: Broker) -> None:
     assert before - 1 <= found.until_ms - 2 * DAY_MS <= after + 1
     assert found.limit_bytes == 5_000_000
     assert retention_from(source, {(topic, 0): 4, (topic, 1): 0, ("gone", 0): 1}) == Retention(None, None)
-    configure(cluster, topic, retention_ms=-1, retention_bytes=-1)
+    broker.configure(topic, retention_ms=-1, retention_bytes=-1)
     assert retention_from(source, {(topic, 0): 0}) == Retention(None, None)

@@ -10,6 +10,7 @@ import typer
 from headwater.cli.app import INSPECT, JsonLines, app
 from headwater.cli.checkpoint_options import CheckpointsOrRoots, StepProgress, confirm
 from headwater.cli.output import json_line, note, say
+from headwater.core.errors import UsageProblem
 
 if TYPE_CHECKING:
     from headwater.checkpoint.filetree import FileTree
@@ -24,6 +25,18 @@ def fsck(
         str | None,
         typer.Option(
             metavar="URI", help="Sink of the query, files:DIR, delta:PATH or iceberg:TABLE; it is checked as well."
+        ),
+    ] = None,
+    sources: Annotated[
+        bool,
+        typer.Option(
+            "--sources", help="Check the sources too: query Kafka's brokers, and list the folders of file sources."
+        ),
+    ] = False,
+    source: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="[NAME=]URI", help="With --sources: broker of a Kafka source, if it was not recorded. Repeatable."
         ),
     ] = None,
     strict: Annotated[bool, typer.Option("--strict", help="Exit with status 1 on warnings too.")] = False,
@@ -41,23 +54,29 @@ def fsck(
     A file sink or a table is checked as well if `headwater run` has recorded it. For other checkpoints, name it
     with --sink.
 
+    With --sources, the brokers of Kafka sources are queried: are all planned offsets there, was a topic recreated, when
+    does retention overtake the stream. Input files that vanished, changed or are ignored by Spark are found as well.
+
     For a folder or bucket with checkpoints below it, or for several checkpoints, checks each of them; the findings in
     JSON then also name the checkpoint.
 
-    Example:
+    Examples:
       headwater fsck /data/checkpoints/visits --sink files:/data/out/visits
+      headwater fsck browser-stats-stateful --sources
       headwater fsck /data/checkpoints
     """
     from headwater.fleet.fleet import Fleet
     from headwater.fleet.roots import checkpoint_or_fleet, refuse_options
     from headwater.timemachine.tables import fsck as check
 
+    if source and not sources:
+        raise UsageProblem("bad-option", "--source has no effect without --sources", remedy="add --sources")
     files = checkpoint_or_fleet(checkpoints)
     if isinstance(files, Fleet):
-        refuse_options({"--repair": repair, "--sink": sink}, "fsck")
-        _check_all(files, strict=strict, as_json=as_json)
+        refuse_options({"--repair": repair, "--sink": sink, "--source": source}, "fsck")
+        _check_all(files, sources=sources, strict=strict, as_json=as_json)
         return
-    found = check(files, sink)
+    found = [*check(files, sink), *(_check_sources(files, source or ()) if sources else ())]
     _print_findings(found, as_json=as_json)
     if repair and _repair(files, sink, found, yes=yes, as_json=as_json):
         found = check(files, sink)
@@ -68,7 +87,8 @@ def fsck(
         raise typer.Exit(1)
 
 
-def _check_all(fleet: Fleet, *, strict: bool, as_json: bool) -> None:
+def _check_all(fleet: Fleet, *, sources: bool, strict: bool, as_json: bool) -> None:
+    from headwater.checkpoint.locate import open_files
     from headwater.core.text import count
 
     streams = fleet.refresh().streams
@@ -76,7 +96,7 @@ def _check_all(fleet: Fleet, *, strict: bool, as_json: bool) -> None:
     for problem in fleet.snapshot.problems:
         note(f"warning: {problem}")
     for stream in streams:
-        found = fleet.check(stream.name)
+        found = [*fleet.check(stream.name), *(_check_sources(open_files(stream.location)) if sources else ())]
         worst = {finding.severity for finding in found}
         failed += "error" in worst or (strict and "warning" in worst)
         if not as_json:
@@ -90,6 +110,12 @@ def _check_all(fleet: Fleet, *, strict: bool, as_json: bool) -> None:
         note(f"{count(len(streams), 'checkpoint')}, {failed or 'none'} with {'findings' if strict else 'errors'}")
     if failed or fleet.snapshot.problems:
         raise typer.Exit(1)
+
+
+def _check_sources(files: FileTree, given: Sequence[str] = ()) -> tuple[Finding, ...]:
+    from headwater.guards.check import check_sources
+
+    return check_sources(files, given=given).findings
 
 
 def _print_findings(found: list[Finding], *, as_json: bool) -> None:

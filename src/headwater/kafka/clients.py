@@ -17,7 +17,7 @@ from headwater.kafka.options import Connection, UnmappedOption
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-    from confluent_kafka import Consumer, KafkaError, Producer
+    from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
     from confluent_kafka.admin import ClusterMetadata
 
 CONNECT_SECONDS = 2.0
@@ -96,9 +96,13 @@ class Cluster:
             error: KafkaError = failure.args[0]
             if error.name() == ignore:
                 return None
-            raise ServiceUnreachable(
-                "kafka-refused", problem, evidence={"broker": self.connection.servers, "reason": error.str()}
-            ) from None
+            raise refused(self.connection, problem, failure) from None
+
+
+def refused(connection: Connection, problem: str, failure: KafkaException) -> ServiceUnreachable:
+    """Return the error for a request that the broker refuses."""
+    reason = failure.args[0].str()
+    return ServiceUnreachable("kafka-refused", problem, evidence={"broker": connection.servers, "reason": reason})
 
 
 class _LostConnections(logging.Handler):

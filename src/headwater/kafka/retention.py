@@ -43,17 +43,17 @@ def retention_from(source: str, starts: Mapping[tuple[str, int], int]) -> Retent
         for place, offset in starts.items()
         if place[0] in known and place[1] in known[place[0]].partitions
     }
-    limits = {topic: _limits(cluster, topic) for topic in {place.topic for place in wanted}}
+    limits = {topic: topic_limits(cluster, topic) for topic in {place.topic for place in wanted}}
     ends = offset_ranges(cluster, wanted)
     unread = {place: max(offset, ends[place][0]) for place, offset in wanted.items() if offset < ends[place][1]}
     timed = {place: offset for place, offset in unread.items() if limits[place.topic].get("retention.ms") is not None}
-    stamps = _timestamps(connection, timed)
+    stamps = timestamps_at(connection, timed)
     until = [stamp + (limits[place.topic]["retention.ms"] or 0) for place, stamp in stamps.items()]
     sizes = [size for place in unread if (size := limits[place.topic].get("retention.bytes")) is not None]
     return Retention(min(until, default=None), min(sizes, default=None))
 
 
-def _limits(cluster: Cluster, topic: str) -> dict[str, int | None]:
+def topic_limits(cluster: Cluster, topic: str) -> dict[str, int | None]:
     """Return the limits of a topic that removes old records; -1 means no limit."""
     from confluent_kafka.admin import ConfigResource, ResourceType  # noqa: PLC0415
 
@@ -69,7 +69,7 @@ def _limits(cluster: Cluster, topic: str) -> dict[str, int | None]:
     return found
 
 
-def _timestamps(connection: Connection, offsets: Mapping[Partition, int]) -> dict[Partition, int]:
+def timestamps_at(connection: Connection, offsets: Mapping[Partition, int]) -> dict[Partition, int]:
     """Return the timestamp of the record at each offset; partitions whose record does not arrive in time are left out."""
     from confluent_kafka import KafkaException, TopicPartition  # noqa: PLC0415
 

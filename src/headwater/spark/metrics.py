@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from headwater.checkpoint.failures import read_failures
 from headwater.checkpoint.filetree import FileTree
 from headwater.checkpoint.history import History
 from headwater.checkpoint.record import ProgressRecord
 from headwater.core.errors import HeadwaterError, SetupProblem, UsageProblem
+from headwater.guards.report import SourceReport
 from headwater.views.page_summary import rewindable_batches
 
 DURATION_BUCKETS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
@@ -26,7 +28,9 @@ NO_BATCH = ProgressRecord(batch_id=-1, at_ms=0)
 class JobMetrics:
     """The metrics of one job, labeled with its name. Call ``add`` after each batch."""
 
-    def __init__(self, job: str, checkpoint: FileTree | None = None) -> None:
+    def __init__(
+        self, job: str, checkpoint: FileTree | None = None, sources: Callable[[], SourceReport | None] = lambda: None
+    ) -> None:
         self.registry = CollectorRegistry()
         self._job = job
         self._batches = self._counter("headwater_batches", "Micro-batches finished by this run.")
@@ -60,6 +64,7 @@ class JobMetrics:
         )
         self.latest: ProgressRecord | None = None
         self.registry.register(_Latest(job, checkpoint, self))
+        self.registry.register(_Sources(job, sources))
 
     def add(self, record: ProgressRecord) -> None:
         self._batches.inc()
@@ -92,7 +97,7 @@ class _Latest(Collector):
         self._reach: tuple[float, int | None] = (float("-inf"), None)
         self._lock = threading.Lock()
 
-    def collect(self) -> Iterator[GaugeMetricFamily]:
+    def collect(self) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
         record = self._metrics.latest or NO_BATCH
         watermark_s = None if record.watermark_ms is None else record.watermark_ms / 1000
         lag_s = None if watermark_s is None else time.time() - watermark_s
@@ -109,6 +114,13 @@ class _Latest(Collector):
             if value is not None:
                 family.add_metric([self._job], value)
             yield family
+        failures = CounterMetricFamily(
+            "headwater_failures", "Failures of the job that its checkpoint has recorded.", labels=["job"]
+        )
+        if self._checkpoint is not None:
+            recorded = read_failures(self._checkpoint)
+            failures.add_metric([self._job], recorded[-1].number if recorded else 0)
+        yield failures
 
     def _rewindable(self) -> int | None:
         if self._checkpoint is None:
@@ -122,6 +134,47 @@ class _Latest(Collector):
                     count = None
                 self._reach = (time.monotonic(), count)
             return count
+
+
+class _Sources(Collector):
+    """The last check of the sources; no samples before it is done."""
+
+    def __init__(self, job: str, report: Callable[[], SourceReport | None]) -> None:
+        self._job = job
+        self._report = report
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        report = self._report() or SourceReport()
+        left = GaugeMetricFamily(
+            "headwater_kafka_retention_remaining_seconds",
+            "Time until retention removes records before the stream has read them, at its present speed.",
+            labels=["job", "topic"],
+        )
+        for topic, milliseconds in report.overtaken_in_ms.items():
+            left.add_metric([self._job, topic], milliseconds / 1000)
+        yield left
+        unread = GaugeMetricFamily(
+            "headwater_kafka_unread_records",
+            "Records in Kafka that no batch has read, when last checked.",
+            labels=["job"],
+        )
+        if report.unread is not None:
+            unread.add_metric([self._job], report.unread)
+        yield unread
+        files = GaugeMetricFamily(
+            "headwater_source_files", "Input files that vanished, changed or are too old.", labels=["job", "state"]
+        )
+        for state, number in report.files.items():
+            files.add_metric([self._job, state], number)
+        yield files
+        findings = GaugeMetricFamily(
+            "headwater_source_findings", "Findings about the sources, as of fsck --sources.", labels=["job", "severity"]
+        )
+        if report.checked_at_ms:
+            for severity in ("error", "warning"):
+                number = sum(finding.severity == severity for finding in report.findings)
+                findings.add_metric([self._job, severity], number)
+        yield findings
 
 
 class CombinedMetrics(Collector):

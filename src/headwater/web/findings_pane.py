@@ -10,6 +10,8 @@ from nicegui import ui
 from headwater.checkpoint.filetree import FileTree
 from headwater.core.finding import Finding
 from headwater.core.text import count
+from headwater.guards.check import Connections, check_sources
+from headwater.kafka.options import Connection
 from headwater.timemachine.journal import Entry
 from headwater.timemachine.tables import fsck
 from headwater.views.formatting import format_time
@@ -23,8 +25,9 @@ CHIPS = {"error": "bad", "warning": "warn", "info": "dull"}
 class FindingsPane:
     """The findings pane of one reader. It runs the checks when it is opened, because they take a while."""
 
-    def __init__(self) -> None:
+    def __init__(self, connection: Connection | None = None) -> None:
         self._files: FileTree | None = None
+        self._connections = {"": connection} if connection else {}
         self._is_checked = False
 
     def build(self) -> None:
@@ -48,7 +51,7 @@ class FindingsPane:
         self._is_checked = True
         self._when.set_text("checking ...")
         try:
-            found = await asyncio.to_thread(_findings, self._files)
+            found = await asyncio.to_thread(_findings, self._files, self._connections)
         except Exception as error:
             self._when.set_text("")
             replace_with_error(self._found, error)
@@ -69,9 +72,10 @@ class FindingsPane:
                     ui.label(finding.path or "").classes("hw-about")
 
 
-def _findings(files: FileTree) -> list[Finding]:
+def _findings(files: FileTree, connections: Connections) -> list[Finding]:
     order = {"error": 0, "warning": 1, "info": 2}
-    return sorted(fsck(files), key=lambda finding: order[finding.severity])
+    found = [*fsck(files), *check_sources(files, connections).findings]
+    return sorted(found, key=lambda finding: order[finding.severity])
 
 
 class JournalPane:

@@ -39,6 +39,7 @@ class SharedCheckpoint:
         find_view_rows: FindViewRows | None = None,
     ) -> None:
         self.watched = watched
+        self.connection = connection
         self.cache = StateCache(watched, find_view_rows)
         self.lag = KafkaLag(connection)
         self.reach = PointReach(watched)
@@ -96,7 +97,7 @@ class Page:
         self._overview = Overview(on_pick=self._go_to, lag=shown.lag)
         self._machine = TimeMachine(shown.cache, self._place, self._overview.select, self._moved)
         self._records = RecordsPane(self._find_records)
-        self._findings, self._journal = FindingsPane(), JournalPane()
+        self._findings, self._journal = FindingsPane(shown.connection), JournalPane()
         self._points = RestorePointsPane(shown.reach)
         self._overview.build()
         self._machine.build(self._build_actions)

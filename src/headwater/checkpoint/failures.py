@@ -1,0 +1,56 @@
+"""The failures of a query, recorded in ``_headwater/failures.jsonl``: one line for each run that ended with an error."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+
+from headwater.checkpoint.filetree import FileTree
+from headwater.checkpoint.layout import HEADWATER_FOLDER
+
+FAILURES_FILE = f"{HEADWATER_FOLDER}/failures.jsonl"
+MOST_FAILURES = 1_000
+
+
+@dataclass(frozen=True)
+class FailureRecord:
+    """A run that failed. ``number`` counts the failures of the checkpoint from 1; ``batch_id`` is the last one finished."""
+
+    at_ms: int
+    code: str
+    problem: str
+    batch_id: int | None = None
+    number: int = 0
+
+
+def read_failures(files: FileTree) -> tuple[FailureRecord, ...]:
+    """Return the recorded failures, oldest first. Lines that are not as this version writes them are ignored."""
+    try:
+        lines = files.read(FAILURES_FILE).decode("utf-8", "replace").splitlines()
+    except OSError:
+        return ()
+    found = (_parse(line, number) for number, line in enumerate(lines, start=1))
+    return tuple(record for record in found if record)
+
+
+def add_failure(files: FileTree, failure: FailureRecord) -> None:
+    """Record a failure; the oldest ones are removed. One that cannot be written is discarded."""
+    with suppress(OSError):
+        before = read_failures(files)
+        number = before[-1].number + 1 if before else 1
+        kept = [*before[-MOST_FAILURES + 1 :], FailureRecord(**{**asdict(failure), "number": number})]
+        lines = "".join(f"{json.dumps(asdict(record), ensure_ascii=False)}\n" for record in kept)
+        files.write(FAILURES_FILE, lines.encode())
+
+
+def _parse(line: str, number: int) -> FailureRecord | None:
+    try:
+        value = json.loads(line)
+        record = FailureRecord(
+            value["at_ms"], value["code"], value["problem"], value.get("batch_id"), value.get("number") or number
+        )
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return None
+    is_valid = isinstance(record.at_ms, int) and isinstance(record.code, str) and isinstance(record.problem, str)
+    return record if is_valid and isinstance(record.number, int) else None
