@@ -44,6 +44,7 @@ VERBS: tuple[str, ...] = (
     "import",
     "ui",
     "passwd",
+    "alerts",
     "jars",
     "broker",
     "topics",

@@ -6,6 +6,9 @@ import json
 import signal
 import subprocess
 import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -68,7 +71,8 @@ def ui(
     """Serve a live page for one or more checkpoints, until Ctrl-C.
 
     The page shows the batches, the watermark, the state as of any batch, what changed, and the history of a key. Its URL
-    contains a token, without which access is denied.
+    contains a token, without which access is denied. The alert rules of headwater.toml are evaluated as well, for streams
+    whose job does not evaluate them.
 
     For folders or buckets with checkpoints below them, the page is a table of all streams, the most troubled ones first,
     and a graph of those that feed each other. A click on a stream opens its page.
@@ -80,8 +84,10 @@ def ui(
       headwater ui browser-stats-stateful
       headwater ui /data/checkpoints s3://bucket/checkpoints
     """
+    from headwater.alerts.rules import load_config
     from headwater.web.access import AccessOptions, check_access
 
+    load_config()  # a mistake in headwater.toml is reported before the page is served
     access = AccessOptions(
         allow_changes=allow_changes,
         tls_cert=tls_cert,
@@ -111,7 +117,8 @@ def ui(
         signal.signal(number, lambda *_: stop.set())
     server.start()
     say(server.url)
-    stop.wait()
+    with watching_alerts(checkpoints):
+        stop.wait()
     server.stop()
 
 
@@ -134,6 +141,18 @@ def _fleet(names: list[str], *, wait: bool) -> FleetWatch | None:
     watch = FleetWatch(Fleet([one if isinstance(one, str) else one.location for one in found]))
     watch.start()
     return watch
+
+
+@contextmanager
+def watching_alerts(checkpoints: Sequence[str]) -> Iterator[None]:
+    """Evaluate the rules of ``headwater.toml`` on checkpoints while the block runs."""
+    from headwater.alerts.page import watch_page
+    from headwater.alerts.rules import load_config
+    from headwater.checkpoint.locate import open_checkpoint
+
+    opened = {name: partial(open_checkpoint, name) for name in checkpoints}
+    with watch_page(load_config(), lambda: opened, note) or nullcontext():
+        yield
 
 
 def _served(checkpoint: str) -> ServedCheckpoint:
