@@ -65,6 +65,11 @@ IN_ANOTHER_PROCESS = {
     "misspelt": ["run", "jobs.py:MISSPELT"],
     "check": ["check", "jobs.py:ALL", "--sink", "kafka://127.0.0.1:1/visits"],
     "no server": ["run", "word-count", "--source", "socket://127.0.0.1:1"],
+    "json log": [
+        *("run", "jobs.py:ALL", "--trigger", "available-now", "--checkpoint", "logged", "--log-format", "json"),
+        *("--sink", "memory:logged", "--metrics", "0"),
+    ],
+    "json failure": ["run", "jobs.py:MISSPELT", "--log-format", "json"],
     "failing query": [
         *("run", "jobs.py:ALL", "--sink", "memory:seen", "--query", "SELECT usr FROM seen", "--every", "0.2s"),
         *("--checkpoint", "failing"),
@@ -115,6 +120,28 @@ def test_a_table_from_one_process_to_the_next(processes: dict[str, Ran]) -> None
         assert ran.status == 0, ran.err
         rows = [line.split("|")[1:3] for line in ran.out.splitlines() if line.startswith("|")]
         assert [[cell.strip() for cell in row] for row in rows] == [["user", "n"], ["ann", "2"], ["bob", "2"]]
+
+
+def test_json_log(processes: dict[str, Ran]) -> None:
+    """With --log-format json, every line is a JSON object; a refusal is one too."""
+    ran, refused = processes["json log"], processes["json failure"]
+    assert ran.status == 0, ran.err
+    lines = [json.loads(line) for line in ran.err.splitlines()]
+    assert [(line["level"], line["event"]) for line in lines] == [
+        ("info", "message"),
+        ("info", "batch"),
+        ("info", "batch"),
+        ("info", "ended"),
+    ]
+    assert lines[0]["message"].startswith("metrics: http://127.0.0.1:")
+    assert [(line["job"], line["batch_id"], line["rows"], line["malformed"]) for line in lines[1:3]] == [
+        ("all", 0, 4, 1),
+        ("all", 1, 2, 1),
+    ]
+    assert lines[1]["phases_ms"]["addBatch"] >= 0
+    assert (lines[3]["outcome"], lines[3]["rows"]) == ("no more data", 6)
+    (failed,) = map(json.loads, refused.err.splitlines())
+    assert (refused.status, failed["level"], failed["error"]) == (10, "error", "unknown-column")
 
 
 def test_refusals_that_need_spark(processes: dict[str, Ran], folder: Path) -> None:

@@ -10,6 +10,7 @@ import pytest
 from headwater.checkpoint.record import ProgressRecord
 from headwater.cli import supervision
 from headwater.cli.output import StatusLine
+from headwater.cli.run_log import TextLog
 from headwater.cli.supervision import SupervisedJob, Supervision
 from headwater.core.errors import HeadwaterError, JobFailed, JobRefused
 from headwater.jobs.endpoints import Console, Rate
@@ -46,13 +47,11 @@ def supervise(
 ) -> tuple[list[str], Supervision]:
     """Run jobs that take a number of polls, fail after two, or cannot start; return the lines and the supervision."""
     jobs = [
-        SupervisedJob(
-            Run(Job(name, lambda rows: rows, reads=Rate(), writes=Console()), name, f"/{name}"), lambda _: None
-        )
+        SupervisedJob(Run(Job(name, lambda rows: rows, reads=Rate(), writes=Console()), name, f"/{name}"))
         for name in outcomes
     ]
 
-    def start(run: Run, *, on_batch: Any, warn: Any) -> Any:
+    def start(run: Run, *, on_batch: Any, warn: Any, followers: Any) -> Any:
         outcome = outcomes[run.job.name]
         if isinstance(outcome, JobRefused):
             raise outcome
@@ -60,7 +59,8 @@ def supervise(
         failed = isinstance(outcome, HeadwaterError)
         return Handle(run.job, 2 if failed else outcome, outcome if failed else None)
 
-    supervised = Supervision(jobs, options.pop("stop", threading.Event()), StatusLine(), **options)
+    log = TextLog(StatusLine(), prefixed=len(jobs) > 1)
+    supervised = Supervision(jobs, options.pop("stop", threading.Event()), log, **options)
     supervised.run(start)
     return capsys.readouterr().err.splitlines(), supervised
 

@@ -7,25 +7,26 @@ import shutil
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
 from headwater.cli.app import RUN, app
 from headwater.cli.job_options import Conf, ModeName, Settings, SinkUri, SourceUris, job_names
-from headwater.cli.output import StatusLine, note, note_from_signal_handler, say
-from headwater.cli.supervision import OnBatch, SupervisedJob, Supervision
+from headwater.cli.output import say
+from headwater.cli.run_followers import check_accompaniment
+from headwater.cli.run_log import TextLog, reported_errors, run_log
+from headwater.cli.run_query import RunQuery, parse_query, repeated
+from headwater.cli.supervision import SupervisedJob, Supervision
 from headwater.core.errors import HeadwaterError, UsageProblem
 
 if TYPE_CHECKING:
     from types import FrameType
 
-    from headwater.jobs.job import Job
     from headwater.spark.ownership import Run
     from headwater.timemachine.keeping import KeepPolicy
     from headwater.web.server import ServedCheckpoint
@@ -82,6 +83,20 @@ def run(
             metavar="DURATION", help="Drop restore points of --keep-every that are older: 7d. Default: never."
         ),
     ] = None,
+    commit_group: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Commit the offsets of each committed batch to this Kafka consumer group, so that lag tools show the stream.",
+        ),
+    ] = None,
+    otel: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="Send an OpenTelemetry span for each batch to this OTLP/HTTP collector."),
+    ] = None,
+    log_format: Annotated[
+        str, typer.Option("--log-format", metavar="text|json", help="Progress lines, or one JSON object per line.")
+    ] = "text",
     fail_together: Annotated[
         bool, typer.Option("--fail-together", help="If one of several jobs fails, stop the others too.")
     ] = False,
@@ -105,7 +120,8 @@ def run(
     """Run a job, or several in one process. Ctrl-C finishes the current batch and stops; a killed job resumes where it left off.
 
     Several jobs share a Spark session, and each has a checkpoint of its own. If one fails, the others continue. Options
-    that belong to a single job (--source, --sink, --mode, --set, --checkpoint, --dead-letters, --every) are refused.
+    that belong to a single job (--source, --sink, --mode, --set, --checkpoint, --dead-letters, --commit-group, --every)
+    are refused.
 
     A socket cannot be read again, so a job on a socket cannot resume: each run gets its own checkpoint, named by the
     job and the time.
@@ -115,49 +131,64 @@ def run(
       headwater run sliding-counts --query "SELECT * FROM sliding_counts" --every 5s
       headwater run jobs.py:VISITS jobs.py:ORDERS --trigger "10 seconds" --keep-every 1h --keep-for 7d
     """
-    own = {"--source": source, "--sink": sink, "--mode": mode, "--set": settings, "--checkpoint": checkpoint}
-    own |= {"--dead-letters": dead_letters, "--every": every}
-    if len(jobs) > 1:
-        _refuse_options_of_one_job(jobs, [option for option, given in own.items() if given])
+    log = run_log(log_format, prefixed=len(jobs) > 1)
+    with reported_errors(log):
+        own = {"--source": source, "--sink": sink, "--mode": mode, "--set": settings, "--checkpoint": checkpoint}
+        own |= {"--dead-letters": dead_letters, "--every": every, "--commit-group": commit_group}
+        if len(jobs) > 1:
+            _refuse_options_of_one_job(jobs, [option for option, given in own.items() if given])
 
-    from headwater.cli.job_options import parse_pairs, select_job
+        from headwater.cli.job_options import parse_pairs, select_job
 
-    shared = parse_pairs(conf, "--conf")
-    chosen = [select_job(job, source=source, sink=sink, mode=mode, trigger=trigger, settings=settings) for job in jobs]
-    chosen = [
-        replace(job, dead_letters=dead_letters or job.dead_letters, conf={**job.conf, **shared}) for job in chosen
-    ]
-    sql = _Sql(query, _interval(every, query, chosen[0]))
-    keep = _keep_policy(keep_every, keep_for)
+        shared = parse_pairs(conf, "--conf")
+        chosen = [
+            select_job(job, source=source, sink=sink, mode=mode, trigger=trigger, settings=settings) for job in jobs
+        ]
+        chosen = [
+            replace(job, dead_letters=dead_letters or job.dead_letters, conf={**job.conf, **shared}) for job in chosen
+        ]
+        sql = parse_query(query, every, chosen[0])
+        keep = _keep_policy(keep_every, keep_for)
+        accompaniment = check_accompaniment(chosen, metrics=metrics, commit_group=commit_group, otel=otel)
 
-    from headwater.spark.ownership import Run, check_run, checkpoint_location
+        from headwater.spark.ownership import Run, checkpoint_location
+
+        runs = [
+            Run(one, name, checkpoint_location(checkpoint, one), accept_change)
+            for one, name in zip(chosen, jobs, strict=True)
+        ]
+        _check(runs, master, log)
+        if any(one.job.writes.kind == "console" for one in runs):
+            log.share_terminal()
+        stop = threading.Event()
+        _stop_on_signals(stop, log)
+        if ui:
+            _serve_page(runs, log)
+        with accompaniment.followers_of(runs, log) as followers:
+            supervised = [SupervisedJob(one, each) for one, each in zip(runs, followers, strict=True)]
+            supervision = Supervision(supervised, stop, log, fail_together=fail_together)
+            log.show(f"{', '.join(one.name for one in chosen)}: starting Spark")
+            try:
+                _run(supervision, runs, shared, master, stop, log, sql, keep)
+            finally:
+                log.clear()
+                _remove_unused(supervised)
+        if supervision.failures:
+            _raise(supervision.failures, is_shown=len(jobs) > 1)
+
+
+def _check(runs: Sequence[Run], master: str, log: TextLog) -> None:
+    """Refuse runs for every reason that can be found before Spark starts."""
+    from headwater.spark.ownership import check_run
     from headwater.spark.preflight import check_services
     from headwater.spark.together import refuse_shared
 
-    runs = [
-        Run(one, name, checkpoint_location(checkpoint, one), accept_change)
-        for one, name in zip(chosen, jobs, strict=True)
-    ]
     refuse_shared(runs)
     for one in runs:
         check_run(one)
     for one in runs:
-        check_services(one.job, master, warn=note)
-        _note_socket(one)
-    stop = threading.Event()
-    _stop_on_signals(stop)
-    line = StatusLine(shared=any(one.job.writes.kind == "console" for one in runs))
-    with _served(runs, page=ui, metrics=metrics) as on_batch:
-        supervised = [SupervisedJob(one, each) for one, each in zip(runs, on_batch, strict=True)]
-        supervision = Supervision(supervised, stop, line, fail_together=fail_together)
-        line.show(f"{', '.join(one.name for one in chosen)}: starting Spark")
-        try:
-            _run(supervision, runs, shared, master, stop, line, sql, keep)
-        finally:
-            line.clear()
-            _remove_unused(supervised)
-    if supervision.failures:
-        _raise(supervision.failures, is_shown=len(jobs) > 1)
+        check_services(one.job, master, warn=log.warning)
+        _note_socket(one, log)
 
 
 def _raise(failures: Sequence[HeadwaterError], *, is_shown: bool) -> NoReturn:
@@ -179,12 +210,12 @@ def _refuse_options_of_one_job(jobs: Sequence[str], given: Sequence[str]) -> Non
         )
 
 
-def _note_socket(run: Run) -> None:
+def _note_socket(run: Run, log: TextLog) -> None:
     from headwater.jobs.rules import has_socket
 
     if has_socket(run.job):
         shown = os.path.relpath(run.checkpoint)
-        note(f"{run.job.name}: a socket cannot be read again, so each run gets its own checkpoint: {shown}")
+        log.message(f"{run.job.name}: a socket cannot be read again, so each run gets its own checkpoint: {shown}")
 
 
 def _run(
@@ -193,8 +224,8 @@ def _run(
     shared: dict[str, str],
     master: str,
     stop: threading.Event,
-    line: StatusLine,
-    sql: _Sql,
+    log: TextLog,
+    sql: RunQuery,
     keep: KeepPolicy | None,
 ) -> None:
     """Start Spark, run the jobs on it, and show the result of ``--query``."""
@@ -218,13 +249,13 @@ def _run(
         return
 
     def show_result(text: str) -> None:
-        line.clear()
+        log.clear()
         say(f"{text}\n")
 
     try:
         if len(runs) > 1:
             keep_settings_apart(spark, runs, shared)
-        supervision.run(partial(start_job, spark, keep=keep), _repeated(spark, jobs[0], sql, show_result))
+        supervision.run(partial(start_job, spark, keep=keep), repeated(spark, jobs[0], sql, show_result))
         if sql.text and len(supervision.failures) < len(runs):
             last = supervision.jobs[0].last_batch_id
             header = f"after batch {last}:\n" if sql.seconds and last is not None else ""
@@ -233,42 +264,7 @@ def _run(
         stop_session(spark)
 
 
-def _repeated(spark: Any, job: Job, sql: _Sql, show: Callable[[str], None]) -> Callable[[SupervisedJob], None] | None:
-    """Return a function that repeats the query of ``--every``, if there is one."""
-    if not sql.text or not sql.seconds:
-        return None
-    from headwater.spark.memory_tables import RepeatedQuery
-    from headwater.spark.running import explained_death
-
-    repeated = RepeatedQuery(spark, job, sql.text, sql.seconds, show)
-
-    def poll(supervised: SupervisedJob) -> None:
-        if supervised.handle:
-            with explained_death(job):
-                repeated.poll(supervised.handle.query)
-
-    return poll
-
-
-@contextmanager
-def _served(runs: Sequence[Run], *, page: bool, metrics: str | None) -> Iterator[list[OnBatch]]:
-    """Serve the page and the metrics while the block runs. Yield a function for each job to call after its batches."""
-    from headwater.checkpoint.locate import open_files
-
-    if page:
-        _serve_page(runs)
-    if metrics is None:
-        yield [lambda _: None for _ in runs]
-        return
-    from headwater.spark.metrics import CombinedMetrics, JobMetrics, MetricsServer
-
-    each = [JobMetrics(run.job.name, open_files(run.checkpoint)) for run in runs]
-    with MetricsServer(CombinedMetrics(each), metrics) as server:
-        note(f"metrics: {server.url}")
-        yield [one.add for one in each]
-
-
-def _serve_page(runs: Sequence[Run]) -> None:
+def _serve_page(runs: Sequence[Run], log: TextLog) -> None:
     """Serve the page from a thread of this process, so that it ends whenever the jobs do."""
     from headwater.cli.ui import find_dropped_records, find_view_rows
     from headwater.web.server import PageServer
@@ -276,7 +272,7 @@ def _serve_page(runs: Sequence[Run]) -> None:
     served = [_served_checkpoint(run) for run in runs]
     server = PageServer(served, find_records=find_dropped_records, find_view_rows=find_view_rows)
     server.start()
-    note(f"page: {server.url}")
+    log.message(f"page: {server.url}")
 
 
 def _served_checkpoint(run: Run) -> ServedCheckpoint:
@@ -299,42 +295,6 @@ def _keep_policy(every: str | None, keep_for: str | None) -> KeepPolicy | None:
     return KeepPolicy.parse(every, keep_for)
 
 
-@dataclass(frozen=True)
-class _Sql:
-    """The SQL query of ``--query``, to run when the job ends and, if ``seconds`` is set, at this interval."""
-
-    text: str | None
-    seconds: float | None
-
-
-def _interval(text: str | None, query: str | None, job: Job) -> float | None:
-    """Return the seconds of ``--every``. Raise unless there is a query to repeat, on a table in this process."""
-    from headwater.core.times import seconds_from_text
-    from headwater.jobs.endpoints import Memory
-
-    if text is None:
-        return None
-    if query is None or not isinstance(job.writes, Memory):
-        raise UsageProblem(
-            "bad-option",
-            f"--every needs {'--query' if query is None else 'a memory sink'}: it repeats a SQL query on a memory table",
-            evidence={"sink": job.writes.kind},
-            remedy='--sink memory:counts --query "SELECT * FROM counts" --every 5s',
-        )
-    try:
-        seconds = seconds_from_text(text)
-    except ValueError:
-        seconds = 0.0
-    if seconds <= 0:
-        raise UsageProblem(
-            "bad-option",
-            "--every takes a duration greater than zero",
-            evidence={"found": text},
-            remedy="--every 5s, 500ms, 2m or 1h",
-        )
-    return seconds
-
-
 def _remove_unused(jobs: Sequence[SupervisedJob]) -> None:
     """Remove the checkpoint of a start on a socket that committed no batch: no other start can resume it."""
     for job in jobs:
@@ -343,22 +303,22 @@ def _remove_unused(jobs: Sequence[SupervisedJob]) -> None:
             shutil.rmtree(checkpoint, ignore_errors=True)
 
 
-def _stop_on_signals(stop: threading.Event) -> None:
+def _stop_on_signals(stop: threading.Event, log: TextLog) -> None:
     def request_stop(number: int, frame: FrameType | None) -> None:  # noqa: ARG001  Python passes both
         if stop.is_set() and number == signal.SIGINT:
-            _abandon_batch()
+            _abandon_batch(log)
         if not stop.is_set():
             stop.set()
-            note_from_signal_handler("stopping after the current batch (press Ctrl-C again to stop immediately)")
+            log.message_from_signal_handler("stopping after the current batch (press Ctrl-C again to stop immediately)")
 
     signal.signal(signal.SIGINT, request_stop)
     signal.signal(signal.SIGTERM, request_stop)
 
 
-def _abandon_batch() -> NoReturn:
+def _abandon_batch(log: TextLog) -> NoReturn:
     """End the process without waiting for the current batch, on a second Ctrl-C."""
     from headwater.spark.internals.gateway import kill_jvm
 
     kill_jvm()
-    note_from_signal_handler("stopped immediately; the current batch will run again at the next start")
+    log.message_from_signal_handler("stopped immediately; the current batch will run again at the next start")
     os._exit(130)

@@ -8,16 +8,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from headwater.cli.output import StatusLine
+from headwater.cli.run_log import TextLog
 from headwater.core.errors import HeadwaterError
 
 if TYPE_CHECKING:
     from headwater.checkpoint.record import ProgressRecord
     from headwater.checkpoint.stop_request import StopRequest
+    from headwater.spark.followers import Follower
     from headwater.spark.ownership import Run
     from headwater.spark.running import RunningJob
 
-OnBatch = Callable[["ProgressRecord"], None]
 Start = Callable[..., "RunningJob"]
 POLL_SECONDS = 0.2
 SEPARATOR = "   "
@@ -25,10 +25,10 @@ SEPARATOR = "   "
 
 @dataclass
 class SupervisedJob:
-    """A job of the command: what is called after each of its batches, its handle once it has started, and its failure."""
+    """A job of the command: what accompanies it, its handle once it has started, and its failure."""
 
     run: Run
-    on_batch: OnBatch
+    followers: Sequence[Follower] = ()
     handle: RunningJob | None = None
     failure: HeadwaterError | None = None
     is_done: bool = False
@@ -51,11 +51,11 @@ class Supervision:
     """
 
     def __init__(
-        self, jobs: Sequence[SupervisedJob], stop: threading.Event, line: StatusLine, *, fail_together: bool = False
+        self, jobs: Sequence[SupervisedJob], stop: threading.Event, log: TextLog, *, fail_together: bool = False
     ) -> None:
         self.jobs = jobs
         self._stop = stop
-        self._line = line
+        self._log = log
         self._fail_together = fail_together
         self._stopped_for: SupervisedJob | None = None
 
@@ -88,14 +88,11 @@ class Supervision:
         return self._stop.is_set() or self._stopped_for is not None
 
     def _start(self, start: Start, job: SupervisedJob) -> None:
-        from headwater.spark.progress import progress_line
-
         def show_batch(batch: ProgressRecord) -> None:
-            self._line.keep(self._prefix(job) + progress_line(batch))
-            job.on_batch(batch)
+            self._log.batch(job.name, batch)
 
         try:
-            job.handle = start(job.run, on_batch=show_batch, warn=self._line.keep)
+            job.handle = start(job.run, on_batch=show_batch, warn=self._log.warning, followers=job.followers)
         except HeadwaterError as error:
             self._end(job, error)
 
@@ -112,31 +109,28 @@ class Supervision:
                 job.handle.stop(wait=False)
             elif on_poll:
                 on_poll(job)
-        if self._line.is_live and not self._is_stopping:
+        if self._log.is_live and not self._is_stopping:
             self._show_status()
         time.sleep(POLL_SECONDS)
 
     def _show_request(self, job: SupervisedJob, request: StopRequest) -> None:
         job.is_stop_shown = True
         when = "immediately" if request.now else "after the current batch"
-        self._line.keep(f"{self._prefix(job)}stopping {when}: requested by {request.requested_by}")
+        self._log.message(f"stopping {when}: requested by {request.requested_by}", job.name)
 
     def _end(self, job: SupervisedJob, failure: HeadwaterError | None) -> None:
         job.is_done = True
         job.failure = failure
         if failure is None or len(self.jobs) == 1:
             return
-        self._line.keep(f"{job.name}: {failure}")
+        self._log.failure(job.name, failure)
         if self._fail_together and not self._is_stopping:
             self._stopped_for = job
-            self._line.keep(f"stopping the other jobs after their current batches, because {job.name} failed")
+            self._log.message(f"stopping the other jobs after their current batches, because {job.name} failed")
 
     def _show_status(self) -> None:
         handles = [job.handle for job in self.jobs if job.handle and job.handle.is_active]
-        self._line.show(SEPARATOR.join(f"{handle.job.name}: {handle.status}" for handle in handles))
-
-    def _prefix(self, job: SupervisedJob) -> str:
-        return f"{job.name}: " if len(self.jobs) > 1 else ""
+        self._log.show(SEPARATOR.join(f"{handle.job.name}: {handle.status}" for handle in handles))
 
     def _summarize(self, job: SupervisedJob) -> None:
         if len(self.jobs) == 1 and job.failure:
@@ -148,5 +142,4 @@ class Supervision:
             outcome = "not started"
         elif job.handle.is_stopping:
             outcome = "stopped"
-        totals = f"  {job.handle.totals.line()}" if job.handle else ""
-        self._line.keep(f"{job.name}: {outcome}{totals}")
+        self._log.ended(job.name, outcome, job.handle.totals if job.handle else None)

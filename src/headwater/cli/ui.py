@@ -6,7 +6,7 @@ import json
 import signal
 import subprocess
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
@@ -17,10 +17,11 @@ import typer
 from headwater.cli.app import INSPECT, app
 from headwater.cli.checkpoint_options import CheckpointsOrRoots
 from headwater.cli.child_processes import run_command
-from headwater.cli.output import say
+from headwater.cli.output import note, say
 from headwater.core.errors import HeadwaterError, JobFailed
 
 if TYPE_CHECKING:
+    from headwater.checkpoint.filetree import FileTree
     from headwater.web.fleet_watch import FleetWatch
     from headwater.web.server import ServedCheckpoint
 
@@ -117,7 +118,7 @@ def ui(
         signal.signal(number, lambda *_: stop.set())
     server.start()
     say(server.url)
-    with watching_alerts(checkpoints):
+    with watching_alerts(lambda: [one.location for one in fleet.snapshot.streams] if fleet else checkpoints):
         stop.wait()
     server.stop()
 
@@ -144,14 +145,16 @@ def _fleet(names: list[str], *, wait: bool) -> FleetWatch | None:
 
 
 @contextmanager
-def watching_alerts(checkpoints: Sequence[str]) -> Iterator[None]:
-    """Evaluate the rules of ``headwater.toml`` on checkpoints while the block runs."""
+def watching_alerts(checkpoints: Callable[[], Iterable[str]]) -> Iterator[None]:
+    """Evaluate the rules of ``headwater.toml`` while the block runs. ``checkpoints`` are asked for at each evaluation."""
     from headwater.alerts.page import watch_page
     from headwater.alerts.rules import load_config
     from headwater.checkpoint.locate import open_checkpoint
 
-    opened = {name: partial(open_checkpoint, name) for name in checkpoints}
-    with watch_page(load_config(), lambda: opened, note) or nullcontext():
+    def opened() -> dict[str, Callable[[], FileTree]]:
+        return {name: partial(open_checkpoint, name) for name in checkpoints()}
+
+    with watch_page(load_config(), opened, note) or nullcontext():
         yield
 
 

@@ -27,6 +27,7 @@ EXTRAS = {
     "sqlalchemy": "iceberg-tables",
     "google": "protobuf",
     "grpc_tools": "protobuf",
+    "opentelemetry": "otel",
 }
 PURPOSES = {
     "spark": "running, testing and replaying jobs needs PySpark",
@@ -38,6 +39,7 @@ PURPOSES = {
     "avro": "Avro records and Iceberg's manifests need fastavro",
     "iceberg-tables": "a table in such a catalog needs PyIceberg",
     "protobuf": "Protobuf records need grpcio-tools",
+    "otel": "sending traces needs the OpenTelemetry SDK",
 }
 
 

@@ -15,11 +15,14 @@ from weakref import WeakKeyDictionary
 
 from pyspark.sql import SparkSession
 
+from headwater.alerts.rules import AlertConfig, load_config
+from headwater.alerts.watching import AlertThread, StreamAlerts
 from headwater.checkpoint.filetree import FileTree
 from headwater.checkpoint.locate import open_files
 from headwater.checkpoint.record import parse_line
 from headwater.core.errors import HeadwaterError, UsageProblem
 from headwater.core.extras import naming_extras
+from headwater.guards.check import check_sources
 from headwater.jars.own_jar import own_jar
 from headwater.spark.failures import SPARK_ERRORS, root_cause
 from headwater.spark.internals import query_recorder
@@ -40,6 +43,7 @@ class Attachment:
         self._recorder = recorder
         self._metrics: _AttachedMetrics | None = None
         self._keeping: _AttachedKeeping | None = None
+        self._alerts: _AttachedAlerts | None = None
 
     @property
     def is_active(self) -> bool:
@@ -56,6 +60,9 @@ class Attachment:
         recorder, self._recorder = self._recorder, None
         metrics, self._metrics = self._metrics, None
         keeping, self._keeping = self._keeping, None
+        alerts, self._alerts = self._alerts, None
+        if alerts is not None:
+            alerts.stop()
         if keeping is not None:
             keeping.stop()
         if metrics is not None:
@@ -67,6 +74,11 @@ class Attachment:
         """Make restore points of all queries, unless they are made already."""
         if self._recorder is not None and self._keeping is None:
             self._keeping = _AttachedKeeping(self._recorder, policy)
+
+    def alert(self, config: AlertConfig) -> None:
+        """Evaluate alert rules on all queries, unless that is done already."""
+        if self._recorder is not None and self._alerts is None and config.rules:
+            self._alerts = _AttachedAlerts(self._recorder, config)
 
     def serve_metrics(self, address: str) -> None:
         """Serve Prometheus metrics of all queries, unless they are served already."""
@@ -83,13 +95,15 @@ def attach(
     metrics: int | str | None = None,
     keep_every: str | None = None,
     keep_for: str | None = None,
+    alerts: str | None = None,
 ) -> Attachment:
     """Record every query of a session that has a checkpoint, also those that are running already.
 
     Under ``_headwater/`` in its checkpoint, each query gets the record and the lease that ``headwater run`` gives a job:
     ``log``, the live page and ``rewind`` then know its rows, its sink and whether it is running. ``metrics`` is a port of
     127.0.0.1, or ``HOST:PORT``, on which to serve Prometheus metrics. ``keep_every`` and ``keep_for``, such as ``"1h"`` and
-    ``"7d"``, make restore points of all queries and drop them after a time.
+    ``"7d"``, make restore points of all queries and drop them after a time. ``alerts`` is a file with alert rules, by
+    default ``headwater.toml`` in the current folder, if it exists.
 
     Nothing here makes a query fail: if it cannot be recorded, a warning is logged. A second call for the same session has
     no effect.
@@ -97,6 +111,7 @@ def attach(
     if not hasattr(spark, "streams"):
         raise ValueError(f"headwater.attach takes a SparkSession, not {type(spark).__name__}")
     policy = KeepPolicy.parse(keep_every, keep_for)
+    config = _alert_config(alerts)
     attachment = _attached.get(spark)
     if attachment is None or not attachment.is_active:
         attachment = Attachment(_recorder(spark))
@@ -104,6 +119,7 @@ def attach(
             _attached[spark] = attachment
     if policy is not None:
         attachment.keep(policy)
+    attachment.alert(config)
     if metrics is not None:
         try:
             with naming_extras():
@@ -113,6 +129,17 @@ def attach(
         except (HeadwaterError, ImportError, *SPARK_ERRORS) as error:
             _warn(f"headwater cannot serve metrics: {_reason(error)}")
     return attachment
+
+
+def _alert_config(given: str | None) -> AlertConfig:
+    """Return the alert rules of the given file; those of a file that was not named are left out if they are wrong."""
+    try:
+        return load_config(given)
+    except UsageProblem as error:
+        if given is not None:
+            raise
+        _warn(f"headwater evaluates no alert rules: {_reason(error)}", depth=4)
+        return AlertConfig()
 
 
 def _recorder(spark: SparkSession) -> QueryRecorder | None:
@@ -184,6 +211,40 @@ class _AttachedKeeping:
         self._thread.join()
         for keeper in self._keepers.values():
             keeper.__exit__()
+
+
+class _AttachedAlerts:
+    """Alerts of the recorded queries. A query that has ended is evaluated once more: it may have failed."""
+
+    def __init__(self, recorder: QueryRecorder, config: AlertConfig) -> None:
+        self._recorder = recorder
+        self._config = config
+        self._known: dict[str, StreamAlerts] = {}
+        self._thread = AlertThread(self._streams, config.every_ms)
+
+    def _streams(self) -> list[StreamAlerts]:
+        try:
+            running = self._recorder.checkpoints()
+        except (*SPARK_ERRORS, ConnectionError):  # Spark has ended
+            running = []
+        for checkpoint in running:
+            if checkpoint not in self._known and (files := _files_at(checkpoint)) is not None:
+                self._known[checkpoint] = self._alerts(files)
+        found = list(self._known.values())
+        self._known = {checkpoint: alerts for checkpoint, alerts in self._known.items() if checkpoint in running}
+        return found
+
+    def _alerts(self, files: FileTree) -> StreamAlerts:
+        return StreamAlerts(
+            files,
+            self._config,
+            check_sources=lambda: check_sources(files),
+            warn=LOGGER.warning,
+            on_alert=lambda notification: LOGGER.warning("%s", notification.text),
+        )
+
+    def stop(self) -> None:
+        self._thread.__exit__()
 
 
 class _AttachedMetrics:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +20,7 @@ from headwater.checkpoint.logs import CheckpointLogs
 from headwater.checkpoint.record import JobRecord, ProgressRecord, ProgressWriter, read_job_record
 from headwater.checkpoint.stop_request import StopRequests
 from headwater.core.errors import JobRefused
-from headwater.jobs.endpoints import Delta, Postgres, Sink, Table
+from headwater.jobs.endpoints import Delta, Kafka, Postgres, Sink, Table
 from headwater.lakehouse.delta_log import DeltaLog
 from headwater.spark import postgres
 from headwater.spark.change_guard import accept_or_refuse
@@ -29,8 +29,10 @@ from headwater.spark.dropped import collecting_dead_letters
 from headwater.spark.dropped.lateness import source_order
 from headwater.spark.dropped.store import query_id_of
 from headwater.spark.failures import explained
+from headwater.spark.followers import Follower, recording_failure
 from headwater.spark.internals.hadoop_tree import HadoopTree
 from headwater.spark.job_session import isolated_session, settings_of_job
+from headwater.spark.kafka_followers import guarding_topics
 from headwater.spark.missing import missing_internals_note
 from headwater.spark.ownership import Run, check_ownership, holding_lease, job_record
 from headwater.spark.prepared import prepare_job
@@ -55,11 +57,12 @@ def start_job(
     on_batch: Callable[[ProgressRecord], None] = lambda _: None,
     warn: Callable[[str], None] = lambda _: None,
     keep: KeepPolicy | None = None,
+    followers: Sequence[Follower] = (),
 ) -> RunningJob:
     """Start a job that has passed ``check_run``, and whose services have passed ``preflight.check_services``.
 
     ``on_batch`` is called after each batch, from another thread; ``warn`` with warnings that cannot wait for the end.
-    ``keep`` makes restore points while the job runs.
+    ``keep`` makes restore points while the job runs. ``followers`` accompany the job until its query has ended.
     """
     job = run.job
     if missing := missing_internals_note(spark):
@@ -90,8 +93,10 @@ def start_job(
         collect = resources.enter_context(collecting_dead_letters(finder, job, files, warn, prepared.tables.kept))
         counts = BatchCounts()
         keeping = [] if keep is None else [resources.enter_context(_keeper(spark, files, keep, warn))]
+        following = [resources.enter_context(follow(files, warn)) for follow in (*_own_followers(run), *followers)]
+        following.append(resources.enter_context(recording_failure(files)))
         on_each = _recording(
-            files, counts.add, on_batch, collect, *(lambda _, one=one: one.after_batch() for one in keeping)
+            files, counts.add, on_batch, collect, *(lambda _, one=one: one.after_batch() for one in keeping), *following
         )
         reports = resources.enter_context(listening(spark, on_each, record.sources))
         with (
@@ -170,6 +175,11 @@ def _stuck_in_table(logs: CheckpointLogs, sink: Sink) -> int | None:
     newest = table.snapshot(table.head).transactions.get(query_id_of(logs.files), -1)
     done, planned = logs.commits.latest or 0, logs.offsets.ids[-1] if logs.offsets.ids else -1
     return newest if done < newest <= planned else None
+
+
+def _own_followers(run: Run) -> list[Follower]:
+    reads_kafka = any(isinstance(source, Kafka) for source in run.job.sources.values())
+    return [guarding_topics(run.job)] if reads_kafka else []
 
 
 def _keeper(spark: SparkSession, files: FileTree, policy: KeepPolicy, warn: Callable[[str], None]) -> Keeper:

@@ -77,6 +77,9 @@ public final class CheckpointListener extends StreamingQueryListener {
   public void onQueryTerminated(QueryTerminatedEvent event) {
     RecordedQuery query = queries.get(event.id());
     if (query != null && query.isRun(event.runId())) {
+      if (event.exception().isDefined()) {
+        query.addFailure(event.exception().get());
+      }
       end(event.id(), query);
     }
   }

@@ -5,8 +5,11 @@ import static headwater.streaming.CheckpointListener.LOG;
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
 import com.fasterxml.jackson.databind.node.ObjectNode;
+import java.nio.charset.StandardCharsets;
 import java.util.List;
 import java.util.UUID;
+import java.util.stream.Collectors;
+import java.util.stream.Stream;
 import org.apache.hadoop.fs.Path;
 import org.apache.spark.SparkContext;
 
@@ -14,6 +17,9 @@ import org.apache.spark.SparkContext;
 final class RecordedQuery {
   private static final ObjectMapper JSON = new ObjectMapper();
   private static final String JOB_FILE = "job.json";
+  private static final String FAILURES = "failures.jsonl";
+  private static final int MOST_FAILURES = 1_000;
+  private static final int MOST_TEXT = 500;
 
   private final String checkpoint;
   private final String name;
@@ -186,6 +192,28 @@ final class RecordedQuery {
       warn("Headwater cannot record a batch of {} in {}", holder, checkpoint, error);
       return null;
     }
+  }
+
+  /** Records the failure that ended the query, in the form of headwater.checkpoint.failures. */
+  synchronized void addFailure(String exception) {
+    if (folder.isHeld()) {
+      attempt("record the failure", () -> folder.write(FAILURES, withFailure(folder.read(FAILURES), exception)));
+    }
+  }
+
+  private byte[] withFailure(byte[] existing, String exception) throws Exception {
+    List<String> lines = existing == null ? List.of() : new String(existing, StandardCharsets.UTF_8).lines().toList();
+    long number = lines.isEmpty() ? 0 : JSON.readTree(lines.get(lines.size() - 1)).path("number").asLong(lines.size());
+    String problem = exception.lines().findFirst().orElse("").replaceFirst("^[\\w.$]+(Exception|Error): ", "");
+    ObjectNode failure = JSON.createObjectNode();
+    failure.put("at_ms", System.currentTimeMillis());
+    failure.put("code", "query-failed");
+    failure.put("problem", problem.length() > MOST_TEXT ? problem.substring(0, MOST_TEXT) : problem);
+    failure.put("batch_id", lastBatch < 0 ? null : (Long) lastBatch);
+    failure.put("number", number + 1);
+    Stream<String> kept = lines.stream().skip(Math.max(0, lines.size() - MOST_FAILURES + 1));
+    String text = Stream.concat(kept, Stream.of(failure.toString())).collect(Collectors.joining("\n", "", "\n"));
+    return text.getBytes(StandardCharsets.UTF_8);
   }
 
   synchronized void close() {
