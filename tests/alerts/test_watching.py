@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -98,6 +99,18 @@ def test_one_process_evaluates_at_a_time(stream: Stream) -> None:
     assert second.step(NOW + 20_000) == []
     assert parse_state((stream.path / STATE_FILE).read_bytes()).owner == "first"
     assert [sent.status for sent in second.step(NOW + 100_000)] == ["firing"]
+
+
+def test_a_process_that_ends(stream: Stream) -> None:
+    """A process that ends leaves the rules to the next one at once, with what it knew."""
+    first = stream.alerts(owner="first")
+    stream.watermark(1)
+    first.close()
+    assert len(parse_state((stream.path / STATE_FILE).read_bytes()).firing) == 1
+    second = stream.alerts(owner="second")
+    assert second.step() == []
+    stream.watermark(time.time_ns() // 1_000_000)
+    assert [sent.status for sent in second.step()] == ["resolved"]
 
 
 def test_condition_has_to_hold(stream: Stream) -> None:

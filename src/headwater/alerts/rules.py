@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Literal, NoReturn
 
 from headwater.core.errors import UsageProblem
+from headwater.core.text import count
 from headwater.core.times import seconds_from_text
 from headwater.views.formatting import format_duration
 
@@ -53,7 +54,7 @@ SHOWN_UNITS: dict[Unit, Callable[[float], str]] = {
     "ms": lambda value: format_duration(int(value)),
     "rows": lambda value: f"{value:,.0f} rows",
     "share": lambda value: f"{value * 100:g} %",
-    "times": lambda value: f"{value:.0f} times",
+    "times": lambda value: count(int(value), "failure"),
     "none": lambda _: "",
 }
 NEED_SOURCES = frozenset({"retention-close", "source-problem", "nothing-committed"})

@@ -63,6 +63,13 @@ class StreamAlerts:
             self._warn_once(f"alerts cannot be evaluated: {getattr(error, 'problem', error)}")
             return []
 
+    def close(self) -> None:
+        """Evaluate the rules once more, and leave them to other processes."""
+        self.step()
+        state = self._memory
+        if state is not None and state.owner == self._owner:
+            self._save(replace(state, owner=""), state.evaluated_ms)
+
     def _step(self, now_ms: int) -> list[Notification]:
         before = self._load()
         if before.is_owned_by_other(self._owner, now_ms):
@@ -118,9 +125,8 @@ class StreamAlerts:
 
 
 class AlertThread:
-    """Steps streams at an interval until its ``with`` block ends, and once more then.
-
-    ``streams`` is called at each interval, so streams may come and go.
+    """Steps streams at an interval until its ``with`` block ends, and closes them then. ``streams`` is called at each
+    interval, so streams may come and go.
     """
 
     def __init__(self, streams: Callable[[], Iterable[StreamAlerts]], every_ms: int) -> None:
@@ -132,11 +138,8 @@ class AlertThread:
 
     def _watch(self) -> None:
         while not self._stopped.wait(self._seconds):
-            self._step()
-
-    def _step(self) -> None:
-        for stream in self._streams():
-            stream.step()
+            for stream in self._streams():
+                stream.step()
 
     def __enter__(self) -> AlertThread:
         return self
@@ -144,4 +147,5 @@ class AlertThread:
     def __exit__(self, *_: object) -> None:
         self._stopped.set()
         self._thread.join()
-        self._step()
+        for stream in self._streams():
+            stream.close()

@@ -9,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from headwater.cli.run_log import TextLog
+from headwater.core.errors import HeadwaterError
 
 if TYPE_CHECKING:
     from headwater.alerts.rules import AlertConfig
@@ -83,8 +84,13 @@ class Accompaniment:
             if self.metrics is None and not needed:
                 found.append(None)
                 continue
-            files, connections = open_files(run.checkpoint), kafka_connections(run.job)
-            found.append(resources.enter_context(SourceWatch(partial(check_sources, files, connections))))
+            try:
+                files = open_files(run.checkpoint)
+            except (HeadwaterError, ImportError, ValueError):  # Python has no client for the store that Spark writes to
+                found.append(None)
+                continue
+            check = partial(check_sources, files, kafka_connections(run.job))
+            found.append(resources.enter_context(SourceWatch(check)))
         return found
 
     def _serve_metrics(

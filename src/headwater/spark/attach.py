@@ -230,9 +230,9 @@ class _AttachedAlerts:
         for checkpoint in running:
             if checkpoint not in self._known and (files := _files_at(checkpoint)) is not None:
                 self._known[checkpoint] = self._alerts(files)
-        found = list(self._known.values())
-        self._known = {checkpoint: alerts for checkpoint, alerts in self._known.items() if checkpoint in running}
-        return found
+        for checkpoint in self._known.keys() - set(running):
+            self._known.pop(checkpoint).close()
+        return list(self._known.values())
 
     def _alerts(self, files: FileTree) -> StreamAlerts:
         return StreamAlerts(

@@ -27,7 +27,8 @@ from headwater.kafka.options import Connection
 from headwater.kafka.topic_facts import topic_ids
 from headwater.spark.followers import Follower, OnBatch, Warn
 
-LAST_SECONDS = 15.0
+# How long the end of a job waits for a broker.
+COMMIT_SECONDS, RECORD_SECONDS = 15.0, 5.0
 
 
 def kafka_connections(job: Job) -> dict[str, Connection]:
@@ -52,7 +53,7 @@ def committing_offsets(job: Job, group: str) -> Follower:
                 commit_offsets(clusters.at(connection), group, places)
 
         with _latest_only(
-            commit, "headwater-commit-group", warn, "offsets are not committed to the consumer group"
+            commit, "headwater-commit-group", COMMIT_SECONDS, warn, "offsets are not committed to the consumer group"
         ) as put:
             resumed = CheckpointLogs(files).commits.latest
             if resumed is not None:
@@ -69,6 +70,7 @@ def _check_group(job: Job, group: str) -> None:
             "bad-option",
             f"--commit-group needs a Kafka source, and {job.name} has none",
             evidence={"sources": ", ".join(one.kind for one in job.sources.values())},
+            remedy="omit --commit-group, or read from Kafka: --source kafka://HOST:PORT/TOPIC",
         )
     if not group.strip():
         raise UsageProblem(
@@ -115,8 +117,8 @@ def guarding_topics(job: Job) -> Follower:
                 recorded_topics.update(topics)
 
         with (
-            _latest_only(check, "headwater-topics", lambda _: None, "") as check_later,
-            _latest_only(record, "headwater-topic-ids", lambda _: None, "") as record_later,
+            _latest_only(check, "headwater-topics", RECORD_SECONDS) as check_later,
+            _latest_only(record, "headwater-topic-ids", RECORD_SECONDS) as record_later,
         ):
             resumed = CheckpointLogs(files).offsets.latest
             if resumed is not None:
@@ -169,7 +171,9 @@ class _Positions:
 
 
 @contextmanager
-def _latest_only(work: Callable[[int], None], name: str, warn: Warn, problem: str) -> Iterator[Callable[[int], None]]:
+def _latest_only(
+    work: Callable[[int], None], name: str, last_seconds: float, warn: Warn = lambda _: None, problem: str = ""
+) -> Iterator[Callable[[int], None]]:
     """Yield a function that hands a batch to a thread. A batch that waits is replaced by the next; the last one is done.
 
     A problem is passed to ``warn`` once until the work succeeds again.
@@ -210,4 +214,4 @@ def _latest_only(work: Callable[[int], None], name: str, warn: Warn, problem: st
         with changed:
             is_closed = True
             changed.notify()
-        thread.join(LAST_SECONDS)
+        thread.join(last_seconds)
