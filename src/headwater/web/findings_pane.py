@@ -51,7 +51,7 @@ class FindingsPane:
         self._is_checked = True
         self._when.set_text("checking ...")
         try:
-            found = await asyncio.to_thread(_findings, self._files, self._connections)
+            found = await asyncio.to_thread(page_findings, self._files, self._connections)
         except Exception as error:
             self._when.set_text("")
             replace_with_error(self._found, error)
@@ -72,7 +72,8 @@ class FindingsPane:
                     ui.label(finding.path or "").classes("hw-about")
 
 
-def _findings(files: FileTree, connections: Connections) -> list[Finding]:
+def page_findings(files: FileTree, connections: Connections) -> list[Finding]:
+    """Return what fsck finds, in the checkpoint and in its sources, the worst first."""
     order = {"error": 0, "warning": 1, "info": 2}
     found = [*fsck(files), *check_sources(files, connections).findings]
     return sorted(found, key=lambda finding: order[finding.severity])

@@ -508,7 +508,8 @@ def test_local_folder_with_an_unreadable_file(tmp_path: Path) -> None:
 def test_every_code_is_documented() -> None:
     """The reference explains exactly the codes that checks can report."""
     of_tables = [PACKAGE / "timemachine" / "tables.py", *(PACKAGE / "lakehouse").glob("*.py")]
-    source = "\n".join(path.read_text() for path in (*CHECKS.rglob("*.py"), *of_tables))
+    of_sources = (PACKAGE / "guards").glob("*.py")
+    source = "\n".join(path.read_text() for path in (*CHECKS.rglob("*.py"), *of_tables, *of_sources))
     given = set(re.findall(r'Finding\(\s*(?:"\w+"|"error" if [^,]+|severity)\s*,\s*"([a-z0-9-]+)"', source))
     given |= set(re.findall(r'unreadable_file\(\s*"([a-z0-9-]+)"', source))
     given |= {f"{log}-{what}" for log in ("offsets", "commits") for what in ("gap", "duplicate")}
