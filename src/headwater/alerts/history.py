@@ -38,6 +38,8 @@ class HistoryReader:
     def read(self, sources: SourceReport | None = None) -> StreamHistory:
         """Return the history as it is now."""
         progress = self._tail.records()
+        local = self.files.local_path()
+        location = self.files.location if local is None else str(local.absolute())
         logs = CheckpointLogs(self.files, progress)
         latest, done = logs.offsets.latest, logs.commits.latest
         # Records of batches that were rewound stay in the file until these batches have run again.
@@ -47,8 +49,8 @@ class HistoryReader:
         if committed_ms is None and logs.offsets.ids:
             committed_ms = logs.offsets.modified_ms(logs.offsets.ids[0])
         return StreamHistory(
-            self._name or logs.job.job or self.files.location.rstrip("/").rpartition("/")[2],
-            self.files.location,
+            self._name or logs.job.job or location.rstrip("/").rpartition("/")[2],
+            location,
             tuple(records),
             done,
             committed_ms,
