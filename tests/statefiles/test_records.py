@@ -142,9 +142,11 @@ def test_long_files_are_scanned_in_parallel(typed_file: bool) -> None:
     ]
     data = typed_records(operations) if typed_file else plain_records(operations)
     space, begin, head = ByteSpace(data), 4 if typed_file else 0, int(typed_file)
-    found = scan._scan_in_parallel(space, begin, PATH, head=head)
-    assert found is not None
-    assert found.tolist() == scan._scan_sequentially(space, begin, PATH, head=head)
+    expected, end, _ = scan._scan_sequentially(space, begin, PATH, head=head)
+    probed, after, _ = scan._scan_sequentially(space, begin, PATH, head=head, limit=1000)
+    found = scan._scan_in_parallel(space, np.array(probed), after, PATH, head=head)
+    assert [*probed, *found.starts.tolist()] == expected
+    assert (found.stopped_at, found.ended) == (end, True)
 
 
 def test_a_wrong_guess_is_detected() -> None:

@@ -61,6 +61,14 @@ class FileTree(Protocol):
         """Yield the contents of a file in blocks of bounded size."""
         yield self.read(path)
 
+    def read_range(self, path: str, start: int, size: int) -> bytes:
+        """Return a part of a file, without transferring the rest where the store allows it; less at the end of the file."""
+        return self.read(path)[start : start + size]
+
+    def size(self, path: str) -> int:
+        """Return the size of a file in bytes."""
+        return len(self.read(path))
+
     def exists(self, path: str) -> bool:
         """Return whether there is a file or folder at a path."""
 

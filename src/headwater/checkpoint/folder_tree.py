@@ -31,6 +31,12 @@ class FolderTree(ReadOnlyTree):
     def read_blocks(self, path: str) -> Iterator[bytes]:
         return self._files.read_blocks(self._inner(path))
 
+    def read_range(self, path: str, start: int, size: int) -> bytes:
+        return self._files.read_range(self._inner(path), start, size)
+
+    def size(self, path: str) -> int:
+        return self._files.size(self._inner(path))
+
     def exists(self, path: str) -> bool:
         return self._files.exists(self._inner(path))
 

@@ -46,6 +46,14 @@ class LocalTree(FileTree):
             while block := file.read(BLOCK_BYTES):
                 yield block
 
+    def read_range(self, path: str, start: int, size: int) -> bytes:
+        with self.local_path(path).open("rb", buffering=0) as file:
+            file.seek(start)
+            return file.read(size)
+
+    def size(self, path: str) -> int:
+        return self.local_path(path).stat().st_size
+
     def exists(self, path: str) -> bool:
         return self.local_path(path).exists()
 

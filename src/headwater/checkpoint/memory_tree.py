@@ -23,6 +23,11 @@ class MemoryTree(FileTree):
         except KeyError:
             raise FileNotFoundError(path) from None
 
+    def size(self, path: str) -> int:
+        if path not in self.contents:
+            raise FileNotFoundError(path)
+        return len(self.contents[path])
+
     def exists(self, path: str) -> bool:
         return path in self.contents or any(known.startswith(f"{path}/") for known in self.contents)
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 from headwater.statefiles import buffers
 from headwater.statefiles.buffers import ByteSpace, Ints, Mask
 from headwater.statefiles.sqltypes import Array, Atomic, Decimal, Map, SqlType, Struct, arrow_type
-from headwater.statefiles.sst import varints
+from headwater.statefiles.sst_file import varints
 from headwater.statefiles.unsaferow import struct_of, wide_decimal
 
 _WHOLE_NUMBERS = {

@@ -6,11 +6,14 @@ the compressed and the decompressed length (int32 little-endian) and a checksum.
 
 from __future__ import annotations
 
+import io
 import struct
+from collections.abc import Iterable, Iterator
+from itertools import chain
 
 import numpy as np
 
-from headwater.statefiles.buffers import PADDING, ByteSpace
+from headwater.statefiles.buffers import PADDING, Bytes, ByteSpace
 from headwater.statefiles.refusals import corrupt_state, unknown_format
 
 _LZ4_MAGIC = b"LZ4Block"
@@ -25,6 +28,7 @@ _ZSTD_MOST_BYTES, _ZSTD_MOST_TIMES = 1 << 30, 1000
 _SNAPPY_MAGIC = b"\x82SNAPPY\x00"
 _SNAPPY_HEADER_BYTES = 16
 _LZF_MAGIC = b"ZV"
+_LONGEST_MAGIC = 8
 
 
 def decompress(data: bytes, path: str) -> ByteSpace:
@@ -42,18 +46,111 @@ def decompress(data: bytes, path: str) -> ByteSpace:
     raise unknown_format(path, f"begins with {data[:8]!r}, which is not a known compression format")
 
 
+def decompressed_pieces(blocks: Iterable[bytes], path: str, size: int) -> Iterator[Bytes]:
+    """Yield the decompressed bytes of a state file, given in blocks, in pieces of roughly a size.
+
+    LZ4 and Zstandard, which Spark uses by default and recommends, are decompressed piece by piece.
+    """
+    source = iter(blocks)
+    first = b""
+    while len(first) < _LONGEST_MAGIC and (more := next(source, b"")):
+        first += more
+    rest = chain([first], source)
+    if first.startswith(_LZ4_MAGIC):
+        yield from _lz4_pieces(rest, path, size)
+    elif first.startswith(_ZSTD_MAGIC):
+        yield from _zstd_pieces(rest, path, size)
+    else:
+        space = decompress(b"".join(rest), path)
+        for at in range(0, space.size, size):
+            yield space.data[at : min(at + size, space.size)]
+
+
+def _lz4_pieces(source: Iterable[bytes], path: str, size: int) -> Iterator[Bytes]:
+    data = b""
+    for more in source:
+        data += more
+        blocks, used = _lz4_blocks(data, path, partial=True)
+        if sum(block[3] for block in blocks) >= size:
+            yield from _lz4_grouped(data, blocks, path, size)
+            data = data[used:]
+    if data:
+        yield from _lz4_grouped(data, _lz4_blocks(data, path)[0], path, size)
+
+
+def _lz4_grouped(data: bytes, blocks: list[tuple[int, int, int, int, int]], path: str, size: int) -> Iterator[Bytes]:
+    group, total = [], 0
+    for block in blocks:
+        group.append(block)
+        total += block[3]
+        if total >= size:
+            yield _lz4_piece(data, group, path)
+            group, total = [], 0
+    if group:
+        yield _lz4_piece(data, group, path)
+
+
+def _lz4_piece(data: bytes, blocks: list[tuple[int, int, int, int, int]], path: str) -> Bytes:
+    decompressed = np.empty(sum(block[3] for block in blocks), np.uint8)
+    _decompress_blocks(decompressed, data, blocks, path)
+    return decompressed
+
+
+def _zstd_pieces(source: Iterable[bytes], path: str, size: int) -> Iterator[Bytes]:
+    import pyarrow as pa  # noqa: PLC0415  not every codec needs it
+
+    packed = _ReadableBlocks(source)
+    found = 0
+    try:
+        with pa.CompressedInputStream(pa.PythonFile(packed, "r"), "zstd") as reader:
+            while piece := reader.read(size):
+                found += len(piece)
+                most = max(_ZSTD_MOST_BYTES, _ZSTD_MOST_TIMES * packed.count)
+                if found > most:
+                    raise corrupt_state(path, f"decompresses to more than {most >> 20:,} MB, which is not plausible")
+                yield np.frombuffer(piece, np.uint8)
+    except OSError as error:
+        raise corrupt_state(path, f"cannot be decompressed: {error}") from None
+
+
+class _ReadableBlocks(io.RawIOBase):
+    """Blocks of bytes as a file."""
+
+    def __init__(self, blocks: Iterable[bytes]) -> None:
+        self._blocks, self._held, self.count = iter(blocks), b"", 0
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        while size < 0 or len(self._held) < size:
+            more = next(self._blocks, b"")
+            if not more:
+                break
+            self._held += more
+            self.count += len(more)
+        found, self._held = (self._held, b"") if size < 0 else (self._held[:size], self._held[size:])
+        return found
+
+
 def _lz4(data: bytes, path: str) -> ByteSpace:
-    blocks = list(_lz4_blocks(data, path))
+    blocks, _ = _lz4_blocks(data, path)
     decompressed = np.zeros(sum(block[3] for block in blocks) + PADDING, np.uint8)
     _decompress_blocks(decompressed, data, blocks, path)
     return ByteSpace(decompressed, padded=True)
 
 
-def _lz4_blocks(data: bytes, path: str) -> list[tuple[int, int, int, int, int]]:
-    """Return for each block where its data begins, its compressed length, method, decompressed length and checksum."""
+def _lz4_blocks(data: bytes, path: str, *, partial: bool = False) -> tuple[list[tuple[int, int, int, int, int]], int]:
+    """Return for each block where its data begins, its compressed length, method, decompressed length and checksum.
+
+    Also return where the last complete block ends. If the data is ``partial``, more of the next block may follow.
+    """
     found, at, end = [], 0, len(data)
+    complete = 0
     while at < end:
         if at + _LZ4_HEADER.size > end:
+            if partial:
+                break
             raise corrupt_state(path, "is truncated in the middle of a compressed block")
         magic, token, packed, length, checksum = _LZ4_HEADER.unpack_from(data, at)
         at += _LZ4_HEADER.size
@@ -64,11 +161,14 @@ def _lz4_blocks(data: bytes, path: str) -> list[tuple[int, int, int, int, int]]:
         if magic != _LZ4_MAGIC or method not in (_LZ4_RAW, _LZ4_COMPRESSED) or negative or too_long or half_empty:
             raise corrupt_state(path, f"has a corrupt block header at byte {at - _LZ4_HEADER.size}")
         if at + packed > end:
+            if partial:
+                break
             raise corrupt_state(path, "is truncated in the middle of a compressed block")
         if length:
             found.append((at, packed, method, length, checksum))
         at += packed
-    return found
+        complete = at
+    return found, complete
 
 
 def _decompress_blocks(into: np.ndarray, data: bytes, blocks: list[tuple[int, int, int, int, int]], path: str) -> None:

@@ -20,10 +20,10 @@ from headwater.statefiles import buffers
 from headwater.statefiles.buffers import LOW_BYTES, ByteSpace, Ints, Mask
 from headwater.statefiles.columns import RowDecoder
 from headwater.statefiles.live_rows import hash_keys
-from headwater.statefiles.records import DELETE_RANGE, Records
+from headwater.statefiles.records import DELETE_RANGE, PUT, Records, records_of
 from headwater.statefiles.sqltypes import Atomic, SqlType, Struct, arrow_type
 from headwater.statefiles.stores import StateTarget
-from headwater.statefiles.unsaferow import bitset_bytes, encoded_row
+from headwater.statefiles.unsaferow import bitset_bytes, encoded_row, row_pattern
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -178,6 +178,13 @@ class KeyFilter(Protocol):
         """Bytes that occur in every stored key that matches; None if there are none."""
 
     @property
+    def pattern(self) -> tuple[bytes, bytes] | None:
+        """Bytes with which every stored key that matches begins, and a mask of those that are known; None if none is."""
+
+    def partition_of(self, partitions: int) -> int | None:
+        """Return the only partition that can contain the keys, out of so many; None if it is unknown."""
+
+    @property
     def selected(self) -> dict[str, Records]:
         """A cache of the records selected from each file: versions share files, and each is then read once."""
 
@@ -189,6 +196,7 @@ class ExactKeys:
     """A filter for stored keys that are known byte for byte: those of some records."""
 
     needle = None
+    pattern = None
 
     def __init__(self, records: Records) -> None:
         self._records = records
@@ -201,6 +209,9 @@ class ExactKeys:
     @cached_property
     def _hashes(self) -> npt.NDArray[np.uint64]:
         return np.unique(hash_keys(self._records.keys, self._records.key_start, self._records.key_length))
+
+    def partition_of(self, partitions: int) -> int | None:  # noqa: ARG002  several keys are in several partitions
+        return None
 
     def select(self, records: Records) -> Records:
         """Return the records of these keys, and all range deletions."""
@@ -236,6 +247,28 @@ class MatchingKeys:
         ]
         # A string is found faster than a complete key, which consists mostly of zeros.
         return max(texts, key=len, default=b"") or (self.exact[0] if self.exact else None)
+
+    @cached_property
+    def pattern(self) -> tuple[bytes, bytes] | None:
+        """What is known of the stored keys, if the values of some fields are."""
+        if self._row_start is None or any(_may_be_null(field) for field in self._fields):
+            return None
+        required = self._decoder.target.schema.required_key_fields
+        known, mask = row_pattern(self._kind, {field.path: field.value for field in self._fields}, required)
+        start = bytes(self._row_start)
+        return (start + known, b"\xff" * len(start) + mask) if any(mask) else None
+
+    def partition_of(self, partitions: int) -> int | None:
+        """Return the partition that the hash of the key names, if the key is known."""
+        if self.exact is None:
+            return None
+        from headwater.statefiles.keyencoder import partition_of_row  # noqa: PLC0415  rarely needed
+
+        return partition_of_row(self._decoder.target, self._decoder.keys(self._stored_key()), partitions)
+
+    def _stored_key(self) -> Records:
+        assert self.exact is not None
+        return records_of(list(self.exact), [b""], np.array([PUT], np.uint8), np.zeros(1, np.int64))
 
     def select(self, records: Records) -> Records:
         """Return the records whose keys match, and all range deletions."""

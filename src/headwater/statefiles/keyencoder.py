@@ -129,6 +129,17 @@ def grouping_columns(target: StateTarget, keys: pa.StructArray) -> tuple[Struct,
     return kind, columns[: len(kind.fields)]
 
 
+def partition_of_row(target: StateTarget, key: pa.StructArray, partitions: int) -> int | None:
+    """Return the partition of one stored key; None for a side of a join, and if its type has no known hash."""
+    kind, columns = grouping_columns(target, key)
+    if target.kind == "side" or not kind.fields:
+        return None
+    try:
+        return int(partition_of([field.type for field in kind.fields], columns, len(key), partitions)[0])
+    except ValueError:
+        return None
+
+
 def normalized_key(target: StateTarget) -> Struct:
     """Return the key without what an operator appends to the columns by which it distributes rows."""
     key = target.schema.key

@@ -72,15 +72,21 @@ def _last_by_bytes(parts: list[Records], chosen: Ints) -> list[int]:
 
 def _shared(hashes: npt.NDArray[np.uint64]) -> Mask:
     """Return which hashes occur more than once; a few that do not may be included."""
-    # Sorting the hashes alone is several times faster than sorting them with their positions.
-    ordered = np.sort(hashes)
-    repeated = ordered[1:][ordered[1:] == ordered[:-1]]
+    repeated = repeated_hashes(hashes)
     if not len(repeated):
         return np.zeros(len(hashes), bool)
     marked = np.zeros(_BUCKETS, bool)
     marked[repeated & np.uint64(_BUCKETS - 1)] = True
     found: Mask = marked[hashes & np.uint64(_BUCKETS - 1)]
     return found
+
+
+def repeated_hashes(hashes: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    """Return the hashes that occur more than once."""
+    # Sorting the hashes alone is several times faster than sorting them with their positions.
+    ordered = np.sort(hashes)
+    repeated: npt.NDArray[np.uint64] = ordered[1:][ordered[1:] == ordered[:-1]]
+    return repeated
 
 
 def hash_keys(space: ByteSpace, start: Ints, length: Ints) -> npt.NDArray[np.uint64]:

@@ -7,8 +7,10 @@ tasks.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -26,7 +28,6 @@ from headwater.statefiles.records import (
     concat,
     detached,
     no_records,
-    only_plain_records,
     parse_changelog,
     parse_plain,
     ranked,
@@ -36,7 +37,13 @@ from headwater.statefiles.refusals import UnknownFormat, corrupt_state, removed_
 from headwater.statefiles.stores import StateTarget
 
 if TYPE_CHECKING:
+    from headwater.statefiles.large_stores import NewerRecords, Part
     from headwater.statefiles.reader import StateReader
+    from headwater.statefiles.sst_file import TableFile
+
+# A store whose oldest file is larger is read in parts.
+LARGE_BYTES = 4 << 20
+BLOCKS_AT_ONCE = 4_000
 
 
 def recipe_for(files: FileTree, folder: str, store: StoreFiles, version: int) -> Recipe | None:
@@ -87,10 +94,55 @@ class PartitionReader:
         """Return the live rows of all keys in parts, without copying large files into one buffer."""
         return live_rows_by_part(self._parts(batch, None))
 
-    def _parts(self, batch: int, keys: KeyFilter | None) -> list[Records]:
+    def large_parts(self, batch: int) -> Iterator[Part] | None:
+        """Return functions that each return some of the live rows; None if the store is small, or has to be read at once.
+
+        The functions can run in any order, and in threads.
+        """
+        from headwater.statefiles.large_stores import NewerRecords, only_puts_and_deletes  # noqa: PLC0415  large stores
+
+        base, *newer = self._file_names(batch) or [""]
+        if not base or self._size(base) < LARGE_BYTES:
+            return None
+        overlay = concat(ranked([self._file_parts(name, batch, None) for name in newer]))
+        if not only_puts_and_deletes(overlay):
+            return None
+        hiding = NewerRecords(overlay)
+        try:
+            parts = self._base_parts(f"{self.key.folder}/{base}", batch, hiding)
+        except UnknownFormat:
+            return None
+        return None if parts is None else chain(parts, [hiding.live])
+
+    def _base_parts(self, path: str, batch: int, newer: NewerRecords) -> Iterator[Part] | None:
+        from headwater.statefiles.flat_file import FlatFile  # noqa: PLC0415  large stores only
+        from headwater.statefiles.large_stores import flat_parts, table_parts  # noqa: PLC0415
+
+        def about_target(records: Records, path: str) -> Records:
+            return self._about_target(records, path, batch)
+
+        if not path.endswith(".zip"):
+            return flat_parts(FlatFile(self.reader.files, path), newer, about_target)
+        tables = self.reader.table_files(path)
+        for table in tables:
+            _ = table.index  # raises UnknownFormat here and not in a thread
+        return table_parts(tables, newer, about_target)
+
+    def _size(self, name: str) -> int:
+        path = f"{self.key.folder}/{name}"
+        try:
+            if name.endswith(".zip"):
+                return sum(table.size for table in self.reader.table_files(path))
+            return self.reader.files.size(path)
+        except FileNotFoundError:
+            raise removed_state(path) from None
+
+    def _file_names(self, batch: int) -> list[str]:
         recipe = self.reader.recipe(self.key, batch)
-        names = [name for name in (recipe.snapshot, *recipe.changes) if name is not None]
-        return ranked([self._file_parts(name, batch, keys) for name in names])
+        return [name for name in (recipe.snapshot, *recipe.changes) if name is not None]
+
+    def _parts(self, batch: int, keys: KeyFilter | None) -> list[Records]:
+        return ranked([self._file_parts(name, batch, keys) for name in self._file_names(batch)])
 
     def changes(self, batch: int, keys: KeyFilter | None = None) -> Records | None:
         """Return the records that a batch itself wrote; None if the store has no delta or changelog for it."""
@@ -109,28 +161,57 @@ class PartitionReader:
 
     def table_records(self, paths: Iterable[str], batch: int) -> Records:
         """Return the records about this target in some RocksDB tables."""
-        return concat([part for path in paths for part in self._read(path, batch, None)])
+        return concat([part for path in paths for part in self._read(path, batch)])
 
     def _file_parts(self, name: str, batch: int, keys: KeyFilter | None) -> list[Records]:
         """Return the records about this target in a file: one part per table of a snapshot, otherwise one part."""
         path = f"{self.key.folder}/{name}"
-        if keys is None or not name.endswith(".zip"):
-            return self._read(path, batch, keys)
-        from headwater.statefiles.rocksdb_snapshot import snapshot_tables  # noqa: PLC0415  not every store has one
-
-        try:
-            tables = sorted(snapshot_tables(self.reader.files, path))
-            return [part for table in tables for part in self._read(table, batch, keys)]
-        except UnknownFormat:
-            return self._read(path, batch, keys)
-
-    def _read(self, path: str, batch: int, keys: KeyFilter | None) -> list[Records]:
         if keys is None:
-            return [self._about_target(part, path, batch) for part in self._parsed(path, batch)]
+            return self._read(path, batch)
+        if not name.endswith(".zip"):
+            return [self._selected(path, batch, keys, lambda: self._flat_parts(path, keys, batch))]
+        try:
+            return [
+                self._selected(table.path, batch, keys, lambda table=table: self._table_parts(table, keys, batch))  # type: ignore[misc]
+                for table in self.reader.table_files(path)
+            ]
+        except UnknownFormat:
+            return [self._selected(path, batch, keys, lambda: self._parsed(path))]
+
+    def _read(self, path: str, batch: int) -> list[Records]:
+        return [self._about_target(part, path, batch) for part in self._parsed(path)]
+
+    def _selected(self, path: str, batch: int, keys: KeyFilter, parts: Callable[[], Iterable[Records]]) -> Records:
+        """Return the records of a file that a filter selects, from the filter's cache if the file was read before."""
         if path not in keys.selected:
-            parts = [self._about_target(part, path, batch) for part in self._parsed(path, batch, keys)]
-            keys.selected[path] = detached(concat([keys.select(part) for part in parts]))
-        return [keys.selected[path]]
+            with _errors_about(path):
+                found = [detached(keys.select(self._about_target(part, path, batch))) for part in parts()]
+            keys.selected[path] = detached(concat(found))
+        return keys.selected[path]
+
+    def _flat_parts(self, path: str, keys: KeyFilter, batch: int) -> Iterator[Records]:
+        from headwater.statefiles.flat_file import FlatFile  # noqa: PLC0415  RocksDB snapshots need none
+
+        file = FlatFile(self.reader.files, path)
+        needle = keys.needle
+        if needle and keys.exact and len(keys.exact) == 1 and not self.reader.settings(batch).row_checksums:
+            return file.parts_with(needle, self.key_prefix(batch) + keys.exact[0])
+        return file.parts_with(needle) if needle else file.parts()
+
+    def _table_parts(self, table: TableFile, keys: KeyFilter, batch: int) -> Iterator[Records]:
+        """Yield the records in the blocks that can contain the keys, some blocks at a time."""
+        from headwater.statefiles.sst import read_blocks  # noqa: PLC0415  not every store has tables
+
+        prefix = self.key_prefix(batch)
+        if keys.exact is not None:
+            blocks = table.blocks_with([prefix + key for key in keys.exact])
+        elif keys.pattern is not None:
+            known, mask = keys.pattern
+            blocks = table.index.with_pattern(prefix + known, b"\xff" * len(prefix) + mask)
+        else:
+            blocks = np.arange(len(table.index))
+        for first in range(0, len(blocks), BLOCKS_AT_ONCE):
+            yield read_blocks(table, blocks[first : first + BLOCKS_AT_ONCE])
 
     def _about_target(self, records: Records, path: str, batch: int) -> Records:
         if self.reader.settings(batch).row_checksums:
@@ -145,23 +226,19 @@ class PartitionReader:
             records = no_records() if number is None else in_family(records, number)
         return records
 
-    def _parsed(self, path: str, batch: int, keys: KeyFilter | None = None) -> list[Records]:
-        files, exact = self.reader.files, keys.exact if keys else None
-        try:
-            if path.endswith((".zip", ".sst")):
+    def _parsed(self, path: str) -> list[Records]:
+        files = self.reader.files
+        with _errors_about(path):
+            if path.endswith(".zip"):
                 from headwater.statefiles.rocksdb_snapshot import read_snapshot  # noqa: PLC0415  not every store has one
-                from headwater.statefiles.sst import read_tables  # noqa: PLC0415
 
-                only = None if exact is None else [self.key_prefix(batch) + key for key in exact]
-                return read_snapshot(files, path) if path.endswith(".zip") else read_tables(files, [path], only)
+                return read_snapshot(files, path)
+            if path.endswith(".sst"):
+                from headwater.statefiles.sst import read_tables  # noqa: PLC0415  not every store has tables
+
+                return read_tables(files, [path])
             space = decompress(files.read(path), path)
-            if keys and keys.needle and only_plain_records(space, path) and not space.holds(keys.needle):
-                return []
             return [parse_changelog(space, path) if path.endswith(".changelog") else parse_plain(space, path)]
-        except FileNotFoundError:
-            raise removed_state(path) from None
-        except (ValueError, IndexError) as error:
-            raise corrupt_state(path, f"is corrupt: {error}") from None
 
     def key_prefix(self, batch: int) -> bytes:
         """Return the id of the column family that precedes the target's keys; nothing if there are no families."""
@@ -193,6 +270,17 @@ class PartitionReader:
         if path not in self.reader.families:
             self.reader.families[path] = snapshot_families(self.reader.files, path)
         return self.reader.families[path]
+
+
+@contextmanager
+def _errors_about(path: str) -> Iterator[None]:
+    """Turn the failure to read a file into an error that names it."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise removed_state(path) from None
+    except (ValueError, IndexError) as error:
+        raise corrupt_state(path, f"is corrupt: {error}") from None
 
 
 def in_family(records: Records, number: int) -> Records:

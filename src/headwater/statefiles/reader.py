@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -31,9 +32,14 @@ from headwater.statefiles.stores import (
     select,
     select_one,
 )
+from headwater.statefiles.threads import in_order
+
+if TYPE_CHECKING:
+    from headwater.statefiles.sst_file import TableFile
 
 # Smaller parts are decoded together, larger ones without being copied.
 _DECODED_ALONE = 20_000
+_DECODED_TOGETHER = 200_000
 
 
 def read_state(
@@ -154,6 +160,8 @@ class StateReader:
         self.given = given
         self.logs = CheckpointLogs(files)
         self.families: dict[str, Mapping[str, int]] = {}
+        self._tables: dict[str, list[TableFile]] = {}
+        self._table_by_path: dict[str, TableFile] = {}
         self._settings: dict[int, StoreSettings] = {}
         self._stores: dict[tuple[int, str, int | None], list[StoreKey]] = {}
 
@@ -210,20 +218,65 @@ class StateReader:
 
     def table(self, target: StateTarget, batch: int, keys: KeyFilter | None = None) -> pa.Table:
         """Return a target's rows as of a batch, in the columns of Spark's ``statestore`` source."""
+        return pa.concat_tables(self.pieces(target, batch, keys))
+
+    def pieces(self, target: StateTarget, batch: int, keys: KeyFilter | None = None) -> Iterator[pa.Table]:
+        """Yield a target's rows as of a batch in tables of bounded size, at least one; large stores on several cores."""
         self._refuse_uncommitted(batch)
-        tables, small, numbers = [], [], [np.zeros(0, np.int32)]
+        if keys is not None:
+            yield self._decoded_together(target, self._matching(target, batch, keys), batch)
+            return
+        small: list[tuple[Records, int]] = []
+        found = False
+        for piece in in_order(self._decoding(target, batch, small)):
+            found = True
+            yield piece
+        if small or not found:
+            yield self._decoded_together(target, small, batch)
+
+    def _decoding(
+        self, target: StateTarget, batch: int, small: list[tuple[Records, int]]
+    ) -> Iterator[Callable[[], pa.Table]]:
+        """Yield functions that each decode a part of the rows. Append parts that are too small for it to ``small``."""
+        waiting = 0
+
+        def decoded(part: Callable[[], Records], partition: int) -> pa.Table:
+            rows = part()
+            return self.decode(target, rows, np.full(len(rows), partition, np.int32), batch)
+
         for key in self.stores(target, batch):
             store = self.partition(target, key)
-            for rows in store.rows_in_parts(batch) if keys is None else [store.rows(batch, keys)]:
-                partitions = np.full(len(rows), key.partition_id, np.int32)
+            large = store.large_parts(batch)
+            if large is not None:
+                for part in large:
+                    yield partial(decoded, part, key.partition_id)
+                continue
+            for rows in store.rows_in_parts(batch):
                 if len(rows) >= _DECODED_ALONE:
-                    tables.append(self.decode(target, rows, partitions, batch))
-                else:
-                    small.append(rows)
-                    numbers.append(partitions)
-        if small or not tables:
-            tables.append(self.decode(target, concat_ranked(small), np.concatenate(numbers), batch))
-        return pa.concat_tables(tables)
+                    yield partial(decoded, partial(_itself, rows), key.partition_id)
+                    continue
+                small.append((rows, key.partition_id))
+                waiting += len(rows)
+            if waiting > _DECODED_TOGETHER:
+                yield partial(self._decoded_together, target, list(small), batch)
+                small.clear()
+                waiting = 0
+
+    def _decoded_together(self, target: StateTarget, parts: list[tuple[Records, int]], batch: int) -> pa.Table:
+        numbers = [np.full(len(rows), partition, np.int32) for rows, partition in parts]
+        rows = concat_ranked([rows for rows, _ in parts])
+        return self.decode(target, rows, np.concatenate([*numbers, np.zeros(0, np.int32)]), batch)
+
+    def _matching(self, target: StateTarget, batch: int, keys: KeyFilter) -> list[tuple[Records, int]]:
+        """Return the rows that a filter selects, by partition. A key that is known is in one partition only."""
+        stores = self.stores(target, batch)
+        likely = keys.partition_of(len(stores)) if len(stores) > 1 else None
+        if likely is not None:
+            # Spark puts a key into the partition that its hash names. Others are searched only if it is not there.
+            for key in stores:
+                if key.partition_id == likely and len(rows := self.partition(target, key).rows(batch, keys)):
+                    return [(rows, likely)]
+        return [(self.partition(target, key).rows(batch, keys), key.partition_id) for key in stores]
 
     def stores(self, target: StateTarget, batch: int) -> list[StoreKey]:
         """Return the stores on disk, one per partition, that contain a target as of a batch."""
@@ -239,6 +292,15 @@ class StateReader:
     def partition(self, target: StateTarget, key: StoreKey) -> PartitionReader:
         """Return a reader for a target's undecoded records in one store."""
         return PartitionReader(self, target, key)
+
+    def table_files(self, path: str) -> list[TableFile]:
+        """Return the table files of a RocksDB snapshot. They never change, and their indexes are read once."""
+        from headwater.statefiles.rocksdb_snapshot import table_files  # noqa: PLC0415  not every store has one
+
+        if path not in self._tables:
+            found = table_files(self.files, path)
+            self._tables[path] = [self._table_by_path.setdefault(table.path, table) for table in found]
+        return self._tables[path]
 
     def settings(self, batch: int) -> StoreSettings:
         """Return the settings with which a batch wrote its state."""
@@ -290,6 +352,10 @@ class StateReader:
 
     def _is_hdfs_backed(self, folder: str) -> bool:
         return any(name.endswith((".delta", ".snapshot")) for name in self.logs.state.names.get(folder, []))
+
+
+def _itself(rows: Records) -> Records:
+    return rows
 
 
 def _first_folder(target: StateTarget) -> str:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from headwater.statefiles.buffers import ByteSpace, Ints, Mask, joined
+from headwater.statefiles.buffers import ByteSpace, Ints, Mask, as_numbers, binary, joined
 from headwater.statefiles.refusals import corrupt_state, unknown_format
 from headwater.statefiles.scan import record_starts
 
@@ -78,12 +78,29 @@ def no_records() -> Records:
 
 
 def detached(records: Records) -> Records:
-    """Return the records, copied to a buffer of their own if they are few, so that the file's memory can be freed."""
+    """Return the records, copied to a buffer of their own unless they are most of the file, whose memory is then freed."""
     if len(records) > _COPIED_AT_MOST:
-        return records
+        size = int(records.key_length.sum() + records.value_length.sum())
+        return _copied(records) if 2 * size < records.keys.size and size < 1 << 30 else records
     keys = [records.key(number) for number in range(len(records))]
     values = [records.value(number) for number in range(len(records))]
     return records_of(keys, values, records.operation, records.rank)
+
+
+def _copied(records: Records) -> Records:
+    """Return many records in a buffer of their own, which Arrow fills faster than Python."""
+    import pyarrow as pa  # noqa: PLC0415  rarely needed
+
+    columns = [
+        binary(pa.binary(), space, start, length, None)
+        for space, start, length in (
+            (records.keys, records.key_start, records.key_length),
+            (records.values, records.value_start, records.value_length),
+        )
+    ]
+    spaces = [ByteSpace(np.frombuffer(column.buffers()[2], np.uint8)) for column in columns]
+    starts = [as_numbers(column, "<i4").astype(np.int64) for column in columns]
+    return replace(records, keys=spaces[0], values=spaces[1], key_start=starts[0], value_start=starts[1])
 
 
 def records_of(keys: list[bytes], values: list[bytes], operation: npt.NDArray[np.uint8], rank: Ints) -> Records:
@@ -165,11 +182,6 @@ def changelog_header(space: ByteSpace, path: str) -> ChangelogHeader:
     return ChangelogHeader(version, at + length, lineage)
 
 
-def only_plain_records(space: ByteSpace, path: str) -> bool:
-    """Return whether no record of a file is a range deletion, which concerns keys that the file does not contain."""
-    return not path.endswith(".changelog") or changelog_header(space, path).version in (1, 3)
-
-
 def parse_changelog(space: ByteSpace, path: str) -> Records:
     """Return the records of a decompressed changelog of any version."""
     header = changelog_header(space, path)
@@ -180,12 +192,17 @@ def parse_changelog(space: ByteSpace, path: str) -> Records:
 
 def parse_plain(space: ByteSpace, path: str, begins_at: int = 0) -> Records:
     """Return records without a type byte: deltas, HDFS-backed snapshots, changelogs of versions 1 and 3."""
-    at = record_starts(space, begins_at, path, typed=False)
-    return _records_at(space, at, None)
+    return records_at(space, record_starts(space, begins_at, path, typed=False), path, typed=False)
 
 
 def _parse_typed(space: ByteSpace, path: str, begins_at: int) -> Records:
-    at = record_starts(space, begins_at, path, typed=True)
+    return records_at(space, record_starts(space, begins_at, path, typed=True), path, typed=True)
+
+
+def records_at(space: ByteSpace, at: Ints, path: str, *, typed: bool) -> Records:
+    """Return the records that begin at these positions."""
+    if not typed:
+        return _records_at(space, at, None)
     operation = space.gather("u1", at)
     unknown = set(np.unique(operation).tolist()) - {PUT, DELETE, MERGE, DELETE_RANGE}
     if unknown:

@@ -13,7 +13,8 @@ from headwater.checkpoint.rocksdb_zip import SnapshotFile, SnapshotZip, open_sna
 from headwater.core.errors import CheckpointUnreadable
 from headwater.statefiles.records import PUT, Records, records_of
 from headwater.statefiles.refusals import UnknownFormat, corrupt_state, removed_state, unknown_format
-from headwater.statefiles.sst import read_table, read_tables
+from headwater.statefiles.sst import read_tables
+from headwater.statefiles.sst_file import TableFile
 
 _NEEDED_IN_FOLDER = ("MANIFEST", "CURRENT", "OPTIONS", "IDENTITY")
 
@@ -39,6 +40,13 @@ def snapshot_tables(files: FileTree, path: str) -> frozenset[str]:
     """Return the paths of a snapshot's table files. They are immutable, and snapshots share them."""
     snapshot = open_snapshot(files, path)
     return frozenset(_table_path(snapshot, table) for table in snapshot.tables)
+
+
+def table_files(files: FileTree, path: str) -> list[TableFile]:
+    """Return a snapshot's table files, of which nothing is read yet."""
+    snapshot = open_snapshot(files, path)
+    found = {_table_path(snapshot, table): table.size for table in snapshot.tables}
+    return [TableFile(files, table, found[table]) for table in sorted(found)]
 
 
 def read_snapshot(files: FileTree, path: str) -> list[Records]:
@@ -88,4 +96,11 @@ def _copy_database(files: FileTree, snapshot: SnapshotZip, folder: Path) -> None
         if local is not None and local.exists():
             target.symlink_to(local.resolve())
         else:
-            target.write_bytes(read_table(files, source))
+            target.write_bytes(_table_bytes(files, source))
+
+
+def _table_bytes(files: FileTree, path: str) -> bytes:
+    try:
+        return files.read(path)
+    except FileNotFoundError:
+        raise corrupt_state(path, "is missing, and a snapshot needs it") from None

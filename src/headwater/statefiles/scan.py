@@ -3,12 +3,14 @@
 A record contains its own lengths, so each record can only be located from the one before. Long files are divided into
 segments. In each segment likely record starts are guessed, and all segments are scanned in parallel. A chain from the
 first record then verifies the guesses: every segment has to begin exactly where the one before it ends. If there is no
-such chain, the file is scanned one record at a time.
+such chain, the file is scanned one record at a time. Where many records in a row have the same lengths, the first one
+determines the others, and all are verified at once.
 """
 
 from __future__ import annotations
 
 import struct
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -28,65 +30,124 @@ _PROBED_RECORDS = 1000
 _HOPS = 3
 
 
+@dataclass(frozen=True)
+class ScannedPiece:
+    """The complete records in a piece of a file, where the next record would begin, and whether the end mark was found."""
+
+    starts: Ints
+    stopped_at: int
+    ended: bool
+
+
 def record_starts(space: ByteSpace, begins_at: int, path: str, *, typed: bool) -> Ints:
     """Return where each record begins.
 
     ``typed`` records have a type byte before the key's length, which is 0 at the end; others end with a key length of -1.
     """
-    if space.size - begins_at >= _PARALLEL_FROM_BYTES:
-        found = _scan_in_parallel(space, begins_at, path, head=1 if typed else 0)
-        if found is not None:
-            return found
-    return np.array(_scan_sequentially(space, begins_at, path, head=1 if typed else 0), np.int64)
+    found = scan_piece(space, begins_at, path, typed=typed)
+    if not found.ended:
+        cut = found.stopped_at < space.size
+        raise corrupt_state(
+            path, "is truncated in the middle of a record" if cut else "is truncated: its end mark is missing"
+        )
+    return found.starts
 
 
-def _scan_sequentially(space: ByteSpace, at: int, path: str, *, head: int, limit: int | None = None) -> list[int]:
-    """Return record starts from ``at`` to the end mark, at most ``limit`` of them."""
+def scan_piece(space: ByteSpace, begins_at: int, path: str, *, typed: bool) -> ScannedPiece:
+    """Return the records of a piece of a file, the last of which may continue in the next piece."""
+    head = 1 if typed else 0
+    starts: list[Ints] = []
+    at, ended, going = begins_at, False, True
+    while going:
+        is_long = space.size - at >= _PARALLEL_FROM_BYTES
+        found, after, ended = _scan_sequentially(space, at, path, head=head, limit=_PROBED_RECORDS if is_long else None)
+        starts.append(np.array(found, np.int64))
+        at = after
+        going = len(found) == _PROBED_RECORDS and is_long and not ended
+        if not going:
+            break
+        run = _scan_uniform(space, starts[-1], at, head)
+        if len(run) < _PROBED_RECORDS:
+            piece = _scan_in_parallel(space, starts[-1], at, path, head=head)
+            starts.append(piece.starts)
+            at, ended, going = piece.stopped_at, piece.ended, False
+        else:
+            starts.append(run)
+            at = int(2 * run[-1] - run[-2])
+    return ScannedPiece(np.concatenate(starts), at, ended)
+
+
+def _scan_sequentially(
+    space: ByteSpace, at: int, path: str, *, head: int, limit: int | None = None
+) -> tuple[list[int], int, bool]:
+    """Return record starts from ``at``, at most ``limit``, where the next one would be, and whether the end mark is there."""
     data, size = memoryview(space.data), space.size  # type: ignore[arg-type]
     found: list[int] = []
     length_at, append = struct.Struct(">i").unpack_from, found.append
-    key = 0
-    try:
-        while at < size:
-            if head and data[at] == _END_OF_FILE:
-                return found
-            (key,) = length_at(data, at + head)
-            if key < 0:
-                break
-            if len(found) == limit:
-                return found
-            (value,) = length_at(data, at + head + 4 + key)
-            append(at)
-            at += head + 8 + key + (value if value > 0 else 0)
-    except struct.error:
-        raise corrupt_state(path, "is truncated in the middle of a record") from None
-    if at >= size:
-        raise corrupt_state(path, "is truncated: its end mark is missing")
-    if key != -1 or head:
-        raise corrupt_state(path, f"has a record with a key of {key} bytes")
+    while at + head + (0 if head else 4) <= size and len(found) != limit:
+        if head and data[at] == _END_OF_FILE:
+            return found, at + 1, True
+        if at + head + 4 > size:
+            break
+        (key,) = length_at(data, at + head)
+        if key < 0:
+            if key == -1 and not head:
+                return found, at + 4, True
+            raise corrupt_state(path, f"has a record with a key of {key} bytes")
+        after_key = at + head + 4 + key
+        if after_key + 4 > size:
+            break
+        (value,) = length_at(data, after_key)
+        after = after_key + 4 + (value if value > 0 else 0)
+        if after > size:
+            break
+        append(at)
+        at = after
+    return found, at, False
+
+
+def _scan_uniform(space: ByteSpace, probed: Ints, at: int, head: int) -> Ints:
+    """Return the records from ``at`` on that have the lengths and the type of the last one, up to the first that has not.
+
+    A record that begins where the one before it ends, and has its lengths, determines where the next one begins.
+    """
+    stride = at - int(probed[-1])
+    key = int(space.gather(">i4", probed[-1:] + head)[0])
+    if int(probed[-1]) - int(probed[-2]) != stride:
+        return probed[:0]
+    most = (space.size - at) // stride
+    for count in (min(most, _PROBED_RECORDS), most):
+        same = np.ones(count, bool)
+        for place, form in ((head, ">i4"), (head + 4 + key, ">i4"), *([(0, "u1")] if head else [])):
+            expected = space.gather(form, probed[-1:] + place)[0]
+            view = np.ndarray((count,), form, space.data.data, at + place, (stride,))
+            same &= view == expected
+        run = count if bool(same.all()) else int(same.argmin())
+        if run < count:
+            break
+    found: Ints = at + stride * np.arange(run, dtype=np.int64)
     return found
 
 
-def _scan_in_parallel(space: ByteSpace, begins_at: int, path: str, *, head: int) -> Ints | None:
-    probed = np.array(_scan_sequentially(space, begins_at, path, head=head, limit=_PROBED_RECORDS), np.int64)
-    if len(probed) < _PROBED_RECORDS:
-        return probed
+def _scan_in_parallel(space: ByteSpace, probed: Ints, begins_at: int, path: str, *, head: int) -> ScannedPiece:
+    """Scan all segments at once. ``probed`` are records before ``begins_at``, which show what records look like."""
     cuts, starts, segment = _guess_starts(space, begins_at, _RecordShape(space, probed, head))
     limits = np.append(cuts[1:], space.size)[segment]
-    # The last segment has the end mark, which only the sequential scan checks.
+    # The last segment has the end mark or an incomplete record, which only the sequential scan checks.
     going = segment < len(cuts) - 1
     steps, lanes, ends = _follow(space, starts[going], limits[going], head)
     chain = _verified_chain(starts, segment, ends, len(cuts))
     if chain is None:
-        return None
+        found, at, ended = _scan_sequentially(space, begins_at, path, head=head)
+        return ScannedPiece(np.array(found, np.int64), at, ended)
     *inner, last = chain
     true_lane = np.zeros(len(starts), bool)
     true_lane[inner] = True
     verified = true_lane[lanes]
     # Segments are in order, and so are the steps within each: small lane numbers sort much faster than positions.
-    found = steps[verified][np.argsort(lanes[verified], kind="stable")]
-    rest = _scan_sequentially(space, int(starts[last]), path, head=head)
-    return np.concatenate([found, np.array(rest, np.int64)])
+    scanned = steps[verified][np.argsort(lanes[verified], kind="stable")]
+    rest, at, ended = _scan_sequentially(space, int(starts[last]), path, head=head)
+    return ScannedPiece(np.concatenate([scanned, np.array(rest, np.int64)]), at, ended)
 
 
 def _verified_chain(starts: Ints, segment: Ints, ends: Ints, segments: int) -> list[int] | None:

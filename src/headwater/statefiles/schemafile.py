@@ -55,6 +55,12 @@ class FamilySchema:
     def value(self) -> Struct:
         return self._parsed(self.value_json)
 
+    @cached_property
+    def required_key_fields(self) -> frozenset[int]:
+        """The numbers of the key's fields that are never null, such as the window of an aggregation."""
+        fields = json.loads(self.key_json)["fields"]
+        return frozenset(number for number, field in enumerate(fields) if field.get("nullable") is False)
+
     def _parsed(self, text: str) -> Struct:
         try:
             return parse_struct(text)

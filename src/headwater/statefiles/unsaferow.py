@@ -7,7 +7,7 @@ of variable size, to which a field points with ``offset << 32 | size`` from the 
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import numpy as np
 import pyarrow as pa
@@ -286,3 +286,49 @@ def _encoded_variable(kind: SqlType, values: Mapping[Path, pa.Scalar | None], at
         return encoded_row(kind, values, at)
     value = values.get(at) if kind == Atomic("string") else None
     return None if value is None else value.as_py().encode()
+
+
+def row_pattern(
+    kind: Struct, values: Mapping[Path, pa.Scalar | None], required: Collection[int]
+) -> tuple[bytes, bytes]:
+    """Return the bytes with which all rows begin that have given values, and a mask of those that are known.
+
+    ``required`` are the numbers of the fields that are never null. The length of a field is known if its value is, or if
+    it is a struct of fixed length that is never null.
+    """
+    known, mask = bytearray(bitset_bytes(len(kind.fields))), bytearray(b"\xff" * bitset_bytes(len(kind.fields)))
+    variable, variable_mask = b"", b""
+    variable_at: int | None = len(known) + 8 * len(kind.fields)
+    for number, field in enumerate(kind.fields):
+        given = any(path[0] == number for path in values)
+        if not given and number not in required:
+            mask[number // 8] &= ~(1 << number % 8)
+        if isinstance(field.type, Atomic) and field.type.name in _INLINE:
+            slot = _inline(field.type.name, values.get((number,)))
+            known += slot or bytes(8)
+            mask += bytes(8) if slot is None else b"\xff" * 8
+            continue
+        part = _encoded_variable(field.type, values, (number,))
+        part_mask = b"" if part is None else b"\xff" * len(part)
+        if part is None and number in required and (size := _fixed_size(field.type)) is not None:
+            part, part_mask = bytes(size), bytes(size)
+        if part is None:
+            variable_at = None
+            known += bytes(8)
+            mask += bytes(8)
+            continue
+        known += struct.pack("<II", len(part), 0 if variable_at is None else variable_at + len(variable))
+        mask += b"\xff" * 4 + (b"\0" if variable_at is None else b"\xff") * 4
+        if variable_at is not None:
+            variable += part + bytes(-len(part) % 8)
+            variable_mask += part_mask + b"\xff" * (-len(part) % 8)
+    return bytes(known) + variable, bytes(mask) + variable_mask
+
+
+def _fixed_size(kind: SqlType) -> int | None:
+    """Return the size of a struct whose fields are all stored inline; None for other types."""
+    if not isinstance(kind, Struct) or not all(
+        isinstance(field.type, Atomic) and field.type.name in _INLINE for field in kind.fields
+    ):
+        return None
+    return bitset_bytes(len(kind.fields)) + 8 * len(kind.fields)
