@@ -132,11 +132,10 @@ class Checkpoint:
         if job is not None:
             raise UsageProblem("bad-option", "job has no effect without view", remedy="add view=True")
         from headwater.statefiles.key_lookup import key_texts  # noqa: PLC0415
-        from headwater.views import state_sql  # noqa: PLC0415
         from headwater.views.table_label import state_table  # noqa: PLC0415
 
-        (answer,) = source.answers(batch, one=True, key=key_texts(key) if key else None)
-        return state_table(answer if where is None else state_sql.where(answer, where), batch)
+        (answer,) = source.answers(batch, one=True, key=key_texts(key) if key else None, where=where)
+        return state_table(answer, batch)
 
     def _state(self, operator: int | None, store: str | None, var: str | None, schema: str | None) -> StateSource:
         from headwater.spark.state_source import StateSource  # noqa: PLC0415

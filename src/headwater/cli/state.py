@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -100,15 +101,11 @@ def state(
         raise UsageProblem("bad-option", "--job has no effect without --view", remedy="add --view")
     one = sql is not None or form in (Format.csv, Format.parquet)
     fields = parse_key(key) if key else None
-    answers = source.answers(batch, one=one, key=fields)
-    if where is not None:
-        from headwater.views import state_sql
-
-        answers = [state_sql.where(answer, where) for answer in answers]
+    answers = source.answers_in_parts(batch, one=one, key=fields, where=where)
     if sql is not None:
-        from headwater.views import state_sql
+        from headwater.views.state_parts import query
 
-        _print_query_result(state_sql.sql(answers[0], sql), form, out, limit)
+        _print_query_result(query(answers[0], sql), form, out, limit)
         return
     for number, answer in enumerate(answers):
         _print_state(answer, batch, form, out, limit, append=number > 0)
@@ -148,47 +145,58 @@ def _print_view(
     if form == Format.table:
         note(f"state of {chosen.name} after batch {batch}: {count(rows.num_rows, 'row')}")
     if rows.num_columns:
-        _print_query_result(rows, form, out, limit)
+        _print_query_result(iter([rows]), form, out, limit)
     elif out is not None:
         note(f"{out} was not written: the view has no rows")
 
 
 def _print_state(
-    answer: StateAnswer, batch: int, form: Format, out: Path | None, limit: int | None, *, append: bool
+    parts: Iterator[StateAnswer], batch: int, form: Format, out: Path | None, limit: int | None, *, append: bool
 ) -> None:
     if form == Format.table:
-        _print_state_table(answer, batch, limit)
+        _print_state_table(parts, batch, limit)
         return
-    shown = answer.with_table(answer.table.slice(0, limit)) if limit else answer
+    from headwater.views.state_parts import limited
+
+    shown = limited(parts, limit or None)
     if form == Format.json:
         from headwater.views.state_lines import state_lines
 
-        _write_lines(state_lines(shown), out, append=append)
+        _write_lines((line for part in shown for line in state_lines(part)), out, append=append)
     else:
-        _write_file(shown.flat(), form, out)
+        _write_file((part.flat() for part in shown), form, out)
 
 
-def _print_state_table(answer: StateAnswer, batch: int, limit: int | None) -> None:
+def _print_state_table(parts: Iterator[StateAnswer], batch: int, limit: int | None) -> None:
     from headwater.views.state_cells import state_cells
+    from headwater.views.state_parts import first_and_total
+    from headwater.views.state_table import MAX_SORTED_ROWS
 
-    rows = answer.table.num_rows
+    most = rows_to_show(limit)
+    # If there are too many rows to sort, the first ones are shown.
+    answer, rows = first_and_total(parts, None if most is None else max(most, MAX_SORTED_ROWS))
     name = f"variable {answer.var}" if answer.var else f"store {answer.store}"
     note(f"operator {answer.operator_id}, {name}, after batch {batch}: {count(rows, 'row')}")
     if rows:
-        _print_cells(state_cells(answer, rows_to_show(limit)))
+        _print_cells(replace(state_cells(answer, most), total=rows))
 
 
-def _print_query_result(rows: pa.Table, form: Format, out: Path | None, limit: int | None) -> None:
+def _print_query_result(parts: Iterator[pa.Table], form: Format, out: Path | None, limit: int | None) -> None:
+    from headwater.views.state_parts import first_tables, limited_tables
+
     if form == Format.json:
         from headwater.views.state_lines import table_lines
 
-        _write_lines(table_lines(rows.slice(0, limit) if limit else rows), out)
+        shown = limited_tables(parts, limit or None)
+        _write_lines((line for part in shown for line in table_lines(part)), out)
     elif form in (Format.csv, Format.parquet):
-        _write_file(rows.slice(0, limit) if limit else rows, form, out)
+        _write_file(limited_tables(parts, limit or None), form, out)
     else:
         from headwater.views.state_cells import table_cells
 
-        _print_cells(table_cells(rows, rows_to_show(limit)))
+        most = rows_to_show(limit)
+        rows, total = first_tables(parts, most)
+        _print_cells(replace(table_cells(rows, most), total=total))
 
 
 def _print_cells(cells: Cells) -> None:
@@ -206,15 +214,12 @@ def _write_lines(lines: Iterable[str], out: Path | None, *, append: bool = False
         file.writelines(f"{line}\n" for line in lines)
 
 
-def _write_file(rows: pa.Table, form: Format, out: Path | None) -> None:
-    from headwater.views.state_table import csv_text, write_parquet
+def _write_file(tables: Iterable[pa.Table], form: Format, out: Path | None) -> None:
+    from headwater.views.state_parts import csv_parts, write_csv, write_parquet
 
-    if form == Format.parquet:
-        assert out is not None
-        write_parquet(rows, out)
-    elif out is None:
-        say(csv_text(rows).rstrip("\n"))
-    else:
-        out.write_text(csv_text(rows), encoding="utf-8")
-    if out is not None:
-        note(f"{count(rows.num_rows, 'row')} written to {out}")
+    if out is None:
+        for text in csv_parts(tables):
+            say(text.rstrip("\n"))
+        return
+    rows = write_parquet(tables, out) if form == Format.parquet else write_csv(tables, out)
+    note(f"{count(rows, 'row')} written to {out}")

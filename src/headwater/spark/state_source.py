@@ -5,7 +5,8 @@ The commands that read state and ``Checkpoint`` share it. It imports PySpark onl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from itertools import chain
 from typing import TypeVar
 
 from headwater.checkpoint.filetree import FileTree
@@ -13,7 +14,7 @@ from headwater.checkpoint.history import History
 from headwater.checkpoint.restore_points import locate_batch
 from headwater.core.errors import UsageProblem
 from headwater.core.ids import ANY_STORE, BatchId, StoreRef
-from headwater.statefiles.key_lookup import key_filter, with_key_fields
+from headwater.statefiles.key_lookup import are_key_values, grouping_key, key_filter, with_key_fields
 from headwater.statefiles.reader import StateAnswer, StateReader
 from headwater.statefiles.refusals import UnknownFormat
 from headwater.statefiles.stores import GivenSchema, StateTarget, only_one, select
@@ -21,6 +22,8 @@ from headwater.timemachine.bisect import Bisected, binary_search, first_by_chang
 from headwater.timemachine.diff import StateDiff, diff, diff_of_answers
 from headwater.timemachine.key_history import KeyHistory, key_history
 from headwater.views import state_sql
+from headwater.views.key_conditions import key_condition
+from headwater.views.state_parts import filtered, joined_answer
 
 Result = TypeVar("Result")
 AUTO, NATIVE, SPARK = "auto", "native", "spark"
@@ -71,32 +74,52 @@ class StateSource:
                 )
         return found
 
-    def answers(self, batch: int, *, one: bool = False, key: Mapping[str, str] | None = None) -> list[StateAnswer]:
+    def answers(
+        self, batch: int, *, one: bool = False, key: Mapping[str, str] | None = None, where: str | None = None
+    ) -> list[StateAnswer]:
         """Return the state as of a batch for each matching store and variable.
 
-        With ``one``, raise unless exactly one matches. With ``key``, return only the keys with these fields.
+        With ``one``, raise unless exactly one matches. With ``key``, return only the keys with these fields, and with
+        ``where`` only the rows that meet a condition.
         """
+        return [joined_answer(parts) for parts in self.answers_in_parts(batch, one=one, key=key, where=where)]
 
-        def read() -> list[StateAnswer]:
+    def answers_in_parts(
+        self, batch: int, *, one: bool = False, key: Mapping[str, str] | None = None, where: str | None = None
+    ) -> list[Iterator[StateAnswer]]:
+        """Return the same in parts of bounded size, at least one for each store and variable. Only large state has more."""
+
+        def read() -> list[Iterator[StateAnswer]]:
             targets = self.targets(batch)
             if key:
                 targets = with_key_fields(targets, key)
             targets = [only_one(targets)] if one else targets
-            return [
-                self.reader.answer(target, batch, key_filter(self.reader.decoder(target, batch), key) if key else None)
-                for target in targets
-            ]
+            return [self._native_parts(target, batch, key, where) for target in targets]
 
-        answers = self._read_natively(read)
-        if answers is not None:
-            return answers
+        found = self._read_natively(read)
+        if found is not None:
+            return found
         if key:
             raise UsageProblem(
                 "spark-takes-no-key",
                 "--key is not available with Spark's reader",
                 remedy="use --where instead of --key",
             )
-        return self._answers_from_spark(batch, one=one)
+        answers = self._answers_from_spark(batch, one=one)
+        return [iter([answer if where is None else state_sql.where(answer, where)]) for answer in answers]
+
+    def _native_parts(
+        self, target: StateTarget, batch: int, key: Mapping[str, str] | None, where: str | None
+    ) -> Iterator[StateAnswer]:
+        """Return a target's rows in parts. The first part is read here, so that Spark can read what is unknown."""
+        fields, rest = dict(key or {}), where
+        if where is not None and (named := key_condition(where, grouping_key(target))) is not None:
+            wanted = {**named.fields, **fields}
+            if {**wanted, **named.fields} == wanted and are_key_values(target, wanted):
+                fields, rest = wanted, None if named.complete else where
+        keys = key_filter(self.reader.decoder(target, batch), fields) if fields else None
+        parts = self.reader.answers_in_parts(target, batch, keys)
+        return filtered(chain([next(parts)], parts), rest)
 
     def diffs(self, a: int, b: int, *, one: bool = False) -> list[StateDiff]:
         """Return the changes from batch ``a`` to batch ``b`` for each matching store and variable."""

@@ -21,7 +21,7 @@ from headwater.statefiles.buffers import LOW_BYTES, ByteSpace, Ints, Mask
 from headwater.statefiles.columns import RowDecoder
 from headwater.statefiles.live_rows import hash_keys
 from headwater.statefiles.records import DELETE_RANGE, PUT, Records, records_of
-from headwater.statefiles.sqltypes import Atomic, SqlType, Struct, arrow_type
+from headwater.statefiles.sqltypes import Atomic, Field, SqlType, Struct, arrow_type
 from headwater.statefiles.stores import StateTarget
 from headwater.statefiles.unsaferow import bitset_bytes, encoded_row, row_pattern
 
@@ -111,10 +111,24 @@ def _has_fields(target: StateTarget, wanted: Mapping[str, str]) -> bool:
     return True
 
 
-def _grouping_fields(target: StateTarget) -> list[str]:
+def are_key_values(target: StateTarget, wanted: Mapping[str, str]) -> bool:
+    """Return whether the key has the given fields, and their types the given values."""
+    try:
+        key_fields(target, wanted)
+    except UsageProblem:
+        return False
+    return True
+
+
+def grouping_key(target: StateTarget) -> Sequence[Field]:
+    """Return the fields of the key by which a query groups its rows."""
     key = target.schema.key
     grouping = key.fields[0].type if target.kind in ("map", "timers") else key
-    return field_names(grouping) if isinstance(grouping, Struct) else []
+    return grouping.fields if isinstance(grouping, Struct) else ()
+
+
+def _grouping_fields(target: StateTarget) -> list[str]:
+    return field_names(Struct(tuple(grouping_key(target))))
 
 
 def parse_fields(key: Struct, wanted: Mapping[str, str]) -> list[FieldValue]:

@@ -216,6 +216,12 @@ class StateReader:
         """Return a target's rows as of a batch, of all keys or of those that a filter selects, with their types."""
         return StateAnswer.of(target, column_types(target), self.table(target, batch, keys))
 
+    def answers_in_parts(self, target: StateTarget, batch: int, keys: KeyFilter | None = None) -> Iterator[StateAnswer]:
+        """Yield the same in parts of bounded size, at least one."""
+        types = column_types(target)
+        for table in self.pieces(target, batch, keys):
+            yield StateAnswer.of(target, types, table)
+
     def table(self, target: StateTarget, batch: int, keys: KeyFilter | None = None) -> pa.Table:
         """Return a target's rows as of a batch, in the columns of Spark's ``statestore`` source."""
         return pa.concat_tables(self.pieces(target, batch, keys))

@@ -5,29 +5,33 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from itertools import chain, islice
+from itertools import chain
 from typing import TypeVar
 
 Result = TypeVar("Result")
 
 
 def in_order(functions: Iterable[Callable[[], Result]], workers: int | None = None) -> Iterator[Result]:
-    """Yield the results of functions in their order. A few of them run ahead, in threads; a single one runs in no thread.
+    """Yield the results of functions in their order. After the first one, a few run ahead, in threads.
 
     Decompression, numpy and Arrow do their work without Python's lock, so that threads use several cores.
     """
     source = iter(functions)
-    first = list(islice(source, 2))
+    first = next(source, None)
+    if first is None:
+        return
+    yield first()
     workers = min(4, os.cpu_count() or 1) if workers is None else workers
-    if len(first) < 2 or workers < 2:
-        yield from (function() for function in chain(first, source))
+    second = next(source, None)
+    if second is None or workers < 2:
+        yield from (function() for function in chain([second] if second else [], source))
         return
     from concurrent.futures import Future, ThreadPoolExecutor  # noqa: PLC0415  not needed for small states
 
     with ThreadPoolExecutor(workers, thread_name_prefix="headwater-state") as pool:
         running: deque[Future[Result]] = deque()
         try:
-            for function in chain(first, source):
+            for function in chain([second], source):
                 running.append(pool.submit(function))
                 if len(running) > workers:
                     yield running.popleft().result()

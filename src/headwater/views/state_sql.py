@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -20,6 +21,7 @@ from headwater.statefiles.buffers import Ints, Mask, as_mask, as_numbers, number
 from headwater.statefiles.reader import StateAnswer
 
 _ROW = "__headwater_row"
+_ROWS_AT_ONCE = 100_000
 _CHANGED = "__headwater_changed_"
 Columns = dict[str, dict[str, str]]
 """The column names of the fields of ``key`` and ``value``, and of all columns (``flat``), by lower-case name."""
@@ -64,6 +66,47 @@ def needs_all_rows(condition: str) -> bool:
 def sql(answer: StateAnswer, query: str) -> pa.Table:
     """Return the result of a query such as ``select browser, sum(count) from state group by 1``."""
     return _run(answer.flat(), _resolve_names(_columns(answer), query), query)
+
+
+def sql_on_stream(
+    first: StateAnswer, tables: Iterable[pa.Table], query: str, *, folder: Path, memory: str, once: bool
+) -> Iterator[pa.Table]:
+    """Yield the result of a query on a state that comes in flat tables, of which ``first`` is the first.
+
+    DuckDB uses so much memory and then the folder. A query that may read the table more than ``once`` runs on a copy in
+    the folder, because a stream can be read only once.
+    """
+    import duckdb  # noqa: PLC0415  slow to import, and rarely needed
+
+    example = _for_duckdb(first.flat().slice(0, 0))
+    batches = (batch for table in tables for batch in _for_duckdb(table).to_batches())
+    zoned = any(_has_zoned_times(field.type) for field in first.flat().schema)
+    settings = {"memory_limit": memory, "temp_directory": str(folder / "spilled")}
+    settings |= {} if once else {"preserve_insertion_order": "false"}  # a copy in order needs much more memory
+    connection = duckdb.connect(":memory:" if once else str(folder / "state.duckdb"), config=settings)
+    try:
+        with _without_pandas():
+            connection.register("state", pa.RecordBatchReader.from_batches(example.schema, batches))
+            if not once:
+                connection.execute("create table copied as from state")
+                connection.unregister("state")
+                connection.execute("alter table copied rename to state")
+            relation = connection.sql(_resolve_names(_columns(first), query))
+            if relation is None:
+                raise _no_rows(query)
+            found = relation.to_arrow_reader(_ROWS_AT_ONCE)
+        yield from (_in_utc(one) if zoned else one for one in _tables(found))
+    except duckdb.Error as error:
+        raise _cannot_run(query, error, example.column_names) from None
+    finally:
+        connection.close()
+
+
+def _tables(found: pa.RecordBatchReader) -> Iterator[pa.Table]:
+    """Yield the batches of a result as tables, at least one."""
+    yield pa.Table.from_batches([], found.schema)
+    for batch in found:
+        yield pa.Table.from_batches([batch])
 
 
 def sql_on_table(table: pa.Table, query: str) -> pa.Table:
@@ -116,11 +159,7 @@ def edited(table: pa.Table, statement: str, columns: Columns) -> EditedRows:
             connection.execute(_resolve_names(columns, statement))
             rows, removed = (connection.sql(query).to_arrow_table() for query in queries)
     except duckdb.Error as error:
-        raise UsageProblem(
-            "bad-sql",
-            "DuckDB cannot run this SQL",
-            evidence={"SQL": statement, "DuckDB": str(error).splitlines()[0], "columns of state": ", ".join(names)},
-        ) from None
+        raise _cannot_run(statement, error, names) from None
     finally:
         connection.close()
     is_new = as_mask(one_array(rows[_ROW]).is_null())
@@ -174,16 +213,24 @@ def _run(table: pa.Table, query: str, shown: str) -> pa.Table:
             found = connection.sql(query).to_arrow_table()
         return _in_utc(found) if any(_has_zoned_times(field.type) for field in table.schema) else found
     except AttributeError:
-        raise UsageProblem("bad-sql", "this SQL statement returns no rows", evidence={"SQL": shown}) from None
+        raise _no_rows(shown) from None
     except duckdb.Error as error:
-        columns = [name for name in table.column_names if name != _ROW]
-        raise UsageProblem(
-            "bad-sql",
-            "DuckDB cannot run this SQL",
-            evidence={"SQL": shown, "DuckDB": str(error).splitlines()[0], "columns of state": ", ".join(columns)},
-        ) from None
+        raise _cannot_run(shown, error, table.column_names) from None
     finally:
         connection.close()
+
+
+def _no_rows(shown: str) -> UsageProblem:
+    return UsageProblem("bad-sql", "this SQL statement returns no rows", evidence={"SQL": shown})
+
+
+def _cannot_run(shown: str, error: Exception, columns: Iterable[str]) -> UsageProblem:
+    known = ", ".join(name for name in columns if name != _ROW)
+    return UsageProblem(
+        "bad-sql",
+        "DuckDB cannot run this SQL",
+        evidence={"SQL": shown, "DuckDB": str(error).splitlines()[0], "columns of state": known},
+    )
 
 
 def _for_duckdb(table: pa.Table) -> pa.Table:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -15,7 +14,7 @@ from headwater.statefiles import buffers
 from headwater.statefiles.sqltypes import Array, Atomic, Decimal, Field, Interval, Map, SqlType, Struct, distinct
 from headwater.views.state_json import json_texts
 
-_MAX_SORTED_ROWS = 20_000
+MAX_SORTED_ROWS = 20_000
 # Columns in which Spark stores times as numbers, with the microseconds in their unit.
 _TIME_COLUMNS = {
     "expiration_timestamp_ms": 1000,
@@ -100,7 +99,7 @@ def _leaves(name: str, kind: SqlType, array: pa.Array) -> list[tuple[str, SqlTyp
 
 def sort_order(arrays: Sequence[pa.Array]) -> pa.Array | None:
     """Return the indexes that sort rows by these columns; None if there are too many rows, or nothing to sort by."""
-    if not arrays or len(arrays[0]) > _MAX_SORTED_ROWS:
+    if not arrays or len(arrays[0]) > MAX_SORTED_ROWS:
         return None
     table = pa.table({str(number): array for number, array in enumerate(arrays) if _is_sortable(array.type)})
     return pc.sort_indices(table, [(name, "ascending") for name in table.column_names]) if table.num_columns else None
@@ -175,8 +174,11 @@ def in_standard_units(column: pa.ChunkedArray) -> pa.Array:
     return array
 
 
-def csv_text(table: pa.Table) -> str:
-    """Return a table as csv: times in ISO 8601, a column for each field of a struct, other nested values as JSON."""
+def csv_text(table: pa.Table, *, header: bool = True) -> str:
+    """Return a table as csv, with or without its header.
+
+    Times are in ISO 8601, each field of a struct has a column, and other nested values are JSON.
+    """
     from pyarrow import csv  # noqa: PLC0415  rarely needed
 
     arrays = [in_standard_units(column) for column in table.columns]
@@ -186,19 +188,17 @@ def csv_text(table: pa.Table) -> str:
         for kind, array in zip(flat.types, flat.arrays, strict=True)
     ]
     buffer = io.BytesIO()
-    csv.write_csv(pa.table(columns, names=flat.names), buffer, csv.WriteOptions(quoting_style="needed"))
+    csv.write_csv(pa.table(columns, names=flat.names), buffer, csv.WriteOptions(include_header=header, quoting_style="needed"))
     return buffer.getvalue().decode("utf-8")
 
 
-def write_parquet(table: pa.Table, path: Path) -> None:
-    """Write a table to a Parquet file. Types that Parquet lacks, such as intervals, are written as text."""
-    from pyarrow import parquet  # noqa: PLC0415  rarely needed
-
+def for_parquet(table: pa.Table) -> pa.Table:
+    """Return a table in which types that Parquet lacks, such as intervals, are text."""
     columns = [
         cells(sql_type_of(column.type), in_standard_units(column)) if _is_missing_in_parquet(column.type) else column
         for column in table.columns
     ]
-    parquet.write_table(pa.table(columns, names=table.column_names), path)
+    return pa.table(columns, names=table.column_names)
 
 
 def _is_plain_in_csv(kind: pa.DataType) -> bool:
