@@ -10,9 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
-from difflib import get_close_matches
 from typing import Any
 
 from headwater.checkpoint.filetree import FileTree
@@ -126,6 +124,8 @@ def restore_points(files: FileTree) -> list[RestorePoint]:
     if files.is_local or len(names) < 2:
         found: Iterable[RestorePoint | None] = [_readable_point(files, name) for name in names]
     else:  # each is a request of its own
+        from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415  slow to import, and rarely needed
+
         with ThreadPoolExecutor(_READERS) as readers:
             found = list(readers.map(lambda name: _readable_point(files, name), names))
     return sorted((point for point in found if point), key=lambda point: (point.batch_id, point.kept_at_ms, point.name))
@@ -164,6 +164,8 @@ def require_point(files: FileTree, name: str) -> RestorePoint:
     if point is not None:
         return point
     names = [one.name for one in restore_points(files)]
+    from difflib import get_close_matches  # noqa: PLC0415  slow to import, and rarely needed
+
     close = get_close_matches(name, names, n=1)
     raise UsageProblem(
         "no-restore-point",

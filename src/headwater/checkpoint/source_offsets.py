@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from headwater.checkpoint.logtext import json_value
@@ -59,8 +60,9 @@ class SourceRange:
         return self.given_name or f"source {self.name}"
 
 
+@lru_cache(maxsize=16)
 def offset_value(text: str | None) -> Any:
-    """Return an offset as a JSON value, or as text if it is not JSON."""
+    """Return an offset as a JSON value, or as text if it is not JSON. The value is shared: it must not be modified."""
     if text is None:
         return None
     try:

@@ -11,7 +11,7 @@ import typer
 
 from headwater.cli.app import INSPECT, JsonLines, app
 from headwater.cli.checkpoint_options import CheckpointsOrRoots, warn_if_interrupted
-from headwater.cli.output import json_line, note, say
+from headwater.cli.output import json_line, json_text, note, say
 from headwater.core.text import count
 
 if TYPE_CHECKING:
@@ -59,13 +59,13 @@ def log(
     """
     from headwater.checkpoint.history import History
     from headwater.checkpoint.revisions import time_ms
-    from headwater.fleet.fleet import Fleet
-    from headwater.fleet.roots import checkpoint_or_fleet, refuse_options
+    from headwater.fleet.roots import fleet_of, one_checkpoint, refuse_options
 
-    files = checkpoint_or_fleet(checkpoints)
-    if isinstance(files, Fleet):
+    files = one_checkpoint(checkpoints)
+    if files is None:
+        fleet = fleet_of(checkpoints)
         refuse_options({"-n": number, "--since": since, "--follow": follow}, "log")
-        _show_streams(files, as_json=as_json)
+        _show_streams(fleet, as_json=as_json)
         return
     warn_if_interrupted(files)
     since_ms = time_ms(since, not_after_ms=time.time_ns() // 1_000_000) if since else None
@@ -119,6 +119,17 @@ def _follow(files: FileTree, printer: _Printer, seen: set[tuple[int, str]], sinc
         newest = max([newest, *fresh])
 
 
+def _added_batches(files: FileTree) -> dict[int, Entry]:
+    """Return the batches that changes have added. Most checkpoints have no journal, whose modules then stay unread."""
+    from headwater.checkpoint.layout import HEADWATER_FOLDER
+
+    if not files.exists(HEADWATER_FOLDER):
+        return {}
+    from headwater.timemachine.journal import added_batches
+
+    return added_batches(files)
+
+
 class _Printer:
     def __init__(self, *, as_json: bool) -> None:
         self.as_json = as_json
@@ -130,21 +141,19 @@ class _Printer:
             return
         from headwater.checkpoint.restore_points import names_by_batch, restore_points
         from headwater.checkpoint.watermark_hold import watermark_holds
-        from headwater.timemachine.journal import added_batches
 
-        added = added_batches(history.files)
+        added = _added_batches(history.files)
         points = restore_points(history.files)
         kept = names_by_batch(points, history.committed_at_ms)
         if self.as_json:
             from headwater.views.batches import batch_as_dict
 
             holds = watermark_holds(history.logs, [batch.batch_id for batch in batches])
-            for batch in batches:
-                json_line(
-                    batch_as_dict(
-                        batch, holds.get(batch.batch_id), added.get(batch.batch_id), kept.get(batch.batch_id, ())
-                    )
-                )
+            rows = [
+                batch_as_dict(batch, holds.get(batch.batch_id), added.get(batch.batch_id), kept.get(batch.batch_id, ()))
+                for batch in batches
+            ]
+            say("\n".join(map(json_text, rows)))
             return
         is_first = self.layout is None
         self._table(batches, added, kept)

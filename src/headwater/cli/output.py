@@ -31,8 +31,13 @@ def note_from_signal_handler(text: str) -> None:
     os.write(2, f"{start}{text}\n".encode())
 
 
+def json_text(value: Mapping[str, Any]) -> str:
+    """Return a JSON object as one line."""
+    return json.dumps(value, ensure_ascii=False, default=str)
+
+
 def json_line(value: Mapping[str, Any]) -> None:
-    print(json.dumps(value, ensure_ascii=False, default=str), flush=True)
+    print(json_text(value), flush=True)
 
 
 def json_lines(values: Iterable[Mapping[str, Any]]) -> None:

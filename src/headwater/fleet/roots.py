@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from headwater.checkpoint.filetree import FileTree
 from headwater.checkpoint.locate import candidates, open_checkpoint
 from headwater.core.errors import CheckpointUnreadable, UsageProblem
-from headwater.fleet.fleet import Fleet
+
+if TYPE_CHECKING:
+    from headwater.fleet.fleet import Fleet
 
 
 def checkpoint_or_fleet(names: Sequence[str]) -> FileTree | Fleet:
@@ -17,12 +20,30 @@ def checkpoint_or_fleet(names: Sequence[str]) -> FileTree | Fleet:
     """
     if len(names) == 1:
         found = open_or_root(names[0])
-        return Fleet([found]) if isinstance(found, str) else found
+        if not isinstance(found, str):
+            return found
+        from headwater.fleet.fleet import Fleet  # noqa: PLC0415  one checkpoint needs none
+
+        return Fleet([found])
     return fleet_of(names)
+
+
+def one_checkpoint(names: Sequence[str]) -> FileTree | None:
+    """Return the checkpoint if exactly one is named; None if several are, or a folder. It needs no fleet."""
+    if len(names) != 1:
+        return None
+    try:
+        return open_checkpoint(names[0])
+    except CheckpointUnreadable as error:
+        if error.code != "not-a-checkpoint":
+            raise
+        return None
 
 
 def fleet_of(names: Sequence[str]) -> Fleet:
     """Return the fleet of the checkpoints at and below the names."""
+    from headwater.fleet.fleet import Fleet  # noqa: PLC0415  one checkpoint needs none
+
     found = [open_or_root(name) for name in names]
     return Fleet([one if isinstance(one, str) else one.location for one in found])
 
@@ -34,6 +55,8 @@ def open_or_root(name: str) -> FileTree | str:
     except CheckpointUnreadable as error:
         if error.code != "not-a-checkpoint":
             raise
+        from headwater.fleet.fleet import Fleet  # noqa: PLC0415  one checkpoint needs none
+
         for location in candidates(name):
             if Fleet([location]).find():
                 return location

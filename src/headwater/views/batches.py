@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from headwater.checkpoint.history import Batch, BatchFiles, StoreState
 from headwater.checkpoint.source_offsets import SourceRange, kafka_partitions, log_offset, short_text
@@ -13,8 +13,10 @@ from headwater.checkpoint.table_offsets import table_position
 from headwater.checkpoint.watermark_hold import WatermarkHold
 from headwater.core.text import count
 from headwater.core.times import iso_from_ms
-from headwater.timemachine.journal import Entry
 from headwater.views.formatting import format_duration, format_time, shorten
+
+if TYPE_CHECKING:
+    from headwater.timemachine.journal import Entry
 
 COLUMNS = (
     "BATCH",

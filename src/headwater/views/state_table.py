@@ -188,7 +188,9 @@ def csv_text(table: pa.Table, *, header: bool = True) -> str:
         for kind, array in zip(flat.types, flat.arrays, strict=True)
     ]
     buffer = io.BytesIO()
-    csv.write_csv(pa.table(columns, names=flat.names), buffer, csv.WriteOptions(include_header=header, quoting_style="needed"))
+    csv.write_csv(
+        pa.table(columns, names=flat.names), buffer, csv.WriteOptions(include_header=header, quoting_style="needed")
+    )
     return buffer.getvalue().decode("utf-8")
 
 
