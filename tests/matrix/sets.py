@@ -68,7 +68,7 @@ FILES = {
     "test_running": "jobs in Python",
     "test_replay": "`replay`",
     "test_dropped": "`late`",
-    "test_repartition_on_spark": "`repartition`",
+    "test_repartition_on_spark": "`repartition`, or its refusal",
     "test_attach": "`headwater.attach`",
     "test_check_checkpoint": "`check --checkpoint`",
     "test_change_guard": "refusal of code that changes the meaning of state",
@@ -78,7 +78,7 @@ FILES = {
     "test_workers": "Headwater's Python workers",
     "test_connect": "refusal of Spark Connect",
     "test_delta": "Delta tables",
-    "iceberg_tables": "Iceberg tables",
+    "iceberg_tables": "Iceberg tables, or their refusal",
     "iceberg_rewinds": "rewinds of Iceberg tables",
     "test_internals": "parts of Spark that are not public",
 }

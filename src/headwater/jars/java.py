@@ -59,8 +59,8 @@ def require_java() -> Java:
             raise problem from None
         home = str(found.command.parent.parent)
         if os.environ.get("JAVA_HOME"):
-            remedy = f"export JAVA_HOME={shlex.quote(home)}   (Java {found.version}, which is installed)"
-            raise SetupProblem(problem.code, problem.problem, evidence=problem.evidence, remedy=remedy) from None
+            problem.remedy = f"export JAVA_HOME={shlex.quote(home)}   (Java {found.version}, which is installed)"
+            raise problem from None
     os.environ["JAVA_HOME"] = home
     return found
 

@@ -3,7 +3,7 @@
 Calls ``StateStore.stop``, and before it ``stopMaintenanceTaskWithoutLock`` where Spark has it (from 4.1 on). On 4.0 the
 private threads of the maintenance are ended instead.
 
-Seen on: PySpark 3.5.9, 4.1.4, 4.2.0, 4.3.0. On 4.0.5 the fields were found in its classes; the call was not run yet.
+Seen on: PySpark 3.5.9, 4.0.5, 4.1.4, 4.2.0, 4.3.0.
 Without it: a checkpoint cannot be changed safely in the process that ran its query; ``scenario`` refuses to rewind.
 """
 
