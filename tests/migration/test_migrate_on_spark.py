@@ -14,6 +14,7 @@ from headwater.timemachine.rewind import plan_rewind
 from migration import changed_jobs, state_functions
 from migration.changed_jobs import (
     count_rows,
+    distinct,
     globally,
     joined,
     largest,
@@ -44,6 +45,10 @@ AFTER = [
     {"events": [event("bob", 1, 9), event("dan", 2, 8)]},
 ]
 
+VIEWS = [
+    {"events": [event("ann", 1, 1), event("bob", 2, 2), event("cem", 5, 6)]},
+    {"events": [event("ann", 3, 3), event("dan", 4, 7)]},
+]
 CLICKED = [
     {"clicks": [{"ad": kind, "clicker": "zoe", "clicked_at": f"2024-05-01T10:{minute:02}:30Z"}], "events": events}
     for kind, minute, events in (("view", 6, [event("eve", 7, 5)]), ("buy", 8, []))
@@ -148,6 +153,33 @@ STORIES = {
         CLOSING,
         {"max": 'session_window."end" - interval 4 minutes'},
     ),
+    "key added": Story(
+        updated(windows(count_rows, total)),
+        updated(windows(count_rows, total, keys=("user", "kind"))),
+        VIEWS,
+        AFTER,
+        keys="window, user, 'view'",
+    ),
+    "key of another window": Story(
+        updated(windows(count_rows, total)),
+        updated(windows(count_rows, total, window=lambda: F.window("at", "10 minutes"))),
+        VIEWS[:1],
+        AFTER,
+        keys="struct_pack(start := date_trunc('hour', window.start), \"end\" := date_trunc('hour', window.start) + "
+        "interval 10 minutes), user",
+    ),
+    "key widened": Story(
+        updated(windows(count_rows, keys=("amount",))),
+        updated(
+            windows(count_rows, keys=("amount",), before=lambda rows: rows.withColumn("amount", F.expr("long(amount)")))
+        ),
+        BEFORE,
+        AFTER,
+    ),
+    "session key": Story(
+        sessions(count_rows, total), sessions(count_rows, keys=("kind", "user")), VIEWS, CLOSING, keys="'view', user"
+    ),
+    "dedup key": Story(distinct("user", "at"), distinct("user"), BEFORE, AFTER, keys="user"),
     "pandas state": Story(
         state_functions.group_state(state_functions.total, "total BIGINT"),
         state_functions.group_state(state_functions.noted_total, "note STRING, total BIGINT"),

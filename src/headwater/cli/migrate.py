@@ -33,6 +33,10 @@ def migrate(
             "--set", metavar="FIELD=SQL", help="A field of the new values, from the old key and value. Repeatable."
         ),
     ] = None,
+    keys: Annotated[
+        str | None,
+        typer.Option(metavar="SQL", help="The fields of a changed key, in their order, from the old key and value."),
+    ] = None,
     accept_change: Annotated[
         bool, typer.Option("--accept-change", help="Migrate although the code also gives the state another meaning.")
     ] = False,
@@ -52,14 +56,17 @@ def migrate(
 
     Fields are matched by name, and those of an aggregation by its recorded expressions. Added aggregates begin with Spark's
     own initial value, other added fields with null, or both with the SQL that --set gives. Dropped fields go, and wider
-    types are cast. Adds a batch that reads no input. Prints a plan with some rows before and after, and what the continued
-    stream will differ in, and asks for confirmation. Can be undone and rewound.
+    types are cast. A changed key needs --keys, and rows that would fall on one key are refused.
+
+    Adds a batch that reads no input. Prints a plan with some rows before and after, and what the continued stream will
+    differ in, and asks for confirmation. Can be undone and rewound.
 
     Spark plans the job on this machine. Its source and sink do not have to be reachable.
 
     Examples:
       headwater migrate visits --job jobs.py:VISITS --dry-run
       headwater migrate visits --job jobs.py:VISITS --set max="window.start"
+      headwater migrate visits --job jobs.py:VISITS --keys "window, user, 'web'"
     """
     from headwater.cli.checkpoint_options import open_to_change
     from headwater.cli.job_options import parse_pairs, select_job
@@ -71,7 +78,15 @@ def migrate(
     from headwater.spark.migrate import migrate_in_program
 
     plan = migrate_in_program(
-        chosen, files, fields=wanted, accept_change=accept_change, reason=reason, sink=sink, reference=job, conf=given
+        chosen,
+        files,
+        fields=wanted,
+        keys=keys,
+        accept_change=accept_change,
+        reason=reason,
+        sink=sink,
+        reference=job,
+        conf=given,
     )
     _carry_out(plan, checkpoint, dry_run=dry_run, yes=yes, as_json=as_json)
 

@@ -13,12 +13,11 @@ from typing import Any, Literal
 
 from headwater.core.errors import ChangeRefused
 from headwater.migration.state_shapes import type_text
-from headwater.statefiles.sqltypes import Atomic, Decimal, SqlType, Struct, distinct, parse_type
+from headwater.migration.wider_types import alike, widens, without_casts
+from headwater.statefiles.sqltypes import SqlType, Struct, distinct, parse_type
 from headwater.statefiles.stores import StateTarget
 
-Origin = Literal["kept", "cast", "nested", "initial", "null", "given"]
-_INTEGERS = ("byte", "short", "integer", "long")
-_DIGITS = {"byte": 3, "short": 5, "integer": 10, "long": 19}
+Origin = Literal["kept", "cast", "nested", "initial", "null", "given", "key"]
 
 
 @dataclass(frozen=True)
@@ -50,8 +49,8 @@ class DroppedField:
 class FieldPlan:
     """Where the values of a field come from.
 
-    ``source`` is the place of an old field. ``parts`` are the fields of a struct whose fields change, and ``lost`` those
-    that it had. ``name`` is the name by which ``--set`` knows the field.
+    ``source`` is the place of an old field, or of a field of the new key if the value repeats it. ``parts`` are the fields
+    of a struct whose fields change, and ``lost`` those that it had. ``name`` is the name by which ``--set`` knows the field.
     """
 
     name: str
@@ -85,12 +84,19 @@ class StorePlan:
     value: tuple[FieldPlan, ...]
     dropped: tuple[DroppedField, ...] = ()
     by_name_only: bool = False
+    keys: tuple[str, ...] | None = None
+    """An expression for each field of the new key; None if keys stay as they are."""
 
     @property
     def is_rewritten(self) -> bool:
         """Whether stored values change; another name alone does not change them."""
         in_order = [one.source for one in self.value] == list(range(len(self.value)))
-        return bool(self.dropped) or not in_order or any(one.origin != "kept" for one in self.value)
+        return (
+            self.keys is not None
+            or bool(self.dropped)
+            or not in_order
+            or any(one.origin != "kept" for one in self.value)
+        )
 
     @property
     def fields(self) -> list[FieldPlan]:
@@ -105,9 +111,13 @@ class StorePlan:
 
 @dataclass(frozen=True)
 class Wishes:
-    """What the user asks for: SQL for fields of the new values, by name. A name may begin with a store: ``left.site``."""
+    """What the user asks for: SQL for fields of the new values, by name, and for the fields of a changed key, in order.
+
+    A name may begin with a store: ``left.site``.
+    """
 
     fields: Mapping[str, str] = field(default_factory=dict)
+    keys: tuple[str, ...] = ()
 
     def named(self, target: StateTarget, name: str) -> str | None:
         """Return the wish that names a field of a store."""
@@ -123,25 +133,27 @@ def plan_store(
     *,
     recorded: Sequence[Unit] | None = None,
     current: Sequence[Unit] | None = None,
+    keys: tuple[str, ...] | None = None,
 ) -> StorePlan:
-    """Plan the fields of a store. Raise ``ChangeRefused`` if a field has no origin that is certainly right.
+    """Plan the fields of a store, with these expressions for its keys if they change.
 
+    Raise ``ChangeRefused`` if a field has no origin that is certainly right.
     ``recorded`` and ``current`` are the functions of an aggregation before and after the change; None if unknown.
     """
-    planner = _Planner(old, new, wishes)
+    planner = _Planner(old, new, wishes, keys)
     before, after = _fields(old.schema.value_json), _fields(new.schema.value_json)
     if current is None:
         value, used = planner.by_name(before, after, _value_names(new, after))
         dropped = [DroppedField(one["name"], type_text(one["type"])) for at, one in enumerate(before) if at not in used]
-        return StorePlan(old, new, value, tuple(dropped))
+        return StorePlan(old, new, value, tuple(dropped), keys=keys)
     return planner.by_aggregate(before, after, recorded, current)
 
 
 class _Planner:
     """Plans the fields of one store."""
 
-    def __init__(self, old: StateTarget, new: StateTarget, wishes: Wishes) -> None:
-        self._old, self._new, self._wishes = old, new, wishes
+    def __init__(self, old: StateTarget, new: StateTarget, wishes: Wishes, keys: tuple[str, ...] | None) -> None:
+        self._old, self._new, self._wishes, self._keys = old, new, wishes, keys
 
     def by_name(
         self, before: list[dict[str, Any]], after: list[dict[str, Any]], names: list[str]
@@ -165,11 +177,12 @@ class _Planner:
     ) -> StorePlan:
         """Return the plan of an aggregation's values: first the copy of a key that some operators have, then functions."""
         first = len(after) - sum(unit.size for unit in current)
-        known = recorded if recorded and len(before) - sum(unit.size for unit in recorded) == first else None
-        olds = self._recorded_spans(first, known) if known else self._spans_by_name(before, after, first, current)
+        copies = first if self._keys is None else _copies(self._old)
+        known = recorded if recorded and len(before) - sum(unit.size for unit in recorded) == copies else None
+        olds = self._recorded_spans(copies, known) if known else self._spans_by_name(before, after, first, current)
         names = _value_names(self._new, after)
-        value = [self._copied(names[at], after[at], before[at], at) for at in range(first)]
-        at, used = first, set(range(first))
+        value = [self._copied(names[at], after[at], before, at) for at in range(first)]
+        at, used = first, set(range(copies))
         for number, unit in enumerate(current):
             start = _continued(unit, number, known, olds, before, after[at : at + unit.size])
             value += self._unit(unit, number, names, before, after, at, start)
@@ -178,11 +191,12 @@ class _Planner:
             at += unit.size
         texts = [unit.aggregate for unit in known for _ in range(unit.size)] if known else []
         dropped = [
-            DroppedField(one["name"], type_text(one["type"]), texts[place - first] if known else None)
+            DroppedField(one["name"], type_text(one["type"]), texts[place - copies] if known else None)
             for place, one in enumerate(before)
             if place not in used
         ]
-        return StorePlan(self._old, self._new, tuple(value), tuple(dropped), by_name_only=known is None)
+        by_name = known is None and bool(current)
+        return StorePlan(self._old, self._new, tuple(value), tuple(dropped), by_name, self._keys)
 
     def _recorded_spans(self, first: int, recorded: Sequence[Unit]) -> list[int]:
         found, at = [], first
@@ -237,9 +251,12 @@ class _Planner:
             else:
                 yield self._field(name, target, None, None, unit.aggregate, Buffer(number, place))
 
-    def _copied(self, name: str, target: dict[str, Any], source: dict[str, Any], at: int) -> FieldPlan:
-        kind = parse_type(target["type"])
-        if not _alike(parse_type(source["type"]), kind):
+    def _copied(self, name: str, target: dict[str, Any], before: list[dict[str, Any]], at: int) -> FieldPlan:
+        """Return a field of a value that repeats a field of the key."""
+        kind, key = parse_type(target["type"]), self._new.schema.key.names
+        if self._keys is not None and target["name"] in key:
+            return FieldPlan(name, kind, True, "key", key.index(target["name"]))
+        if not alike(parse_type(before[at]["type"]), kind):
             raise keys_differ(self._old, self._new)
         return FieldPlan(name, kind, True, "kept", at)
 
@@ -336,6 +353,24 @@ def _is_widened(before: list[dict[str, Any]], after: list[dict[str, Any]]) -> bo
     return any(old != new for old, new in pairs) and all(old == new or widens(old, new) for old, new in pairs)
 
 
+def _copies(target: StateTarget) -> int:
+    """Return how many fields of a value repeat the key: in session windows, and in the first format of aggregations."""
+    repeated = ("session_window", *target.schema.key.names)
+    names = target.schema.value.names
+    return next((at for at, name in enumerate(names) if name not in repeated), len(names))
+
+
+def widened_keys(old: StateTarget, new: StateTarget) -> tuple[str, ...] | None:
+    """Return the old keys, to be cast, if the new ones differ only in wider types; otherwise None."""
+    before, after = old.schema.key, new.schema.key
+    if old.schema.encoding != new.schema.encoding or len(before.fields) != len(after.fields):
+        return None
+    pairs = list(zip(before.fields, after.fields, strict=True))
+    if not all(alike(one.type, other.type) or widens(one.type, other.type) for one, other in pairs):
+        return None
+    return tuple(distinct(before.names))
+
+
 def _lost(one: FieldPlan) -> Iterator[DroppedField]:
     yield from one.lost
     for part in one.parts:
@@ -358,60 +393,14 @@ def keys_differ(old: StateTarget, new: StateTarget) -> ChangeRefused:
         "keys-differ",
         "the key of the state has other fields than the code asks for",
         evidence={"state": old.label, "checkpoint": described[0], "code": described[1]},
-        remedy="use a new checkpoint: headwater run JOB --checkpoint NEW",
+        remedy='--keys "SQL"   (an expression over the old key and value for each field of the new key)',
     )
 
 
 def same_key(old: StateTarget, new: StateTarget) -> bool:
     """Return whether the stored keys of both are the same bytes: their fields have the same types in the same order."""
     before, after = old.schema.key, new.schema.key
-    return old.schema.encoding == new.schema.encoding and _alike(before, after)
-
-
-def _alike(old: SqlType, new: SqlType) -> bool:
-    """Return whether two types differ in nothing but the names of fields."""
-    if isinstance(old, Struct) and isinstance(new, Struct):
-        pairs = zip(old.fields, new.fields, strict=False)
-        return len(old.fields) == len(new.fields) and all(_alike(one.type, other.type) for one, other in pairs)
-    return old == new
-
-
-def widens(old: SqlType, new: SqlType) -> bool:
-    """Return whether a type can represent the values of another; for those that it cannot, the cast itself fails."""
-    match old, new:
-        case Atomic(before), Atomic(after) if before in _INTEGERS:
-            wider = after in _INTEGERS and _INTEGERS.index(after) > _INTEGERS.index(before)
-            return wider or after in ("float", "double")
-        case Atomic(before), Decimal(precision, scale) if before in _INTEGERS:
-            return precision - scale >= _DIGITS[before]
-        case Atomic("float"), Atomic("double"):
-            return True
-        case Decimal(digits, places), Decimal(precision, scale):
-            return scale >= places and precision - scale >= digits - places
-    return False
-
-
-def without_casts(text: str) -> str:
-    """Return an expression without its casts: ``sum(cast(amount as double))`` becomes ``sum(amount)``."""
-    start = text.find("cast(")
-    if start < 0:
-        return text
-    depth, end = 0, len(text)
-    split = None
-    for at in range(start + len("cast"), len(text)):
-        if text[at] == "(":
-            depth += 1
-        elif text[at] == ")":
-            depth -= 1
-            if depth == 0:
-                end = at
-                break
-        elif depth == 1 and text.startswith(" as ", at):
-            split = at
-    if split is None or end == len(text):
-        return text
-    inner = text[start + len("cast(") : split]
-    return text[:start] + without_casts(inner) + without_casts(text[end + 1 :])
+    return old.schema.encoding == new.schema.encoding and alike(before, after)
 
 
 def _fields(schema: str) -> list[dict[str, Any]]:

@@ -21,7 +21,7 @@ from headwater.checkpoint.operator_metadata import version_1_path
 from headwater.checkpoint.plan_record import RecordedPlan, StatefulOperator, plan_before, plans_with, read_plans
 from headwater.checkpoint.record import sink_of
 from headwater.core.errors import ChangeRefused, UsageProblem
-from headwater.migration.field_plan import StorePlan, Unit, Wishes, keys_differ, plan_store, same_key
+from headwater.migration.field_plan import StorePlan, Unit, Wishes, keys_differ, plan_store, same_key, widened_keys
 from headwater.migration.migration_plan import MigrationPlan, StoreMigration, effects
 from headwater.migration.plan_text import BUFFER_SIZES
 from headwater.migration.rewriting import Evaluate, RewrittenStores, StoreRewrite
@@ -34,6 +34,7 @@ from headwater.timemachine.executor import refuse_if_pending
 from headwater.timemachine.extra_batch import plan_extra_batch, refuse_unknown_encoding, writable_batch
 from headwater.timemachine.fork import relocated_metadata
 
+_SESSION_START = "sessionStartTime"
 _AGGREGATIONS = ("stateStoreSave", "sessionWindowStateStoreSaveExec")
 _BY_NAME = (
     "no run recorded the aggregates of the old code, so fields were matched by name: compare the old code with the new, "
@@ -59,26 +60,66 @@ def plan_stores(logs: CheckpointLogs, last: int, new: NewState, wishes: Wishes) 
     old_targets = [one for one in find_targets(logs, last) if one.kind != "side"]
     new_targets = [one for one in find_targets(CheckpointLogs(new.tree), 0) if one.kind != "side"]
     _refuse_other_operators(old_targets, new_targets)
+    found = {(one.operator_id, one.store, one.var): one for one in new_targets}
+    pairs = [(old, found[old.operator_id, old.store, old.var]) for old in old_targets if _name(old) in found]
+    keys = _new_keys(pairs, wishes)
     recorded = plan_before(read_plans(logs.files), last + 1)
     before = recorded.operators if recorded else ()
-    found = {(one.operator_id, one.store, one.var): one for one in new_targets}
     plans = []
-    for old in old_targets:
-        target = found.get((old.operator_id, old.store, old.var))
-        if target is not None:
-            _refuse_unlike(old, target)
-            is_aggregation = target.operator_name in _AGGREGATIONS
-            current = _units(new.operators or (), target) if is_aggregation else None
-            if is_aggregation and current is None:
-                raise ChangeRefused(
-                    "unknown-plan",
-                    "the aggregates of this plan cannot be described, so its state cannot be migrated",
-                    evidence={"state": old.label},
-                    remedy="use a new checkpoint: headwater run JOB --checkpoint NEW",
-                )
-            plans.append(plan_store(old, target, wishes, recorded=_units(before, target), current=current))
+    for old, target in pairs:
+        _refuse_unlike(old, target)
+        is_aggregation = target.operator_name in _AGGREGATIONS
+        current = _units(new.operators or (), target) if is_aggregation else None
+        if is_aggregation and current is None:
+            raise ChangeRefused(
+                "unknown-plan",
+                "the aggregates of this plan cannot be described, so its state cannot be migrated",
+                evidence={"state": old.label},
+                remedy="use a new checkpoint: headwater run JOB --checkpoint NEW",
+            )
+        known = _units(before, old)
+        plans.append(plan_store(old, target, wishes, recorded=known, current=current, keys=keys.get(_name(old))))
     _refuse_unused(wishes, plans)
     return plans
+
+
+_Name = tuple[int, str, str | None]
+
+
+def _name(target: StateTarget) -> _Name:
+    return target.operator_id, target.store, target.var
+
+
+def _new_keys(pairs: list[tuple[StateTarget, StateTarget]], wishes: Wishes) -> dict[_Name, tuple[str, ...]]:
+    """Return expressions for the keys of stores whose key changes. Raise ``ChangeRefused`` if they are not known."""
+    differing = [(old, new) for old, new in pairs if not same_key(old, new)]
+    chosen = differing or (pairs if wishes.keys else [])
+    found: dict[_Name, tuple[str, ...]] = {}
+    for old, new in chosen:
+        if sum(one.operator_id == old.operator_id for one, _ in pairs) > 1:
+            raise ChangeRefused(
+                "keys-differ",
+                f"the key of operator {old.operator_id} cannot be changed",
+                evidence={"why": "it keeps what belongs to a key in several stores, which have to agree"},
+                remedy="use a new checkpoint: headwater run JOB --checkpoint NEW",
+            )
+        keys = wishes.keys if wishes.keys else widened_keys(old, new)
+        if keys is None:
+            raise keys_differ(old, new)
+        names = new.schema.key.names
+        if names[-1:] == [_SESSION_START] and len(keys) == len(names) - 1:
+            keys = (*keys, _SESSION_START)
+        if len(keys) != len(names) or len(chosen) > 1:
+            raise UsageProblem(
+                "bad-keys",
+                "--keys needs one expression for each field of the new key"
+                if len(chosen) == 1
+                else "--keys can change the key of one operator only",
+                evidence={"fields": ", ".join(names), "given": ", ".join(keys)},
+                remedy=f'--keys "{", ".join(names)}", with expressions over the old key and value',
+            )
+        found[_name(old)] = keys
+    return found
 
 
 def migration_problem(logs: CheckpointLogs, last: int, new: NewState) -> ChangeRefused | None:
@@ -199,8 +240,6 @@ def _refuse_unlike(old: StateTarget, new: StateTarget) -> None:
             evidence={"checkpoint": old.kind, "code": new.kind},
             remedy="give the variable a new name",
         )
-    if not same_key(old, new):
-        raise keys_differ(old, new)
 
 
 def _refuse_unused(wishes: Wishes, plans: list[StorePlan]) -> None:

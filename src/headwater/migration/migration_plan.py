@@ -24,10 +24,13 @@ class StoreMigration:
     fields: tuple[FieldPlan, ...]
     dropped: tuple[DroppedField, ...]
     sample: tuple[Pair, ...] = ()
+    keys: tuple[tuple[str, str], ...] = ()
+    """The fields of a changed key, each with its expression."""
 
     @classmethod
     def of(cls, plan: StorePlan, rows: int, sample: tuple[Pair, ...]) -> StoreMigration:
-        return cls(plan.new.label, rows, tuple(plan.fields), tuple(plan.all_dropped), sample)
+        keys = () if plan.keys is None else tuple(zip(plan.new.schema.key.names, plan.keys, strict=True))
+        return cls(plan.new.label, rows, tuple(plan.fields), tuple(plan.all_dropped), sample, keys)
 
     @property
     def changed(self) -> list[FieldPlan]:
@@ -39,6 +42,7 @@ class StoreMigration:
         return {
             "state": self.label,
             "rows": self.rows,
+            "keys": dict(self.keys) or None,
             "fields": [
                 {
                     "name": one.name,

@@ -1,4 +1,8 @@
-"""Rewrite the rows of stores as a migration plans it, one partition at a time. Stored keys stay as they are."""
+"""Rewrite the rows of stores as a migration plans it.
+
+Stored keys stay as they are, and one partition at a time is rewritten. If the key itself changes, its rows may go to other
+partitions, and all of them are rewritten together.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +16,16 @@ import pyarrow as pa
 
 from headwater.core.errors import ChangeRefused
 from headwater.core.ids import StoreKey
+from headwater.core.text import count
 from headwater.migration.field_plan import FieldPlan, StorePlan
 from headwater.statefiles.buffers import as_mask, as_numbers, nested, numbers, one_array
 from headwater.statefiles.flat_rows import LIST, FlatRows
 from headwater.statefiles.keyencoder import RowEncoder, storage_target
 from headwater.statefiles.partition import PartitionReader
 from headwater.statefiles.reader import StateReader
+from headwater.statefiles.records import Records
 from headwater.statefiles.sqltypes import Struct, arrow_type, distinct
-from headwater.statefiles.statewriter import Operation, put
+from headwater.statefiles.statewriter import Operation, delete, put
 from headwater.statefiles.unsaferow import struct_of
 from headwater.timemachine.extra_batch import StoreChange
 
@@ -89,15 +95,71 @@ class StoreRewrite:
 
     def operations(self, store: StoreKey) -> list[Operation]:
         """Return puts of all rows of a partition with their new values."""
+        if self.plan.keys is not None:
+            return self._with_new_keys[store]
+        target = self._before.target
+        partition, records, table = self._read(store)
+        prefix = self._prefix(partition)
+        values = self._lists(table) if target.is_list else self._structs(table)
+        encoded = self._encoder.lists(values) if target.is_list else self._encoder.values(values)
+        keys = [one_array(table[name]) for name in self._before.key_names]
+        self._note(table, keys, values)
+        return [put(prefix + records.key(place), value) for place, value in enumerate(encoded)]
+
+    def _read(self, store: StoreKey) -> tuple[PartitionReader, Records, pa.Table]:
         target = self._before.target
         partition = self.reader.partition(target, store)
         records = self.reader.one_row_per_key(target, partition.rows(self.batch), self.batch)
-        prefix = self._prefix(partition)
-        table = self._before.table(self.reader, records, self.batch)
-        values = self._lists(table) if target.is_list else self._structs(table)
-        encoded = self._encoder.lists(values) if target.is_list else self._encoder.values(values)
-        self._note(table, values)
-        return [put(prefix + records.key(place), value) for place, value in enumerate(encoded)]
+        return partition, records, self._before.table(self.reader, records, self.batch)
+
+    @cached_property
+    def _with_new_keys(self) -> dict[StoreKey, list[Operation]]:
+        """The operations on all partitions, between which rows move."""
+        stores = {store.partition_id: store for store in self.reader.stores(self._before.target, self.batch)}
+        rows: dict[StoreKey, dict[bytes, bytes]] = {store: {} for store in stores.values()}
+        former: dict[StoreKey, list[bytes]] = {}
+        collapsed = 0
+        for store in stores.values():
+            _, records, table = self._read(store)
+            former[store] = [records.key(place) for place in range(len(records))]
+            columns = self._new_keys(table)
+            keys = struct_of(self._after.target.schema.key, columns, table.num_rows, None)
+            values = self._converted([one_array(table[name]) for name in self._before.value_names], table, keys=columns)
+            self._note(table, columns, values)
+            places = self._encoder.partitions(keys, len(stores)).tolist()
+            for place, key, value in zip(places, self._encoder.keys(keys), self._encoder.values(values), strict=True):
+                known = rows[stores[place]].setdefault(key, value)
+                collapsed += known != value
+        if collapsed:
+            raise ChangeRefused(
+                "keys-collapse",
+                f"{count(collapsed, 'row')} would have the key of another row, with another value",
+                evidence={"state": self.plan.old.label, "keys": ", ".join(self.plan.keys or ())},
+                remedy="use expressions that keep the rows distinct, or remove rows first: headwater edit CKPT --delete",
+            )
+        if self.is_hdfs_backed:
+            return {store: [put(*row) for row in found.items()] for store, found in rows.items()}
+        return {
+            store: [
+                *(delete(key) for key in former[store] if key not in found),
+                *(put(*row) for row in found.items()),
+            ]
+            for store, found in rows.items()
+        }
+
+    def _new_keys(self, table: pa.Table) -> list[pa.Array]:
+        """Return the fields of the new key. The name of an old column is that column, exactly as it is."""
+        texts = [text.strip() for text in self.plan.keys or ()]
+        names = [text[1:-1] if text.startswith('"') and text.endswith('"') else text for text in texts]
+        asked = {f"key {at}": text for at, text in enumerate(texts) if names[at] not in table.column_names}
+        given = self.evaluate(table, asked, self._columns(table)) if asked else None
+        found = []
+        for at, one in enumerate(self._after.target.schema.key.fields):
+            column = table[names[at]] if given is None or f"key {at}" not in asked else given[f"key {at}"]
+            plan = FieldPlan(one.name, one.type, True, "given", new_type=str(arrow_type(one.type)))
+            same = column.type == arrow_type(one.type)
+            found.append(one_array(column) if same else self._cast(plan, one_array(column)))
+        return found
 
     def _prefix(self, partition: PartitionReader) -> bytes:
         if partition.target.family is not None and partition.family_id(self.batch) is None:
@@ -125,11 +187,16 @@ class StoreRewrite:
         converted = self._converted(elements.flatten(), flat, len(elements))
         return pa.ListArray.from_arrays(numbers(np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32)), converted)
 
-    def _converted(self, old: list[pa.Array], table: pa.Table, count: int | None = None) -> pa.StructArray:
-        count = table.num_rows if count is None else count
+    def _converted(
+        self, old: list[pa.Array], table: pa.Table, rows: int | None = None, keys: Sequence[pa.Array] = ()
+    ) -> pa.StructArray:
+        size = table.num_rows if rows is None else rows
         given = self.evaluate(table, self._expressions, self._columns(table)) if self._expressions else None
-        columns = [self._column(one, old, given, count) for one in self.plan.value]
-        return struct_of(self._after.target.schema.value, columns, count, None)
+        columns = [
+            keys[one.source] if one.origin == "key" and one.source is not None else self._column(one, old, given, size)
+            for one in self.plan.value
+        ]
+        return struct_of(self._after.target.schema.value, columns, size, None)
 
     def _columns(self, table: pa.Table) -> Columns:
         """Return the columns of an old table by the fields of keys and values; of several with a name, the first."""
@@ -142,7 +209,7 @@ class StoreRewrite:
             "flat": {name.lower(): name for name in names},
         }
 
-    def _column(self, one: FieldPlan, old: list[pa.Array], given: pa.Table | None, count: int) -> pa.Array:
+    def _column(self, one: FieldPlan, old: list[pa.Array], given: pa.Table | None, size: int) -> pa.Array:
         """Return the values of a new field."""
         match one.origin:
             case "kept":
@@ -155,15 +222,15 @@ class StoreRewrite:
                 assert one.source is not None
                 assert isinstance(one.type, Struct)
                 source = old[one.source]
-                parts = [self._column(part, source.flatten(), given, count) for part in one.parts]
-                return nested(arrow_type(one.type), count, None, parts, as_mask(source.is_valid()))
+                parts = [self._column(part, source.flatten(), given, size) for part in one.parts]
+                return nested(arrow_type(one.type), size, None, parts, as_mask(source.is_valid()))
             case "initial":
                 assert one.buffer is not None
                 value = self.buffers[one.buffer.unit].field(one.buffer.place)
-                found = value.take(numbers(np.zeros(count, np.int64)))
+                found = value.take(numbers(np.zeros(size, np.int64)))
             case "null":
-                found = pa.nulls(count, arrow_type(one.type))
-            case "given":
+                found = pa.nulls(size, arrow_type(one.type))
+            case "given" | "key":
                 assert given is not None
                 found = self._cast(one, one_array(given[one.name]))
         if not one.nullable and found.null_count:
@@ -189,15 +256,14 @@ class StoreRewrite:
             remedy=f"--set {one.name}=SQL   (an expression over the old key and value)",
         )
 
-    def _note(self, before: pa.Table, values: pa.Array) -> None:
+    def _note(self, before: pa.Table, keys: Sequence[pa.Array], values: pa.Array) -> None:
         """Count rows, and keep some of them before and after."""
         self.rows += before.num_rows
         missing = min(SAMPLE - len(self.sample), before.num_rows)
         if missing <= 0:
             return
         old = before.slice(0, missing)
-        keys = [one_array(old[name]) for name in self._before.key_names]
         shown = values.slice(0, missing)
         columns = [shown] if self._before.target.is_list else shown.flatten()
-        after = pa.table([*keys, *columns], names=self._after.names)
+        after = pa.table([*(key.slice(0, missing) for key in keys), *columns], names=self._after.names)
         self.sample += tuple(zip(old.to_pylist(), after.to_pylist(), strict=True))

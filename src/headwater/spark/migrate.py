@@ -34,10 +34,11 @@ from headwater.statefiles.rowcodec import UnsafeRows
 from headwater.statefiles.sqltypes import parse_struct
 from headwater.timemachine.executor import refuse_if_pending
 from headwater.timemachine.extra_batch import writable_batch
-from headwater.views.state_sql import computed
+from headwater.views.state_sql import computed, split_expressions
 
-# Changes of meaning that a migration takes care of: fields of another aggregate begin with other values.
-_MIGRATED = (": aggregates", ": order of aggregates")
+# Changes of meaning that a migration takes care of: it plans each field of an aggregate or of a state.
+_MIGRATED = (": aggregates", ": order of aggregates", ": state")
+_MIGRATED_KEYS = (": keys", ": order of keys")
 
 
 def migrate_in_program(
@@ -45,6 +46,7 @@ def migrate_in_program(
     files: FileTree,
     *,
     fields: Mapping[str, str] | None = None,
+    keys: str | None = None,
     accept_change: bool = False,
     reason: str | None = None,
     sink: str | None = None,
@@ -64,6 +66,7 @@ def migrate_in_program(
             job,
             files,
             fields=fields,
+            keys=keys,
             accept_change=accept_change,
             reason=reason,
             sink=sink,
@@ -77,6 +80,7 @@ def plan_migration_of(
     files: FileTree,
     *,
     fields: Mapping[str, str] | None = None,
+    keys: str | None = None,
     accept_change: bool = False,
     reason: str | None = None,
     sink: str | None = None,
@@ -84,13 +88,15 @@ def plan_migration_of(
 ) -> MigrationPlan:
     """Plan to bring the state of a checkpoint to what a job asks for. Raise ``ChangeRefused`` if that is not certain.
 
-    ``fields`` has SQL for fields of the new values. With ``accept_change``, what the state means may change as well.
+    ``fields`` has SQL for fields of the new values, and ``keys`` a list of SQL expressions for those of a changed key. With
+    ``accept_change``, what the state means may change as well.
     """
     with temporary_settings(spark, naming_settings(spark, job, files)), prepared_offline(spark, job) as prepared:
         return plan_prepared_migration(
             prepared,
             files,
             fields=fields,
+            keys=keys,
             accept_change=accept_change,
             reason=reason,
             sink=sink,
@@ -103,6 +109,7 @@ def plan_prepared_migration(
     files: FileTree,
     *,
     fields: Mapping[str, str] | None = None,
+    keys: str | None = None,
     accept_change: bool = False,
     reason: str | None = None,
     sink: str | None = None,
@@ -115,12 +122,12 @@ def plan_prepared_migration(
     current = CurrentCode.of(prepared)
     comparison = compare_code(job, prepared, current, files, reference=reference)
     commands = Commands(reference or job.name, files.location)
-    accepted = _accepted(comparison, commands, accept_change=accept_change)
+    accepted = _accepted(comparison, commands, keys=keys is not None, accept_change=accept_change)
     recorded, own = read_job_record(files).sink, job_record(Run(job, reference, files.location)).sink
     return plan_migration(
         files,
         _new_state(prepared, current, files),
-        Wishes(fields or {}),
+        Wishes(fields or {}, split_expressions(keys) if keys else ()),
         computed,
         job=reference or job.name,
         spark_version=spark.version,
@@ -131,13 +138,14 @@ def plan_prepared_migration(
     )
 
 
-def _accepted(comparison: Comparison, commands: Commands, *, accept_change: bool) -> list[Difference]:
+def _accepted(comparison: Comparison, commands: Commands, *, keys: bool, accept_change: bool) -> list[Difference]:
     """Return the changes of meaning that the user accepts. Raise ``ChangeRefused`` for what no migration can help with."""
     for one in comparison.differences:
         about_sources = one.what.startswith(("source", "order of sources"))
         if one.verdict == "needs-new-checkpoint" or (one.verdict == "needs-migrate" and about_sources):
             raise _refused(comparison, one, commands.new_checkpoint)
-    changed = [one for one in comparison.of("changes-meaning") if not one.what.endswith(_MIGRATED)]
+    migrated = (*_MIGRATED, *(_MIGRATED_KEYS if keys else ()))
+    changed = [one for one in comparison.of("changes-meaning") if not one.what.endswith(migrated)]
     if changed and not accept_change:
         again = f"headwater migrate {commands.checkpoint} --job {commands.job} --accept-change"
         raise _refused(comparison, changed[0], f"{again}   (if the old state is to be continued all the same)")

@@ -71,8 +71,8 @@ def scenario(
     describes the rows of a source without decoding, such as a table, or of several sources by name. ``tables`` has the
     rows of static tables by name, for tests that do not read the job's own tables. ``state`` is the state to start with:
     rows as dictionaries, an Arrow table, or what ``headwater export`` wrote. ``migrated_from`` is the checkpoint of an
-    older version of the job, whose state is migrated to its code; ``migration`` has the options ``fields`` (as ``--set`` of
-    ``headwater migrate``) and ``accept_change``.
+    older version of the job, whose state is migrated to its code; ``migration`` has the options ``fields``, ``keys``
+    and ``accept_change`` of the migration.
     """
     from headwater.testing.scenario import Scenario  # noqa: PLC0415
 

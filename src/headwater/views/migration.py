@@ -40,7 +40,8 @@ def migration_text(plan: MigrationPlan) -> PlanText:
 
 def _field_lines(store: StoreMigration) -> list[str]:
     kept = [one for one in store.fields if one.origin == "kept"]
-    lines = [f"= {', '.join(one.name for one in kept)}: kept"] if kept else []
+    lines = [f"~ {name}: {text}   (key)" for name, text in store.keys]
+    lines += [f"= {', '.join(one.name for one in kept)}: kept"] if kept else []
     lines += [_field_line(one) for one in store.changed]
     lines += [f"- {one.name} {one.type}: dropped{_of(one.aggregate)}" for one in store.dropped]
     return lines
@@ -56,6 +57,8 @@ def _field_line(one: FieldPlan) -> str:
             return f"+ {one.name} {one.new_type}: null"
         case "given":
             return f"{'~' if one.old_type else '+'} {one.name} {one.new_type}: {one.expression}{_of(one.aggregate)}"
+        case "key":
+            return f"~ {one.name}: a copy of the key"
         case _:
             return f"= {one.name}: kept"
 

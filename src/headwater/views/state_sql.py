@@ -125,6 +125,25 @@ def computed(table: pa.Table, expressions: Mapping[str, str], columns: Columns) 
     return found.drop_columns([_ROW])
 
 
+def split_expressions(text: str) -> tuple[str, ...]:
+    """Return the expressions of a list, which are separated by commas outside of brackets and quotes."""
+    found, depth, quote = [""], 0, ""
+    for one in text:
+        if quote:
+            quote = "" if one == quote else quote
+        elif one in "'\"":
+            quote = one
+        elif one in "([{":
+            depth += 1
+        elif one in ")]}":
+            depth -= 1
+        elif one == "," and depth == 0:
+            found.append("")
+            continue
+        found[-1] += one
+    return tuple(expression.strip() for expression in found)
+
+
 @dataclass(frozen=True)
 class EditedRows:
     """The rows that a statement has changed or added, with the row that each comes from (0 for new ones)."""
