@@ -183,7 +183,8 @@ def test_a_delta_table(headwater_spark: SparkSession, scenario: Open, tmp_path: 
     write((1, "green tea"), (2, "milk"))
     opened["start"].feed(sales=[{"product": 1}, {"product": 2}]).emits(sold(1, "tea"), sold(2, None))
     opened["batch"].feed(sales=[{"product": 1}, {"product": 2}]).emits(sold(1, "green tea"), sold(2, "milk"))
-    opened["version"].restart().feed(sales=[{"product": 1}, {"product": 2}]).emits(sold(1, "tea"), sold(2, None))
+    opened["version"].restart()
+    opened["version"].feed(sales=[{"product": 1}, {"product": 2}]).emits(sold(1, "tea"), sold(2, None))
     with pytest.raises(JobRefused, match="cannot be read again in each batch"):
         prepare_job(headwater_spark, on_sales(job_on(Delta(path, options={"versionAsOf": "0"}), "batch"), tmp_path))
 
