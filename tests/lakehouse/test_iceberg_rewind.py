@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pyiceberg.utils.config import Config
 
-from headwater.core.errors import ChangeRefused, UsageProblem
+from headwater.core.errors import ChangeRefused, ServiceUnreachable, UsageProblem
 from headwater.lakehouse.iceberg_catalog import catalog_settings
 from headwater.lakehouse.iceberg_pyiceberg import database_url, pyiceberg_settings
 from headwater.lakehouse.tables import TableUri, open_table
@@ -324,6 +324,17 @@ def test_settings_of_spark_catalogs() -> None:
     jdbc = {"catalog-impl": "org.apache.iceberg.jdbc.JdbcCatalog", "uri": "jdbc:sqlite:a.db", "warehouse": "w"}
     assert pyiceberg_settings(jdbc)["type"] == "sql"
     assert pyiceberg_settings({}) == {}
+
+
+def test_a_catalog_that_does_not_answer(tmp_path: Path) -> None:
+    """fsck reports a catalog that cannot be used, and a rewind is refused with the reason."""
+    settings = f"catalog.type=jdbc&catalog.uri=jdbc:sqlite:{tmp_path}/none/catalog.db&catalog.warehouse={tmp_path}"
+    table = open_table(f"iceberg:lake.shop.sales?{settings}")
+    assert table is not None
+    assert table.exists
+    assert [finding.code for finding in table.compare(query(3))] == ["catalog-unreachable"]
+    with pytest.raises(ServiceUnreachable, match="the Iceberg catalog lake cannot be used"):
+        table.plan_rewind(query(3), 2, change_id="x")
 
 
 def test_passwords_are_not_recorded() -> None:

@@ -14,7 +14,7 @@ from typing import Any
 from urllib.parse import quote
 
 from headwater.checkpoint.filetree import FileTree
-from headwater.core.errors import ChangeRefused, HeadwaterError, UsageProblem, redact
+from headwater.core.errors import ChangeRefused, HeadwaterError, SetupProblem, UsageProblem, redact
 from headwater.core.finding import Finding
 from headwater.core.text import count
 from headwater.lakehouse.iceberg_catalog import METADATA, VERSION_HINT, CatalogTable, open_in_catalog
@@ -78,6 +78,10 @@ class IcebergTable(RewindableTable):
             return self.catalog.load() is not None
         except UsageProblem:  # nothing describes its catalog
             return False
+        except SetupProblem:  # without PyIceberg, nothing but the URI can describe it
+            return "?" in self._reference
+        except HeadwaterError:  # whoever uses the table learns why it cannot be read
+            return True
 
     @cached_property
     def table(self) -> TableMetadata:

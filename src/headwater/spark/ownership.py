@@ -9,7 +9,7 @@ client and its credentials.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -30,6 +30,7 @@ from headwater.jobs.job import UNNAMED, Job
 from headwater.jobs.rules import check_job, check_restart, has_socket, refuse_socket_checkpoint
 from headwater.jobs.uris import uri_of
 from headwater.spark.internals.checkpoint_lock import locked_by_jvm
+from headwater.spark.table_formats import configured_catalog
 from headwater.timemachine.seed import is_unfinished
 
 
@@ -158,13 +159,13 @@ def job_record(run: Run) -> JobRecord:
     job = run.job
     return JobRecord(
         job.name,
-        _absolute(job.sources[UNNAMED]) if UNNAMED in job.sources else None,
-        _absolute(job.writes),
+        _absolute(job.sources[UNNAMED], job.conf) if UNNAMED in job.sources else None,
+        _absolute(job.writes, job.conf),
         job.mode,
         run.reference,
         dict(job.settings),
-        sources={name: _absolute(source) for name, source in job.sources.items() if name != UNNAMED},
-        statics={name: _absolute(static.table) for name, static in job.statics.items()},
+        sources={name: _absolute(source, job.conf) for name, source in job.sources.items() if name != UNNAMED},
+        statics={name: _absolute(static.table, job.conf) for name, static in job.statics.items()},
         has_state_view=job.state_view is not None,
     )
 
@@ -175,11 +176,15 @@ def _identity(source: str) -> tuple[str, str]:
     return kind, rest.rpartition("/")[2] if kind == "kafka" else ""
 
 
-def _absolute(endpoint: Source | Sink) -> str:
-    """Return an endpoint's URI with an absolute path: a later command may run in another directory."""
+def _absolute(endpoint: Source | Sink, conf: Mapping[str, str]) -> str:
+    """Return an endpoint's URI with an absolute path: a later command may run in another directory.
+
+    Settings of an Iceberg catalog that are in Spark's configuration become part of the URI.
+    """
     if isinstance(endpoint, Kafka) and endpoint.schema_file:
         endpoint = replace(endpoint, schema=str(Path(endpoint.schema_file).absolute()))
     if isinstance(endpoint, Iceberg):
+        endpoint = replace(endpoint, catalog=endpoint.catalog or configured_catalog(endpoint, conf))
         endpoint = replace(endpoint, catalog=endpoint.absolute_catalog)
     uri = uri_of(endpoint)
     if isinstance(endpoint, Files | Delta) and "://" not in endpoint.path:

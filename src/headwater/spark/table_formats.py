@@ -85,6 +85,12 @@ def catalog_settings(table: Iceberg) -> dict[str, str]:
     return {prefix: ICEBERG_CATALOG, **{f"{prefix}.{name}": value for name, value in table.absolute_catalog.items()}}
 
 
+def configured_catalog(table: Iceberg, conf: Mapping[str, str]) -> dict[str, str]:
+    """Return the settings of a table's catalog in a Spark configuration, without the class, as ``Iceberg`` names them."""
+    prefix = f"{CATALOGS}{table.catalog_name}."
+    return {name.removeprefix(prefix): value for name, value in conf.items() if name.startswith(prefix)}
+
+
 def _require_iceberg(spark: SparkSession, table: Iceberg) -> None:
     if not has_class(spark, ICEBERG_CATALOG):
         raise JobRefused(

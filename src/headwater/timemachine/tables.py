@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 
 from headwater.checkpoint.checks import run_checks
 from headwater.checkpoint.checks.context import CheckContext
@@ -80,6 +81,10 @@ def _pins(context: CheckContext, table: RewindableTable) -> Iterator[Finding]:
 
 def _compare(context: CheckContext, table: RewindableTable) -> list[Finding]:
     try:
-        return [*table.compare(checkpointed(context.history)), *_pins(context, table)]
+        query = checkpointed(context.history)
     except HeadwaterError:  # the checks have reported why the checkpoint cannot be read
         return []
+    found = list(table.compare(query))
+    with suppress(HeadwaterError):  # the comparison has reported why the table cannot be read
+        found += _pins(context, table)
+    return found

@@ -16,13 +16,14 @@ from headwater.lakehouse.iceberg_catalog import open_in_catalog
 from headwater.lakehouse.iceberg_source import SnapshotRead, initial_position, reads_between, start_position
 from headwater.lakehouse.tables import TableUri
 from headwater.spark.dropped.tagging import TAG
+from headwater.spark.table_formats import configured_catalog
 
 PATH, PLACE = "__headwater_path", "__headwater_place"
 
 
 def read_again(spark: SparkSession, source: Iceberg, checkpoint: FileTree, part: SourceRange) -> DataFrame:
     """Return the rows with the columns of the table, and the tag."""
-    frames = [_rows(spark, source, read) for read in _reads(source, checkpoint, part)]
+    frames = [_rows(spark, source, read) for read in _reads(spark, source, checkpoint, part)]
     rows = reduce(DataFrame.unionByName, frames)
     columns = [F.col(f"`{name}`") for name in rows.columns if name not in (PATH, PLACE)]
     text = F.to_json(F.struct(*columns)).alias("value")
@@ -31,8 +32,8 @@ def read_again(spark: SparkSession, source: Iceberg, checkpoint: FileTree, part:
     return rows.select(*columns, tag.alias(TAG))
 
 
-def _reads(source: Iceberg, checkpoint: FileTree, part: SourceRange) -> list[SnapshotRead]:
-    table = open_in_catalog(table_uri(source)).load()
+def _reads(spark: SparkSession, source: Iceberg, checkpoint: FileTree, part: SourceRange) -> list[SnapshotRead]:
+    table = open_in_catalog(_table_uri(spark, source)).load()
     end, start = iceberg_position(part.end), iceberg_position(part.start)
     if table is None or end is None:
         raise ChangeRefused(
@@ -45,9 +46,10 @@ def _reads(source: Iceberg, checkpoint: FileTree, part: SourceRange) -> list[Sna
     return [read for read in found if read.files] or found[:1]
 
 
-def table_uri(source: Iceberg) -> TableUri:
-    """Return the table with the settings of its catalog."""
-    return TableUri("iceberg", source.table, {f"catalog.{name}": value for name, value in source.catalog.items()})
+def _table_uri(spark: SparkSession, source: Iceberg) -> TableUri:
+    """Return the table with the settings of its catalog, which may be those of the session."""
+    settings = source.catalog or configured_catalog(source, spark.conf.getAll)
+    return TableUri("iceberg", source.table, {f"catalog.{name}": value for name, value in settings.items()})
 
 
 def _rows(spark: SparkSession, source: Iceberg, read: SnapshotRead) -> DataFrame:
