@@ -113,7 +113,8 @@ class IcebergTable(RewindableTable):
         if found is None or found.to == self.table.head:
             head = _number(self.table.head)
             return TablePlan(self.uri, None, head, head, (), noun="snapshot")
-        return self._plan(query, found, change_id, {}, "rewind to a later batch, whose files are still there")
+        folder = {DATA_PATH: own_data_path(self.table, change_id)}
+        return self._plan(query, found, change_id, folder, "rewind to a later batch, whose files are still there")
 
     def plan_undo(
         self, query: Checkpointed, done: Mapping[str, Any], *, change_id: str, keep_foreign: bool = False
@@ -134,7 +135,7 @@ class IcebergTable(RewindableTable):
             for name, value in done["properties_before"].items()
             if self.table.properties.get(name) == done["properties_after"].get(name)
         }
-        return self._plan(query, found, change_id, returned, None, drop_tag=str(done["tag"]))
+        return self._plan(query, found, change_id, returned, None, drop_tag=done["tag"])
 
     def _plan(
         self,
@@ -149,16 +150,16 @@ class IcebergTable(RewindableTable):
         now = None if table.head is None else table.snapshots[table.head]
         then = None if found.to is None else table.snapshots[found.to]
         leaving, returning = self._moved(now, then, remedy)
-        settings = properties if drop_tag is not None else {DATA_PATH: own_data_path(table, change_id)}
+        is_kept = table.head is None or any(one.snapshot_id == table.head for one in table.lineage(found.to))
         action = {
             "table_id": table.table_id,
             "query_id": query.query_id,
             "before": table.head,
             "after": found.to,
-            "tag": f"{TAG}{change_id}",
+            "tag": None if is_kept else f"{TAG}{change_id}",
             "drop_tag": drop_tag,
-            "properties_before": {name: table.properties.get(name) for name in settings},
-            "properties_after": dict(settings),
+            "properties_before": {name: table.properties.get(name) for name in properties},
+            "properties_after": dict(properties),
         }
         return TablePlan(
             self.uri,
@@ -170,7 +171,7 @@ class IcebergTable(RewindableTable):
             returning,
             warnings=(DOWNSTREAM,) if leaving.files else (),
             noun="snapshot",
-            note=f"the tag {action['tag']} keeps the present one" if table.head is not None else "",
+            note="" if is_kept else f"the tag {action['tag']} keeps the present one",
         )
 
     def _moved(self, now: Snapshot | None, then: Snapshot | None, remedy: str | None) -> tuple[FilesMoved, FilesMoved]:
@@ -192,9 +193,6 @@ class IcebergTable(RewindableTable):
         self._commit(action, _wanted(action))
 
     def take_back(self, action: Mapping[str, Any]) -> None:
-        found = self._loaded(action)
-        if found.head == action["before"] and found.tag(str(action["tag"])) is None:
-            return
         self._commit(action, _wanted_before(action))
 
     def _commit(self, action: Mapping[str, Any], wanted: Wanted) -> None:
@@ -291,17 +289,18 @@ def own_data_path(table: TableMetadata, change_id: str) -> str:
 
 
 def _wanted(action: Mapping[str, Any]) -> Wanted:
-    tags = {str(action["tag"]): action["before"]}
-    if action["drop_tag"] is not None:
-        tags[str(action["drop_tag"])] = None
-    return Wanted(action["after"], tags, action["properties_after"])
+    tags = {action["tag"]: action["before"], action["drop_tag"]: None}
+    return Wanted(action["after"], _named(tags), action["properties_after"])
 
 
 def _wanted_before(action: Mapping[str, Any]) -> Wanted:
-    tags = {str(action["tag"]): None}
-    if action["drop_tag"] is not None:
-        tags[str(action["drop_tag"])] = action["after"]
-    return Wanted(action["before"], tags, action["properties_before"])
+    tags = {action["tag"]: None, action["drop_tag"]: action["after"]}
+    return Wanted(action["before"], _named(tags), action["properties_before"])
+
+
+def _named(tags: Mapping[str | None, int | None]) -> dict[str, int | None]:
+    """Return the tags without those that an action does not have."""
+    return {name: snapshot for name, snapshot in tags.items() if name is not None}
 
 
 def _number(snapshot: int | None) -> int:
