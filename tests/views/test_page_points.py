@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from headwater.checkpoint.history import Batch, History
+from headwater.checkpoint.plan_record import RecordedPlan, StatefulOperator
 from headwater.checkpoint.record import ProgressRecord, read_progress
 from headwater.core.ids import BatchId
 from headwater.timemachine.change import Change
 from headwater.timemachine.journal import Entry
+from headwater.views.page_events import timeline_marks
 from headwater.views.page_points import Point, merge_points, points, rewind_times_ms
 from headwater.views.page_summary import summary_figures
 from headwater.web import charts
@@ -123,3 +125,30 @@ def test_lag_figure() -> None:
     assert lag({"ads": 1200, "clicks": 3}) == ("1,203", "ads 1,200, clicks 3")
     assert lag({"source 0": 5}) == ("5", "records not read yet")
     assert lag({"ads": 1, "clicks": None})[0] == lag({})[0] == "-"
+
+
+def test_marks_of_the_timeline() -> None:
+    """Changes, changed code and restarts are marked at the batch that they precede, forks at theirs."""
+    change = Change("e1", "edit", "edit 1 row", (), to=2, details={"added": [3], "by": "ann"})
+    journal = [rewind(2, 3), Entry(2, T0, change)]
+    operator = StatefulOperator("aggregation", {"keys": ("user",)})
+    plans = [RecordedPlan(0, (), "4.1"), RecordedPlan(2, (), "4.2"), RecordedPlan(4, (operator,), "4.2")]
+    again = ProgressRecord(1, T0 + 60_000)
+    found = timeline_marks(
+        [batch(0), batch(1)], {0: ProgressRecord(0, T0 - 600), 1: again}, journal, plans, {5: "fork: b"}
+    )
+    assert {number: [mark.label for mark in marks] for number, marks in found.items()} == {
+        1: ["restart"],
+        2: ["rewind", "code"],
+        3: ["edit"],
+        4: ["code"],
+        5: ["fork"],
+    }
+    assert found[3][0].text == "edit: edit 1 row, by ann"
+    assert [mark.text for mark in (found[2][1], found[4][0])] == [
+        "Spark 4.2 from this batch on",
+        "changed code from this batch on",
+    ]
+    options = charts.timeline(points([batch(1)], {}), 1, found)
+    assert options["series"][0]["markPoint"]["data"][0]["value"] == "restart"
+    assert "did not finish it" in options["series"][0]["data"][0]["tip"]

@@ -100,3 +100,14 @@ def test_history_of_a_key_ends_with_its_value(corpus: Corpus) -> None:
     assert timeline.batches[-1] == batch
     values = [row[column.field]["now"] for column in view.columns if not column.is_key]
     assert all(str(value) in timeline.steps[-1][1] for value in values if value is not None)
+
+
+def test_rows_as_csv(corpus: Corpus) -> None:
+    """CSV has the rows that match, with the headings of the table, in its order."""
+    view = view_of(corpus("aggregation-changelog"), 6, 5)
+    lines = view.csv(PageRequest()).decode().splitlines()
+    assert len(lines) == view.total + 1
+    assert len(lines[0].split(",")) == len(view.columns)
+    changes = view.csv(PageRequest(only_changes=True)).decode().splitlines()
+    assert len(changes) == sum(view.counts.values()) + 1
+    assert view.csv(PageRequest(search="no such text anywhere")).decode().splitlines() == lines[:1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ import pyarrow.compute as pc
 from headwater.core.ids import BatchId
 from headwater.statefiles.columns import PARTITION
 from headwater.statefiles.reader import StateAnswer, StateReader
+from headwater.statefiles.sqltypes import distinct
 from headwater.statefiles.stores import StateTarget
 from headwater.timemachine.diff import CHANGED, REMOVED, StateDiff, diff
 from headwater.timemachine.key_history import key_history
@@ -22,6 +24,7 @@ from headwater.views.state_json import json_texts
 from headwater.views.state_table import FlatColumns, cells, in_standard_units, sort_order, sql_type_of
 
 MAX_BATCHES = 300
+MAX_CSV_ROWS = 100_000
 _ISO_TIME = re.compile(r"(\d{4}-\d\d-\d\d)T(\d\d:\d\d:\d\d)(?:\.000|(\.\d+))?Z")
 _SHOWN_DATE = re.compile(r"(\d{4}-\d\d-\d\d) ")
 
@@ -107,6 +110,19 @@ class _Rows:
             found = hit if found is None else pc.or_(found, hit)
         return found
 
+    def csv(self, indexes: pa.Array) -> bytes:
+        """Return rows as CSV, with the texts that the table shows; nulls are empty."""
+        from pyarrow import csv  # noqa: PLC0415  rarely needed
+
+        texts = [
+            cells(kind, array.take(indexes))
+            for kind, array in zip(self.columns.types, self.columns.arrays, strict=True)
+        ]
+        buffer = io.BytesIO()
+        table = pa.table(texts, names=distinct(self.columns.names))
+        csv.write_csv(table, buffer, csv.WriteOptions(quoting_style="needed"))
+        return buffer.getvalue()
+
     def dicts(self, indexes: pa.Array) -> list[dict[str, Any]]:
         """Return rows as dictionaries, without marks of change."""
         texts = [
@@ -185,6 +201,13 @@ class StateView:
             self._mark_changes(shown, self._changes_of(indexes))
         return StatePage(shown, len(chosen))
 
+    def csv(self, wanted: PageRequest) -> bytes:
+        """Return all rows that match as CSV, with their current values, or the last ones if they were removed."""
+        if wanted.only_changes and self.diff is None:
+            return b""
+        rows = self._changed if wanted.only_changes else self._all
+        return rows.csv(rows.chosen(wanted).slice(0, MAX_CSV_ROWS))
+
     def _changes_of(self, indexes: pa.Array) -> list[int | None]:
         """Return the place in the diff of each of these rows, or None if it is unchanged."""
         keys = json_texts(self.answer.types.fields[0].type, self._keys.take(indexes))
@@ -255,6 +278,10 @@ class JobStateView:
             return StatePage([], 0)
         chosen = self._rows.chosen(wanted)
         return StatePage(self._rows.dicts(chosen.slice(wanted.start, wanted.size)), len(chosen))
+
+    def csv(self, wanted: PageRequest) -> bytes:
+        """Return all rows that match as CSV."""
+        return self._rows.csv(self._rows.chosen(wanted).slice(0, MAX_CSV_ROWS)) if self.total else b""
 
 
 @dataclass(frozen=True)

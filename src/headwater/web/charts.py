@@ -12,6 +12,7 @@ from typing import Any
 from headwater.fleet.graph import Edge, levels
 from headwater.views.batch_phases import OTHER, PhaseComparison
 from headwater.views.formatting import format_time
+from headwater.views.page_events import Mark
 from headwater.views.page_points import Kind, Point
 from headwater.views.page_state import KeyTimeline
 
@@ -40,13 +41,14 @@ KIND_LABELS: dict[Kind, str] = {
 }
 TEXT, LINE = "#8592a6", "rgba(133,146,166,0.18)"
 DAY_MS = 86_400_000
+MOST_MARKS = 6
 Options = dict[str, Any]
 
 
 def timeline(
-    found: Sequence[Point], selected: int | None, forks: dict[int, str], kept: Collection[int] = ()
+    found: Sequence[Point], selected: int | None, marks: Mapping[int, Sequence[Mark]], kept: Collection[int] = ()
 ) -> Options:
-    """Return a cell for each batch, with a pin where a fork was made and a dot on batches that have a restore point."""
+    """Return a cell for each batch, with a pin where something happened and a dot on batches with a restore point."""
     cells = []
     for point in found:
         chosen = selected is not None and point.first <= selected <= point.last
@@ -55,12 +57,13 @@ def timeline(
             "opacity": 1 if chosen else (0.35 if point.kind == "rewound" else 0.62),
             "borderRadius": 2,
         }
-        cells.append({"value": 1.0 if chosen else 0.68, "tip": _timeline_tip(point), "itemStyle": style})
+        cells.append(
+            {"value": 1.0 if chosen else 0.68, "tip": _timeline_tip(point, _marks_in(point, marks)), "itemStyle": style}
+        )
     pins: list[Options] = [
-        {"coord": [place, 0.68], "name": forks[number], "value": "fork"}
+        {"coord": [place, 0.68], "name": here[-1].text, "value": here[-1].label}
         for place, point in enumerate(found)
-        for number in range(point.first, point.last + 1)
-        if number in forks
+        if (here := _marks_in(point, marks))
     ]
     pins += [
         {"coord": [place, 0.34], "value": "", "symbol": "circle", "symbolSize": 7, "itemStyle": {"color": VIOLET}}
@@ -91,12 +94,17 @@ def timeline(
     }
 
 
-def _timeline_tip(point: Point) -> str:
+def _marks_in(point: Point, marks: Mapping[int, Sequence[Mark]]) -> list[Mark]:
+    return [mark for number in range(point.first, point.last + 1) for mark in marks.get(number, ())]
+
+
+def _timeline_tip(point: Point, marks: Sequence[Mark]) -> str:
     lines = [f"<b>batch {point.label}</b>", KIND_LABELS[point.kind]]
     if point.at_ms is not None:
         lines.append(f"{format_time(point.at_ms)} UTC")
     if point.rows is not None:
         lines.append(f"{point.rows:,} rows")
+    lines += [html.escape(mark.text) for mark in marks[:MOST_MARKS]]
     return "<br>".join(lines)
 
 

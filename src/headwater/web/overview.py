@@ -8,6 +8,7 @@ from typing import Any
 
 from nicegui import events, ui
 
+from headwater.views.page_events import Mark, timeline_marks
 from headwater.views.page_points import Point, merge_points, points, rewind_times_ms
 from headwater.views.page_summary import Figure, explain_watermark, summary_figures
 from headwater.web import charts
@@ -33,7 +34,7 @@ class Overview:
         self._shown: list[Point] = []
         self._snapshot = Snapshot()
         self._selected: int | None = None
-        self._forks: dict[int, str] = {}
+        self._marks: dict[int, list[Mark]] = {}
 
     def build(self) -> None:
         with ui.element("div").classes("hw-figures"):
@@ -58,7 +59,8 @@ class Overview:
             self._lag_chart = _ChartPanel("Kafka lag", "unread records when a batch was planned")
 
     def update(self, snapshot: Snapshot, selected: int | None, forks: dict[int, str]) -> None:
-        self._snapshot, self._selected, self._forks = snapshot, selected, forks
+        self._snapshot, self._selected = snapshot, selected
+        self._marks = timeline_marks(snapshot.batches, snapshot.progress, snapshot.journal, snapshot.plans, forks)
         self._draw()
         self.tick()
 
@@ -111,7 +113,7 @@ class Overview:
         return f"{UNKNOWN} Only Kafka sources have one for each batch."
 
     def _draw_timeline(self) -> None:
-        charts.replace(self._timeline, charts.timeline(self._shown, self._selected, self._forks, self._snapshot.kept))
+        charts.replace(self._timeline, charts.timeline(self._shown, self._selected, self._marks, self._snapshot.kept))
 
 
 class _FigureCard:

@@ -90,6 +90,9 @@ class StatePane:
             self._spinner = ui.spinner(size="1.2em")
             self._spinner.set_visibility(False)
             ui.space()
+            ui.button(icon="download", on_click=self._download).props(
+                'flat round dense size=sm aria-label="download these rows as CSV"'
+            )
             self._summary = ui.label().classes("hw-about").props('data-summary aria-live="polite"')
 
     def _build_table(self) -> ui.table:
@@ -229,8 +232,15 @@ class StatePane:
                 placeholder("This query has no state.", "inbox")
             return
         self._spinner.set_visibility(True)
+        page = await asyncio.to_thread(view.page, self._wanted())
+        if view is self._view:
+            self._spinner.set_visibility(False)
+            self._page = page
+            self._fill(view)
+
+    def _wanted(self) -> PageRequest:
         size = min(max(int(self._paging["rowsPerPage"] or MAX_PAGE_ROWS), 1), MAX_PAGE_ROWS)
-        wanted = PageRequest(
+        return PageRequest(
             start=(max(int(self._paging["page"]), 1) - 1) * size,
             size=size,
             search=self._search,
@@ -238,11 +248,12 @@ class StatePane:
             descending=bool(self._paging["descending"]),
             only_changes=self._only_changes,
         )
-        page = await asyncio.to_thread(view.page, wanted)
-        if view is self._view:
-            self._spinner.set_visibility(False)
-            self._page = page
-            self._fill(view)
+
+    async def _download(self) -> None:
+        view = self._view
+        if view is not None:
+            content = await asyncio.to_thread(view.csv, self._wanted())
+            ui.download.content(content, f"state-at-{view.batch}.csv", "text/csv")
 
     def _fill(self, view: StateView | JobStateView) -> None:
         columns: list[dict[str, Any]] = [{"name": "change", "label": "", "field": "change", "align": "center"}]

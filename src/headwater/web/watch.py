@@ -14,6 +14,7 @@ from headwater.checkpoint.filetree import FileTree
 from headwater.checkpoint.history import Batch, History
 from headwater.checkpoint.layout import COMMITS, HEADWATER_FOLDER, OFFSETS
 from headwater.checkpoint.lease import Lease, live_lease
+from headwater.checkpoint.plan_record import RecordedPlan, read_plans
 from headwater.checkpoint.record import PROGRESS_FILE, JobRecord, ProgressRecord, ProgressTail
 from headwater.checkpoint.restore_points import FOLDER as KEPT
 from headwater.checkpoint.restore_points import RestorePoint, names_by_batch, restore_points
@@ -41,6 +42,8 @@ class Snapshot:
     job: JobRecord = field(default_factory=JobRecord)
     hold: WatermarkHold | None = None
     """The source that holds the watermark back, in a query with several."""
+    plans: tuple[RecordedPlan, ...] = ()
+    """What the state meant from which batch on."""
     origin: dict[str, Any] | None = None
     problem: HeadwaterError | None = None
     loading: bool = True
@@ -169,6 +172,7 @@ class WatchedCheckpoint:
             points=tuple(restore_points(files)),
             lease=live_lease(files),
             job=history.logs.job,
+            plans=read_plans(files),
             origin=_origin(files),
             problem=None,
             loading=loading,
