@@ -95,6 +95,14 @@ def test_a_stream_that_keeps_up_or_has_read_everything() -> None:
     assert report_on(needs(), facts((0, 25)), RecordTimes(), NOW).soonest_ms is None
 
 
+def test_retention_that_may_not_be_read() -> None:
+    """Offsets are checked although the limits of the topic are not known, and the summary states why."""
+    refused = {"visits": TopicFacts("one", {0: (0, 25)}, limits_problem="not authorized")}
+    report = report_on(needs(), refused, RecordTimes(), NOW)
+    assert report.findings[0].message.endswith("; the retention is unknown (not authorized)")
+    assert report.soonest_ms is None
+
+
 def test_a_record_past_its_retention() -> None:
     """A record that is older than the retention is still there as long as its segment is."""
     report = report_on(needs(), facts((0, 25), retention_ms=HOUR), RecordTimes({P0: NOW - 2 * HOUR}), NOW)

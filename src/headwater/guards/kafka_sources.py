@@ -223,6 +223,9 @@ def _summary(
         )
     if any(facts[topic].retention_bytes is not None for topic in needs.topics if topic in facts):
         parts.append("retention.bytes may remove records earlier, which cannot be predicted")
+    problems = [facts[topic].limits_problem for topic in needs.topics if topic in facts]
+    if any(problems):
+        parts.append(f"the retention is unknown ({next(filter(None, problems))})")
     if not needs.topic_ids:
         parts.append("no topic id is recorded, so a recreated topic cannot be recognized")
     return Finding("info", "source-checked", f"kafka:{','.join(needs.topics)}", "; ".join(parts))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from headwater.core.errors import ServiceUnreachable
 from headwater.kafka import clients
 from headwater.kafka.clients import Cluster
 from headwater.kafka.offsets import Partition, offset_ranges
@@ -19,6 +20,8 @@ class TopicFacts:
     ranges: Mapping[int, tuple[int, int]]
     retention_ms: int | None = None
     retention_bytes: int | None = None
+    limits_problem: str | None = None
+    """Why the limits are unknown: reading them takes a permission of its own."""
 
 
 def topic_ids(cluster: Cluster, topics: Iterable[str]) -> dict[str, str]:
@@ -45,11 +48,16 @@ def topic_facts(cluster: Cluster, topics: Iterable[str]) -> dict[str, TopicFacts
     )
     found = {}
     for topic, numbers in partitions.items():
-        limits = topic_limits(cluster, topic)
+        limits, problem = dict[str, int | None](), None
+        try:
+            limits = topic_limits(cluster, topic)
+        except ServiceUnreachable as error:
+            problem = error.evidence.get("reason", error.problem)
         found[topic] = TopicFacts(
             ids[topic],
             {number: ranges[Partition(topic, number)] for number in numbers},
             limits.get("retention.ms"),
             limits.get("retention.bytes"),
+            problem,
         )
     return found
