@@ -69,6 +69,12 @@ def parse_options() -> argparse.Namespace:
         help="time_machine: keys in the state (default: 10000 1000000)",
     )
     parser.add_argument(
+        "--large-keys",
+        type=int,
+        default=10_000_000,
+        help="time_machine: keys in the large state of every store; 0 for none (default: %(default)s)",
+    )
+    parser.add_argument(
         "--first-records",
         type=int,
         default=250_000,
@@ -137,7 +143,7 @@ def run_workloads(options: argparse.Namespace) -> dict[str, dict[str, Any]]:
             "throughput": lambda: throughput.run(bootstrap, WORK, records=options.records, **repeat),
             "latency": lambda: latency.run(bootstrap, WORK, load=load, **repeat),
             "custom_state": lambda: custom_state.run(bootstrap, WORK, purchases=options.purchases, **repeat),
-            "time_machine": lambda: time_machine.run(WORK, keys=options.keys, **repeat),
+            "time_machine": lambda: time_machine.run(WORK, keys=options.keys, large=options.large_keys, **repeat),
             "growth": lambda: growth.run(bootstrap, WORK, **sizes, **repeat),
             "settings": lambda: settings.run(bootstrap, WORK, records=options.records * 2 // 5, **repeat),
             "lakehouse": lambda: lakehouse.run(WORK, batches=options.delta_batches, **repeat),

@@ -15,19 +15,23 @@ from bench.broker import HEADWATER
 from bench.charts import HEADWATER_COLOR, OTHER_COLOR, Bar, draw_bars
 from bench.checkpoints import STATE_BATCHES, ensure_generated_checkpoint, ensure_spark_checkpoint
 from bench.contender import Command, Contender, ContenderFailed, program, run_rounds, select
+from bench.large_state import BATCHES as LARGE_BATCHES
+from bench.large_state import STORES, ensure_large_state, user_name
 from bench.tables import best, describe_conditions, format_number, last_line, markdown_table, median, wrap
 
 BATCHES = 1_000
 LIMIT_SECONDS = 300.0
 
 
-def run(work: Path, *, keys: Sequence[int], rounds: int, only: list[str]) -> dict[str, Any]:
-    """Run every command and count the rows of both sides, which must agree."""
+def run(work: Path, *, keys: Sequence[int], large: int, rounds: int, only: list[str]) -> dict[str, Any]:
+    """Run every command and count the rows of both sides, which must agree. ``large`` states are on every store."""
     folder = work / "checkpoints"
     log = ensure_generated_checkpoint(folder, BATCHES)
     contenders = [*_log_contenders(log), *_rewind_contenders(log)]
     for count in keys:
         contenders += _state_contenders(ensure_spark_checkpoint(folder, count), count, folder)
+    for store in STORES if large else ():
+        contenders += _large_contenders(ensure_large_state(folder, large, store), large, store, folder)
     contenders.append(_scenario_contender())
 
     def run_once(contender: Contender, number: int) -> dict[str, Any]:
@@ -46,7 +50,7 @@ def run(work: Path, *, keys: Sequence[int], rounds: int, only: list[str]) -> dic
 
     # The order is fixed because an undo needs the rewind before it.
     rows = run_rounds(select(contenders, only), rounds, run_once, alternate_order=False)
-    return {"batches": BATCHES, "keys": list(keys), "contenders": rows}
+    return {"batches": BATCHES, "keys": list(keys), "large": large, "contenders": rows}
 
 
 def _headwater(slug: str, name: str, *arguments: str) -> Contender:
@@ -102,6 +106,46 @@ def _state_contenders(checkpoint: Path, keys: int, folder: Path) -> list[Contend
     ]
 
 
+def _large_contenders(checkpoint: Path, keys: int, store: str, folder: Path) -> list[Contender]:
+    """Read a state of which little is in memory at a time; next to PySpark only once, on the store that is the default."""
+    path, user = str(checkpoint), user_name(keys // 2)
+    state, one = f"{store}: state of {keys:,} keys, as Parquet", f"{store}: one key of {keys:,}"
+    found = [
+        _headwater(
+            f"state-{store}", state, "state", path, "--format", "parquet", "--out", str(folder / "headwater.parquet")
+        ),
+        _headwater(f"key-{store}", f"{one}, with --key", "state", path, "--key", f"user={user}", "--json"),
+        _headwater(
+            f"key-where-{store}", f"{one}, with --where", "state", path, "--where", f"user = '{user}'", "--json"
+        ),
+        _headwater(
+            f"where-{store}", f"{store}: --where over {keys:,} keys", "state", path, "--where", "count > 1002", "--json"
+        ),
+        _headwater(
+            f"sql-{store}",
+            f"{store}: --sql over {keys:,} keys",
+            "state",
+            path,
+            "--sql",
+            "select count % 10 as digit, count(*) as users, max(last) as last from state group by 1",
+            "--json",
+        ),
+        _headwater(
+            f"diff-{store}",
+            f"{store}: diff of two batches, {keys:,} keys",
+            "diff",
+            path,
+            str(LARGE_BATCHES - 2),
+            str(LARGE_BATCHES - 1),
+            "--json",
+        ),
+    ]
+    if store == "changelog":
+        found.insert(1, _spark(f"state-{store}-spark", state, "state", path, str(folder / "spark.parquet")))
+        found.insert(3, _spark(f"key-{store}-spark", f"{one}, with --key", "key", path, user))
+    return found
+
+
 def _edit_contenders(path: str, keys: int, user: str) -> list[Contender]:
     """Change one key, then undo it: the pair leaves the checkpoint as it was."""
     edit = ("edit", path, "--key", f"user={user}", "--set", "count=7", "--yes", "--json")
@@ -125,7 +169,7 @@ def _count_rows(measured: measure.Measurement, output: Path, slug: str, folder: 
         import pyarrow.parquet as pq
 
         return int(pq.ParquetFile(folder / "headwater.parquet").metadata.num_rows)
-    if slug.startswith(("log", "key-", "diff-")):
+    if slug.startswith(("log", "key-", "diff-", "where-", "sql-")):
         with contextlib.suppress(ValueError):
             return sum(1 for line in output.read_text().splitlines() if isinstance(json.loads(line), dict))
     return None

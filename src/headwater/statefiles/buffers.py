@@ -57,6 +57,11 @@ class ByteSpace:
         return self.data[start : start + length].tobytes()
 
 
+def distinct_bytes(values: Bytes) -> set[int]:
+    """Return the values that occur. ``np.unique`` would import numpy's masked arrays, which takes longer."""
+    return set(np.flatnonzero(np.bincount(values, minlength=256)).tolist())
+
+
 def joined(spaces: list[ByteSpace]) -> tuple[ByteSpace, list[int]]:
     """Return one space with the contents of several, and the position at which each begins."""
     if len(spaces) == 1:

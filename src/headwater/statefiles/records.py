@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from headwater.statefiles.buffers import ByteSpace, Ints, Mask, as_numbers, binary, joined
+from headwater.statefiles.buffers import ByteSpace, Ints, Mask, as_numbers, binary, distinct_bytes, joined
 from headwater.statefiles.refusals import corrupt_state, unknown_format
 from headwater.statefiles.scan import record_starts
 
@@ -204,7 +204,7 @@ def records_at(space: ByteSpace, at: Ints, path: str, *, typed: bool) -> Records
     if not typed:
         return _records_at(space, at, None)
     operation = space.gather("u1", at)
-    unknown = set(np.unique(operation).tolist()) - {PUT, DELETE, MERGE, DELETE_RANGE}
+    unknown = distinct_bytes(operation) - {PUT, DELETE, MERGE, DELETE_RANGE}
     if unknown:
         raise unknown_format(path, f"has records of unknown type {min(unknown)}")
     return _records_at(space, at + 1, operation)

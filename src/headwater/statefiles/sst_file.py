@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from headwater.checkpoint.filetree import FileTree
-from headwater.statefiles.buffers import PADDING, ByteSpace, Ints, Mask, expand
+from headwater.statefiles.buffers import PADDING, ByteSpace, Ints, Mask, distinct_bytes, expand
 from headwater.statefiles.refusals import corrupt_state, unknown_format
 
 if TYPE_CHECKING:
@@ -129,7 +129,7 @@ class TableFile:
         data, offsets = self._fetch(offsets, sizes + _TRAILER_BYTES)
         table = ByteSpace(np.frombuffer(data, np.uint8))
         kinds = table.gather("u1", offsets + sizes)
-        unknown = set(np.unique(kinds).tolist()) - {_RAW, _SNAPPY, _LZ4, _LZ4HC, _ZSTD}
+        unknown = distinct_bytes(kinds) - {_RAW, _SNAPPY, _LZ4, _LZ4HC, _ZSTD}
         if unknown:
             raise unknown_format(self.path, f"has blocks of unknown compression type {min(unknown)}")
         lengths, headers = varints(table, offsets)
