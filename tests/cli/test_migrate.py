@@ -41,7 +41,7 @@ def test_migration_from_the_command_line(tmp_path: Path) -> None:
     )
     assert store["sample"][0]["after"]["max"] is None
     assert plan["effects"] == [
-        f"max(at) counts only records from batch {plan['batch_id'] + 1} on, for the key in the state"
+        f"max(at) covers only records from batch {plan['batch_id'] + 1} on, for the key in the state"
     ]
     assert (refused.status, json.loads(refused.err)["error"]) == (2, "not-confirmed"), refused.err
     assert (bad.status, bad.err.partition(":")[0]) == (2, "error[bad-sql]"), bad.err

@@ -13,9 +13,10 @@ from headwater.checkpoint.plan_record import (
     read_plans,
     write_plan,
 )
+from headwater.core.errors import ChangeRefused
 from headwater.migration.compare_endpoints import SourceShape, compare_mode, compare_sink, compare_sources, source_shape
 from headwater.migration.compare_meaning import can_compare, compare_meaning
-from headwater.migration.compare_state import compare_delays, compare_operators, judged
+from headwater.migration.compare_state import compare_delays, compare_operators, judged, with_remedies
 from headwater.migration.comparison import VERDICTS, Commands, Comparison, Difference, Verdict, compare_settings
 from headwater.migration.state_shapes import UNKNOWN, Field, OperatorShape, StoreShape, type_text
 from headwater.views.code_check import comparison_lines
@@ -221,10 +222,10 @@ def source_verdicts(old: list[SourceShape], new: list[SourceShape], *, by_name: 
 
 
 def test_sources_by_place() -> None:
-    """Another number or order of sources can be migrated; another kind of source or topic cannot."""
+    """Another number, order or kind of sources, or another topic, needs a new checkpoint."""
     assert source_verdicts(named("a", "b"), named("a", "b")) == []
-    assert source_verdicts(named("a", "b"), named("b", "a")) == ["needs-migrate"]
-    assert source_verdicts(named("a"), named("a", "b")) == ["needs-migrate"]
+    assert source_verdicts(named("a", "b"), named("b", "a")) == ["needs-new-checkpoint"]
+    assert source_verdicts(named("a"), named("a", "b")) == ["needs-new-checkpoint"]
     assert source_verdicts([source_shape("", "files:in")], [source_shape("", "kafka://h/in")]) == [
         "needs-new-checkpoint"
     ]
@@ -329,3 +330,14 @@ def test_damaged_record_counts_as_none(data: bytes) -> None:
     files = MemoryTree()
     files.write("_headwater/plans.json", data)
     assert read_plans(files) == ()
+
+
+def test_remedies_name_a_migration_only_where_it_helps() -> None:
+    """A migration that needs more options names them; one that is refused means a new checkpoint, with the reason."""
+    differences = list(compare_operators((operator(COUNT),), (operator(COUNT, TOTAL),), COMMANDS))
+    assert with_remedies(differences, None, COMMANDS) == differences
+    (asked,) = with_remedies(differences, ChangeRefused("x", "no value", remedy="--set sum=SQL"), COMMANDS)
+    assert (asked.verdict, asked.remedy) == ("needs-migrate", f"{MIGRATE} --set sum=SQL")
+    (refused,) = with_remedies(differences, ChangeRefused("x", "no way"), COMMANDS)
+    assert (refused.verdict, refused.remedy) == ("needs-new-checkpoint", COMMANDS.new_checkpoint)
+    assert refused.why.endswith("a migration is refused: no way")

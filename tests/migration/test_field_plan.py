@@ -146,3 +146,17 @@ def test_casts() -> None:
     """Nested casts are removed; other calls stay."""
     assert without_casts("sum((cast(a as double) + cast(cast(b as int) as decimal(10,2))))") == "sum((a + b))"
     assert without_casts("sum(length(a))") == "sum(length(a))"
+
+
+def test_sides_of_a_join() -> None:
+    """A side may get fields or lose some. One that does both may be the other side, and needs a value for each field."""
+
+    def side(*names: str) -> StateTarget:
+        return target(dict.fromkeys(names, "string"), operator="symmetricHashJoin")
+
+    assert [one.origin for one in plan_store(side("ad"), side("ad", "site"), Wishes()).fields] == ["kept", "null"]
+    assert [one.name for one in plan_store(side("ad", "site"), side("ad"), Wishes()).dropped] == ["site"]
+    with pytest.raises(ChangeRefused, match="rows of a side of the join"):
+        plan_store(side("ad", "site"), side("viewer", "clicked"), Wishes())
+    given = Wishes({"viewer": "ad", "clicked": "site"})
+    assert plan_store(side("ad", "site"), side("viewer", "clicked"), given).is_rewritten

@@ -263,5 +263,5 @@ def test_plan_as_text_and_json() -> None:
     assert json.loads(json.dumps(shown)) == shown
     assert {row["after"]["min"] for row in store["sample"]} == {7}
     assert shown["effects"] == [
-        f"min counts only records from batch {plan.batch_id + 1} on, for the {plan.rows} keys in the state"
+        f"min covers only records from batch {plan.batch_id + 1} on, for the {plan.rows} keys in the state"
     ]

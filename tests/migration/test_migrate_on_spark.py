@@ -226,7 +226,7 @@ def test_a_stream_continues_from_migrated_state(headwater_spark: SparkSession, t
     stream.run(old, {"events": [event("ann", 1, 1), event("bob", 2, 2)]})
     before = stream.state()
     plan = stream.migrate(new)
-    assert plan.effects == ("max(at) counts only records from batch 2 on, for the 2 keys in the state",)
+    assert plan.effects == ("max(at) covers only records from batch 2 on, for the 2 keys in the state",)
     plan.apply()
     assert (stream.state(0), stream.problems(), stream.check(new).verdict) == (before, [], "same")
     assert state_by_spark(headwater_spark, stream, 1) == state_by_headwater(stream, 1)

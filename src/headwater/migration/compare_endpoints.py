@@ -51,11 +51,11 @@ def compare_sources(
     if named and sorted(one.name for one in old) == sorted(one.name for one in new):
         if [one.name for one in old] != [one.name for one in new]:
             shown = (", ".join(one.name for one in old), ", ".join(one.name for one in new))
-            yield Difference("order of sources", *shown, "needs-migrate", _WHY_ORDER, commands.new_checkpoint)
+            yield Difference("order of sources", *shown, "needs-new-checkpoint", _WHY_ORDER, commands.new_checkpoint)
             return
     elif len(old) != len(new):
         shown = (", ".join(map(str, old)), ", ".join(map(str, new)))
-        yield Difference("sources", *shown, "needs-migrate", _WHY_COUNT, commands.new_checkpoint)
+        yield Difference("sources", *shown, "needs-new-checkpoint", _WHY_COUNT, commands.new_checkpoint)
         return
     for place, (mine, theirs) in enumerate(zip(old, new, strict=True)):
         if not mine.matches(theirs):

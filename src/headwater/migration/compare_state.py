@@ -140,14 +140,16 @@ def judged(differences: list[Difference], refusal: str | None, commands: Command
 
 
 def with_remedies(differences: list[Difference], problem: ChangeRefused | None, commands: Commands) -> list[Difference]:
-    """Return differences with the command that migrates the state, or with another remedy if none can."""
+    """Return differences with the command that migrates the state, or with another verdict if none can."""
     if problem is None:
         return differences
+    verdict: Verdict = "needs-new-checkpoint"
     remedy, why = commands.new_checkpoint, f"; a migration is refused: {problem.problem}"
     if (problem.remedy or "").startswith("--"):
-        remedy, why = f"{commands.migrate} {problem.remedy}", f"; {problem.problem}"
+        verdict, remedy, why = "needs-migrate", f"{commands.migrate} {problem.remedy}", f"; {problem.problem}"
     return [
-        replace(one, remedy=remedy, why=one.why + why) if one.verdict == "needs-migrate" else one for one in differences
+        replace(one, verdict=verdict, remedy=remedy, why=one.why + why) if one.verdict == "needs-migrate" else one
+        for one in differences
     ]
 
 

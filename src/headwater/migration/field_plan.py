@@ -15,7 +15,7 @@ from headwater.core.errors import ChangeRefused
 from headwater.migration.state_shapes import type_text
 from headwater.migration.wider_types import alike, widens, without_casts
 from headwater.statefiles.sqltypes import SqlType, Struct, distinct, parse_type
-from headwater.statefiles.stores import StateTarget
+from headwater.statefiles.stores import JOIN, StateTarget
 
 Origin = Literal["kept", "cast", "nested", "initial", "null", "given", "key"]
 
@@ -145,8 +145,27 @@ def plan_store(
     if current is None:
         value, used = planner.by_name(before, after, _value_names(new, after))
         dropped = [DroppedField(one["name"], type_text(one["type"])) for at, one in enumerate(before) if at not in used]
-        return StorePlan(old, new, value, tuple(dropped), keys=keys)
+        plan = StorePlan(old, new, value, tuple(dropped), keys=keys)
+        if new.operator_name == JOIN:
+            _refuse_replaced(plan)
+        return plan
     return planner.by_aggregate(before, after, recorded, current)
+
+
+def _refuse_replaced(plan: StorePlan) -> None:
+    """Raise ``ChangeRefused`` if a side of a join would lose fields and get others: it may be the other side's rows."""
+    added = [one.name for one in plan.fields if one.origin == "null"]
+    if added and plan.all_dropped:
+        raise ChangeRefused(
+            "needs-value",
+            "the rows of a side of the join have other fields than the code asks for",
+            evidence={
+                "state": plan.old.label,
+                "only in the checkpoint": ", ".join(one.name for one in plan.all_dropped),
+                "only in the code": ", ".join(added),
+            },
+            remedy=_set(added[0]),
+        )
 
 
 class _Planner:

@@ -96,7 +96,7 @@ def _new_keys(pairs: list[tuple[StateTarget, StateTarget]], wishes: Wishes) -> d
     chosen = differing or (pairs if wishes.keys else [])
     found: dict[_Name, tuple[str, ...]] = {}
     for old, new in chosen:
-        if sum(one.operator_id == old.operator_id for one, _ in pairs) > 1:
+        if old.family is not None or sum(one.operator_id == old.operator_id for one, _ in pairs) > 1:
             raise ChangeRefused(
                 "keys-differ",
                 f"the key of operator {old.operator_id} cannot be changed",

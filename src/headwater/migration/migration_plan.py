@@ -73,7 +73,7 @@ def effects(stores: tuple[StoreMigration, ...], batch: int) -> tuple[str, ...]:
                 found.append(f"{one.name} begins with {one.expression} in {count(store.rows, 'row')} of the state")
         for aggregate in begun:
             keys = "the key" if store.rows == 1 else f"the {store.rows:,} keys"
-            found.append(f"{aggregate} counts only records from batch {batch + 1} on, for {keys} in the state")
+            found.append(f"{aggregate} covers only records from batch {batch + 1} on, for {keys} in the state")
     return tuple(found)
 
 

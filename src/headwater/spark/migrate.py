@@ -140,10 +140,8 @@ def plan_prepared_migration(
 
 def _accepted(comparison: Comparison, commands: Commands, *, keys: bool, accept_change: bool) -> list[Difference]:
     """Return the changes of meaning that the user accepts. Raise ``ChangeRefused`` for what no migration can help with."""
-    for one in comparison.differences:
-        about_sources = one.what.startswith(("source", "order of sources"))
-        if one.verdict == "needs-new-checkpoint" or (one.verdict == "needs-migrate" and about_sources):
-            raise _refused(comparison, one, commands.new_checkpoint)
+    for one in comparison.of("needs-new-checkpoint"):
+        raise _refused(comparison, one, commands.new_checkpoint)
     migrated = (*_MIGRATED, *(_MIGRATED_KEYS if keys else ()))
     changed = [one for one in comparison.of("changes-meaning") if not one.what.endswith(migrated)]
     if changed and not accept_change:
