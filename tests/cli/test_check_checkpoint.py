@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from cli.commands import assert_no_stack_trace
 from cli.one_process import run_all
-from cli.running import Command
+from cli.running import Command, Ran
+from headwater import Checkpoint
 from headwater.checkpoint.local_tree import LocalTree
-from headwater.checkpoint.plan_record import read_plans
+from headwater.checkpoint.plan_record import RecordedPlan, read_plans
 
 JOBS = '''
 from pyspark.sql import functions as F
@@ -28,16 +30,36 @@ VISITS = Job("visits", visits, reads=Files("in", schema="user STRING, at TIMESTA
 '''
 
 
-@pytest.mark.services
-def test_changed_code_from_the_command_line(tmp_path: Path) -> None:
-    """A silent change is found by check, refused by run, and recorded once it is accepted."""
-    (tmp_path / "jobs.py").write_text(JOBS)
-    (tmp_path / "in").mkdir()
-    (tmp_path / "in" / "a.json").write_text('{"user": "ann", "at": "2024-05-01T10:01:00Z"}\n')
+@dataclass(frozen=True)
+class Changed:
+    """What the commands printed, one after another on one checkpoint."""
+
+    folder: Path
+    first: Ran
+    same: Ran
+    changed: Ran
+    refused: Ran
+    incompatible: Ran
+    accepted: Ran
+    after: Ran
+    record: tuple[RecordedPlan, ...]
+    unconfirmed: Ran
+    migrated: Ran
+    resumed: Ran
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory) -> Changed:
+    """Run, change the code in several ways, and migrate the state, in one process."""
+    folder = tmp_path_factory.mktemp("changed")
+    (folder / "jobs.py").write_text(JOBS)
+    (folder / "in").mkdir()
+    (folder / "in" / "a.json").write_text('{"user": "ann", "at": "2024-05-01T10:01:00Z"}\n')
     job, longer = ["jobs.py", "--checkpoint", "visits"], ["--set", "window=10 minutes"]
     run, check = ["run", *job, "--trigger", "available-now"], ["check", *job]
-    first, same, changed, refused, migrate, accepted, after = run_all(
-        tmp_path,
+    migrate = ["migrate", "visits", "--job", "jobs.py", "--setting", "latest=true"]
+    *results, unconfirmed, migrated, resumed = run_all(
+        folder,
         run,
         check,
         [*check, *longer, "--json"],
@@ -45,11 +67,21 @@ def test_changed_code_from_the_command_line(tmp_path: Path) -> None:
         [*run, "--set", "latest=true"],
         [*run, *longer, "--accept-change"],
         [*check, *longer],
+        [*migrate, "--json"],
+        [*migrate, "--set", "max=window.start", "--reason", "show the last visit", "--yes"],
+        [*run, "--set", "latest=true"],
     )
-    assert first.status == 0, first.err
-    assert (same.status, same.out.splitlines()[0]) == (0, "visits on visits: same"), same.out + same.err
-    found = json.loads(changed.out)
-    assert (changed.status, found["verdict"]) == (1, "changes-meaning")
+    record = read_plans(LocalTree(folder / "visits"))
+    return Changed(folder, *results, record, unconfirmed, migrated, resumed)
+
+
+@pytest.mark.services
+def test_changed_code_from_the_command_line(ran: Changed) -> None:
+    """A silent change is found by check, refused by run, and recorded once it is accepted."""
+    assert ran.first.status == 0, ran.first.err
+    assert (ran.same.status, ran.same.out.splitlines()[0]) == (0, "visits on visits: same"), ran.same.out + ran.same.err
+    found = json.loads(ran.changed.out)
+    assert (ran.changed.status, found["verdict"]) == (1, "changes-meaning")
     (difference,) = found["differences"]
     assert (difference["what"], difference["old"], difference["new"]) == (
         "operator 0 (aggregation): keys",
@@ -57,20 +89,47 @@ def test_changed_code_from_the_command_line(tmp_path: Path) -> None:
         "window(at, 10 minutes), user",
     )
     assert difference["remedy"] == "headwater run jobs.py --checkpoint visits --accept-change"
-    assert (refused.status, refused.err.partition(":")[0]) == (10, "error[changed-meaning]"), refused.err
-    assert "--accept-change" in refused.err
-    assert (migrate.status, migrate.err.partition(":")[0]) == (10, "error[state-incompatible]"), migrate.err
-    assert f"headwater migrate {tmp_path}/visits --job jobs.py" in migrate.err
-    for one in (refused, migrate):
+    assert (ran.refused.status, ran.refused.err.partition(":")[0]) == (10, "error[changed-meaning]"), ran.refused.err
+    assert "--accept-change" in ran.refused.err
+    assert (ran.incompatible.status, ran.incompatible.err.partition(":")[0]) == (10, "error[state-incompatible]"), (
+        ran.incompatible.err
+    )
+    assert f"headwater migrate {ran.folder}/visits --job jobs.py" in ran.incompatible.err
+    for one in (ran.refused, ran.incompatible):
         assert_no_stack_trace(one.err)
-    assert accepted.status == 0, accepted.err
+    assert ran.accepted.status == 0, ran.accepted.err
     # The accepted run found no input, so the state is still that of the old code.
-    assert (after.status, after.out.splitlines()[0]) == (1, "visits on visits: compatible but changes meaning")
-    record = read_plans(LocalTree(tmp_path / "visits"))
-    assert [plan.accepted for plan in record] == [
+    assert (ran.after.status, ran.after.out.splitlines()[0]) == (1, "visits on visits: compatible but changes meaning")
+    assert [plan.accepted for plan in ran.record[:2]] == [
         (),
         ("operator 0 (aggregation): keys: window(at, 5 minutes), user → window(at, 10 minutes), user",),
     ]
+
+
+@pytest.mark.services
+def test_migration_from_the_command_line(ran: Changed) -> None:
+    """The plan shows fields, rows and what differs; then the job resumes with the migrated state, until it is undone."""
+    plan = json.loads(ran.unconfirmed.out)
+    (store,) = plan["stores"]
+    assert (plan["rows"], [(one["name"], one["from"]) for one in store["fields"]]) == (
+        1,
+        [("count", "kept"), ("max", "initial")],
+    )
+    assert store["sample"][0]["after"]["max"] is None
+    assert plan["effects"] == [
+        f"max(at) covers only records from batch {plan['batch_id'] + 1} on, for the key in the state"
+    ]
+    assert (ran.unconfirmed.status, json.loads(ran.unconfirmed.err)["error"]) == (2, "not-confirmed")
+    assert ran.migrated.status == 0, ran.migrated.err
+    assert "+ max timestamp: window.start   (max(at))" in ran.migrated.out
+    assert f"done: batch {plan['batch_id']} was added. To undo: headwater undo visits" in ran.migrated.err
+    assert ran.resumed.status == 0, ran.resumed.err
+    held = Checkpoint(ran.folder / "visits")
+    assert [row["max"].isoformat() for row in held.state()["value"].to_pylist()] == ["2024-05-01T10:00:00+00:00"]
+    held.undo(drop_newer=True).apply()
+    assert held.state()["value"].to_pylist() == [{"count": 1}]
+    assert len(ran.record) == 3
+    assert len(read_plans(LocalTree(ran.folder / "visits"))) == 2
 
 
 def test_json_needs_a_checkpoint(command: Command) -> None:
