@@ -21,7 +21,8 @@ from headwater.checkpoint.operator_metadata import version_1_path
 from headwater.checkpoint.plan_record import RecordedPlan, StatefulOperator, plan_before, plans_with, read_plans
 from headwater.checkpoint.record import sink_of
 from headwater.core.errors import ChangeRefused, UsageProblem
-from headwater.migration.field_plan import StorePlan, Unit, Wishes, keys_differ, plan_store, same_key, widened_keys
+from headwater.migration.field_matching import keys_differ, plan_store, same_key, widened_keys
+from headwater.migration.field_plan import StorePlan, Unit, Wishes
 from headwater.migration.migration_plan import MigrationPlan, StoreMigration, effects
 from headwater.migration.plan_text import BUFFER_SIZES
 from headwater.migration.rewriting import Evaluate, RewrittenStores, StoreRewrite

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from headwater.core.errors import ChangeRefused
-from headwater.migration.field_plan import StorePlan, Unit, Wishes, plan_store, same_key
+from headwater.migration.field_matching import plan_store, same_key
+from headwater.migration.field_plan import StorePlan, Unit, Wishes
 from headwater.migration.wider_types import without_casts
 from headwater.statefiles.schemafile import FamilySchema
 from headwater.statefiles.stores import StateTarget
