@@ -20,6 +20,7 @@ from headwater.migration.comparison import Commands, Comparison, Difference
 from headwater.migration.field_plan import Wishes
 from headwater.migration.migrate import NewState, plan_migration
 from headwater.migration.migration_plan import MigrationPlan
+from headwater.migration.wider_types import without_casts
 from headwater.spark.code_check import NO_PLANNING, CurrentCode, compare_code
 from headwater.spark.internals import aggregate_buffers, state_planning
 from headwater.spark.internals.aggregate_buffers import InitialBuffer
@@ -36,7 +37,8 @@ from headwater.timemachine.executor import refuse_if_pending
 from headwater.timemachine.extra_batch import writable_batch
 from headwater.views.state_sql import computed, split_expressions
 
-# Changes of meaning that a migration takes care of: it plans each field of an aggregate or of a state.
+# Changes of meaning that a migration takes care of: it plans each field of an aggregate or of a state, and new keys. A key
+# that is only cast is the same key, if the types of the state show that it has become wider.
 _MIGRATED = (": aggregates", ": order of aggregates", ": state")
 _MIGRATED_KEYS = (": keys", ": order of keys")
 
@@ -142,8 +144,14 @@ def _accepted(comparison: Comparison, commands: Commands, *, keys: bool, accept_
     """Return the changes of meaning that the user accepts. Raise ``ChangeRefused`` for what no migration can help with."""
     for one in comparison.of("needs-new-checkpoint"):
         raise _refused(comparison, one, commands.new_checkpoint)
-    migrated = (*_MIGRATED, *(_MIGRATED_KEYS if keys else ()))
-    changed = [one for one in comparison.of("changes-meaning") if not one.what.endswith(migrated)]
+    new_keys = any(": key" in one.what for one in comparison.of("needs-migrate"))
+
+    def is_migrated(one: Difference) -> bool:
+        if one.what.endswith(_MIGRATED_KEYS):
+            return keys or (new_keys and without_casts(one.new or "") == one.old)
+        return one.what.endswith(_MIGRATED)
+
+    changed = [one for one in comparison.of("changes-meaning") if not is_migrated(one)]
     if changed and not accept_change:
         again = f"headwater migrate {commands.checkpoint} --job {commands.job} --accept-change"
         raise _refused(comparison, changed[0], f"{again}   (if the old state is to be continued all the same)")
