@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from headwater.cli.app import INSPECT, JsonLines, app
-from headwater.cli.checkpoint_options import CheckpointsOrRoots, warn_if_interrupted
+from headwater.cli.checkpoint_options import CheckpointsOrRoots, note_promotion, warn_if_interrupted
 from headwater.cli.output import json_line, json_text, note, say
 from headwater.core.text import count
 
@@ -67,6 +67,7 @@ def log(
         refuse_options({"-n": number, "--since": since, "--follow": follow}, "log")
         _show_streams(fleet, as_json=as_json)
         return
+    note_promotion(checkpoints[0], files)
     warn_if_interrupted(files)
     since_ms = time_ms(since, not_after_ms=time.time_ns() // 1_000_000) if since else None
     history = History(files)
