@@ -28,7 +28,7 @@ from headwater.timemachine.keep import make_point
 from headwater.timemachine.move import MovePlan
 from headwater.timemachine.move_plan import plan_move
 from headwater.timemachine.move_undo import plan_move_undo
-from headwater.timemachine.relocate import Place, Relocation, java_quote
+from headwater.timemachine.relocate import Place, Relocation, is_rewritten, java_quote, rewritten
 from headwater.timemachine.restore import plan_rewind_to
 from headwater.timemachine.rewind import plan_rewind
 from headwater.timemachine.undo import plan_undo
@@ -402,6 +402,26 @@ def test_paths_between_stores() -> None:
     assert up.new_endpoint("files:/data/in?format=json") == "files:s3a://bucket/in?format=json"
     assert down.new_endpoint("files:s3a://bucket/in/x") == "files:/data/in/x"
     assert up.new_endpoint("kafka://h:9092/t") is None
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        "",
+        "_headwater/quarantine/20260101T000000-rewind-abc/",
+        "_headwater/kept/early/20260101T000000-abc/",
+        "_headwater/migrated/7/",
+        "_headwater/kept/early/20260101T000000-abc/_headwater/migrated/7/",
+    ],
+)
+def test_metadata_is_rewritten_wherever_it_is_kept(place: str) -> None:
+    """Metadata that a change, a restore point or a migration keeps leads to the schemas at the new place too."""
+    data = checkpoint("custom-changelog")["state/0/_metadata/v2/0"]
+    new = LocalTree(Path("/new"))
+    moves = Relocation(new, ((Place.of("/old"), new),))
+    found = rewritten(f"{place}state/0/_metadata/v2/0", data, moves)
+    assert b'"file:/new/state/0/_stateSchema/' in found
+    assert is_rewritten(f"{place}_headwater/job.json") or place.endswith("7/")
 
 
 def test_quoting_is_that_of_java() -> None:

@@ -24,7 +24,7 @@ from headwater.timemachine.journal import FOLDER as JOURNAL
 
 _URI_SAFE = frozenset("/_-!.~'()*,;:$&+=@")
 _DESCRIBED = re.compile(r"(FileStreamSource|DeltaSource)\[([^\]]*)\]")
-_SET_ASIDE = re.compile(rf"{HEADWATER_FOLDER}/(?:quarantine/[^/]+|kept/[^/]+/[^/]+)/")
+_SET_ASIDE = re.compile(rf"(?:{HEADWATER_FOLDER}/(?:quarantine/[^/]+|kept/[^/]+/[^/]+|migrated/[^/]+)/)+")
 ModifiedMs = Callable[[str], int | None]
 """Returns when a file was modified, given its new URI as it is recorded; None if that is unknown."""
 
@@ -125,8 +125,9 @@ def is_rewritten(path: str) -> bool:
 
 
 def inner_path(path: str) -> str:
-    """Return the path that a file has in the checkpoint or the sink, if it is set aside or kept; else the path itself."""
-    return _SET_ASIDE.sub("", path, count=1)
+    """Return the path of a file in the checkpoint or the sink if it is set aside, kept or replaced by a migration."""
+    found = _SET_ASIDE.match(path)
+    return path[found.end() :] if found else path
 
 
 def _is_log(path: str) -> bool:
