@@ -12,7 +12,7 @@ from statistics import median
 from typing import Any
 
 from headwater.checkpoint.filetree import Entry, FileTree
-from headwater.checkpoint.layout import HEADWATER_FOLDER, PENDING_FILE
+from headwater.checkpoint.layout import CASCADE_FILE, HEADWATER_FOLDER, PENDING_FILE
 from headwater.checkpoint.lease import CLOCK_SLACK_MS, LOCK, RECORD, Lease, live_lease
 from headwater.checkpoint.logs import CheckpointLogs
 from headwater.checkpoint.moved import INCOMPLETE, POINTER, read_pointer
@@ -215,7 +215,7 @@ class _Reading:
             recent=recent,
             is_recorded=is_recorded,
             points=self._points(),
-            has_pending_change=self._has(PENDING_FILE),
+            has_pending_change=self._has(PENDING_FILE) or self._has(CASCADE_FILE),
             reads=read_by(logs),
             writes=written_by(logs.job),
             forked_from=self._origin(),
