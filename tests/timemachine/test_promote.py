@@ -116,7 +116,7 @@ def test_the_fork_gets_the_place_of_the_original(tmp_path: Path) -> None:
     done = run_here("promote", twins.fork.location, "--yes")
     assert done.returncode == 0, done.stderr
     assert "the same rows" in done.stdout
-    assert f"the fork goes on writing to files:{twins.folders[1]}" in done.stdout
+    assert f"the fork keeps writing to files:{twins.folders[1]}" in done.stdout
     with pytest.raises(ChangeRefused, match="promoted in place of this"):
         refuse_if_moved(twins.original)
     assert open_checkpoint(str(twins.path)).location == twins.fork.location

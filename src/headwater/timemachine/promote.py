@@ -214,7 +214,7 @@ def _warnings(sinks: tuple[str | None, str | None]) -> list[str]:
     if original == fork and not original.startswith(("console:", "noop:", "memory:")):
         return [f"both write to {original}: what both have written since the fork is there twice"]
     if original != fork:
-        return [f"the fork goes on writing to {fork}: point the readers of {original} there"]
+        return [f"the fork keeps writing to {fork}: point the readers of {original} there"]
     return []
 
 

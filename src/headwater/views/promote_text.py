@@ -54,7 +54,7 @@ def difference_lines(found: list[tuple[WrittenByBoth, RowsCompared]]) -> Iterato
     for one, rows in found:
         if rows.same:
             continue
-        yield f"batches {_span(one.part.original)} of the original, {_span(one.part.fork)} of the fork: rows differ"
+        yield f"{_span(one.part.original)} of the original, {_span(one.part.fork)} of the fork: rows differ"
         lines = [f"  - {_text(row)}" for row in rows.only_before] + [f"  + {_text(row)}" for row in rows.only_after]
         lines += [line for was, now in rows.differ for line in (f"  ~ {_text(was)}", f"    {_text(now)}")]
         yield from lines[:MOST_ROWS]
@@ -72,7 +72,7 @@ def promote_undo_text(plan: PromoteUndoPlan) -> PlanText:
 
 
 def _span(batches: tuple[int, int]) -> str:
-    return str(batches[0]) if batches[0] == batches[1] else f"{batches[0]} to {batches[1]}"
+    return f"batch {batches[0]}" if batches[0] == batches[1] else f"batches {batches[0]} to {batches[1]}"
 
 
 def _text(row: dict[str, Any]) -> str:
