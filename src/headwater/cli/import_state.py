@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -86,7 +87,8 @@ def import_state(
     assert into is not None
     if job is not None:
         chosen = select_job(job, source=source_uri, sink=sink, settings=settings)
-        _create(chosen, job, file, into, at or [], reason, parse_pairs(conf, "--conf"), dry_run, yes, as_json)
+        chosen = replace(chosen, conf={**chosen.conf, **parse_pairs(conf, "--conf")})
+        _create(chosen, job, file, into, at or [], reason, dry_run, yes, as_json)
         return
     given = {"--at": at, "--source": source_uri, "--set": settings, "--conf": conf}
     if unneeded := [option for option, value in given.items() if value]:
@@ -103,7 +105,6 @@ def _create(
     checkpoint: str,
     at: list[str],
     reason: str | None,
-    conf: dict[str, str],
     dry_run: bool,
     yes: bool,
     as_json: bool,
@@ -115,7 +116,7 @@ def _create(
     from headwater.spark.preflight import check_services
     from headwater.spark.seed_request import named_texts
     from headwater.spark.seeding import session_for
-    from headwater.views.plans import job_import_text
+    from headwater.views.plans import job_import_text, shown_place
     from headwater.views.state_files import read_tables
 
     place = checkpoint_location(checkpoint, job)
@@ -125,9 +126,9 @@ def _create(
     if dry_run or not confirm("Create the checkpoint?", yes=yes):
         return
     check_services(job, warn=note)
-    with session_for(planned.request, conf=conf) as spark:
+    with session_for(planned.request) as spark:
         done = planned.apply(spark, warn=note)
     if as_json:
         json_line({"done": done.checkpoint, "rows": planned.rows})
         return
-    note(f"done: {planned.rows:,} rows. To continue: headwater run {reference} --checkpoint {place}")
+    note(f"done: {planned.rows:,} rows. To continue: headwater run {reference} --checkpoint {shown_place(place)}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -15,6 +16,7 @@ from headwater.core.text import count
 
 if TYPE_CHECKING:
     from headwater.spark.seed_request import SeedRequest
+    from headwater.timemachine.seed import SeedPlan
 
 
 @app.command(rich_help_panel=CHANGE)
@@ -84,7 +86,7 @@ def seed(
     An interrupted seed continues if the same command is run again.
 
     Examples:
-      headwater seed visits-windows-counter --from files:archive --at '{"visits":{"0":1000}}'
+      headwater seed browser-stats-stateful --from files:archive --at '{"visits":{"0":1000,"1":998}}'
       headwater seed jobs.py:TOTALS --from files:old --at 2026-07-01T00:00:00Z --by event-time --event-time event_time
     """
     from headwater.cli.checkpoint_options import confirm, print_plan
@@ -96,6 +98,7 @@ def seed(
     from headwater.views.plans import seed_text
 
     chosen = select_job(job, source=source, sink=sink, mode=mode, settings=settings)
+    chosen = replace(chosen, conf={**chosen.conf, **parse_pairs(conf, "--conf")})
     request = request_of(
         chosen,
         job,
@@ -114,21 +117,27 @@ def seed(
     if dry_run or not confirm("Seed the checkpoint?", yes=yes):
         return
     check_services(chosen, master, warn=note)
-    _carry_out(request, plan, parse_pairs(conf, "--conf"), master, job, as_json=as_json)
+    is_changed = bool(source or sink or mode or settings)
+    _carry_out(request, plan, master, job, is_changed=is_changed, as_json=as_json)
 
 
 def _carry_out(
-    request: SeedRequest, plan: object, conf: dict[str, str], master: str, job: str, *, as_json: bool
+    request: SeedRequest,
+    plan: SeedPlan,
+    master: str,
+    job: str,
+    *,
+    is_changed: bool,
+    as_json: bool,
 ) -> None:
     from headwater.spark.seeding import seed as seed_with_spark
     from headwater.spark.seeding import session_for
-    from headwater.timemachine.seed import SeedPlan
+    from headwater.views.plans import shown_place
 
-    assert isinstance(plan, SeedPlan)
     line = StatusLine()
     line.show(f"{request.job.name}: starting Spark")
     try:
-        with session_for(request, conf=conf, master=master) as spark:
+        with session_for(request, master=master) as spark:
             done = seed_with_spark(
                 spark,
                 request,
@@ -144,4 +153,6 @@ def _carry_out(
     if not done.state_rows:
         note("warning: the state has no rows; do the records of the history have the fields of the source?")
     rows = f"{count(done.rows, 'row')} of history, {count(done.state_rows, 'row')} of state"
-    note(f"done: {rows}. To continue: headwater run {job} --checkpoint {plan.checkpoint}")
+    same = " (with the same --source, --sink, --mode and --set)" if is_changed else ""
+    place = shown_place(plan.checkpoint)
+    note(f"done: {rows}. To continue: headwater run {job} --checkpoint {place}{same}")

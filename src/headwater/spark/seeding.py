@@ -92,32 +92,33 @@ class Seeded:
         }
 
 
-def seed_in_program(
-    request: SeedRequest, plan: SeedPlan, *, conf: Mapping[str, str] | None = None, master: str | None = None
-) -> Seeded:
-    """Carry out a seed on the session of this process, or on one that is started for it."""
-    with session_for(request, conf=conf, master=master) as spark:
+def seed_in_program(request: SeedRequest, plan: SeedPlan, *, conf: Mapping[str, str] | None = None) -> Seeded:
+    """Carry out a seed on the session of this process, or on one that is started for it.
+
+    ``conf`` has settings besides those of the job.
+    """
+    request = replace(request, job=replace(request.job, conf={**request.job.conf, **(conf or {})}))
+    with session_for(request) as spark:
         return seed(spark, request, plan)
 
 
 @contextmanager
-def session_for(
-    request: SeedRequest, *, conf: Mapping[str, str] | None = None, master: str | None = None
-) -> Iterator[SparkSession]:
+def session_for(request: SeedRequest, *, master: str | None = None) -> Iterator[SparkSession]:
     """Yield the session of this process, or one that is started for a seed and stopped at the end."""
     job = request.job
-    wanted = {**job.conf, **(conf or {})}
     jars = dict.fromkeys(jars_for(job, request.checkpoint))
     for name in job.sources:
         if (history := history_source(request, name)) is not None:
             as_source = replace(job, reads={name: history} if name else history)
             jars |= dict.fromkeys([*jars_for(as_source, request.checkpoint), *formats_of(as_source)])
     if active_session() is not None:
-        with own_or_active_session(job.name, conf=wanted, jars=list(jars)) as active:
+        with own_or_active_session(job.name, conf=job.conf, jars=list(jars)) as active:
             add_jars(active, list(jars))
             yield active
         return
-    spark = start_session(job.name, master=master or DEFAULT_MASTER, conf=wanted, jars=list(jars), log=log_file([job]))
+    spark = start_session(
+        job.name, master=master or DEFAULT_MASTER, conf=job.conf, jars=list(jars), log=log_file([job])
+    )
     try:
         yield spark
     finally:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 
 from headwater.checkpoint.layout import SINK_LOG
 from headwater.core.text import count
@@ -147,10 +148,17 @@ def seed_text(plan: SeedPlan) -> PlanText:
             ("continues", f"{label}{source.uri} at {source.position}"),
             ("in both", f"{label}{source.rule}"),
         ]
-    facts.append(("output", _OUTPUTS[plan.output].format(sink=plan.sink, aside=plan.aside)))
+    aside = shown_place(plan.aside or "")
+    facts.append(("output", _OUTPUTS[plan.output].format(sink=plan.sink, aside=aside)))
     if plan.reason:
         facts.append(("reason", plan.reason))
-    return PlanText(f"Seed {plan.checkpoint} for {plan.job}", tuple(facts), plan.warnings)
+    return PlanText(f"Seed {shown_place(plan.checkpoint)} for {plan.job}", tuple(facts), plan.warnings)
+
+
+def shown_place(location: str) -> str:
+    """Return a location as a user would type it: relative, if it is below the current directory."""
+    here = f"{Path.cwd()}/"
+    return location.removeprefix(here) if location.startswith(here) else location
 
 
 def job_import_text(plan: SeedPlan, file: str, rows: int) -> PlanText:
@@ -161,7 +169,8 @@ def job_import_text(plan: SeedPlan, file: str, rows: int) -> PlanText:
     ]
     if plan.reason:
         facts.append(("reason", plan.reason))
-    return PlanText(f"Create {plan.checkpoint} for {plan.job} with imported state", tuple(facts))
+    place = shown_place(plan.checkpoint)
+    return PlanText(f"Create {place} for {plan.job} with imported state", tuple(facts))
 
 
 def fork_text(plan: ForkPlan) -> PlanText:
