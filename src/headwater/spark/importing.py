@@ -19,6 +19,7 @@ from headwater.spark.seed_plan import plan_seed
 from headwater.spark.seed_request import NO_HISTORY, SeedRequest, request_of
 from headwater.spark.seeding import Seeded, seed
 from headwater.spark.session import temporary_settings
+from headwater.timemachine.executor import executor_for
 from headwater.timemachine.seed import SeedPlan, set_watermark
 from headwater.timemachine.transfer import origin_of, plan_import
 
@@ -45,7 +46,10 @@ class JobImport:
 
     def _fill(self, files: FileTree) -> None:
         try:
-            plan_import(files, self.tables).apply()
+            batch = plan_import(files, self.tables).batch
+            for path, data in batch.files.items():
+                files.write(path, data)
+            executor_for(files, None).apply(batch.change)
         except ChangeRefused as refused:
             if refused.code != "nothing-to-do":  # done before an interruption, or empty
                 raise

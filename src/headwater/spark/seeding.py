@@ -136,7 +136,8 @@ def seed(
 ) -> Seeded:
     """Seed a checkpoint, or continue a seed that was interrupted. ``report`` receives the rows read so far.
 
-    ``complete`` may change the checkpoint before it is put in place; after an interruption it is called again.
+    ``complete`` may add batches to the checkpoint before it is put in place. The lease is held, and after an interruption
+    it may be called again.
     """
     begun = time.monotonic()
     with settings_of_job(spark, request.job, warn), ExitStack() as resources:
@@ -146,8 +147,7 @@ def seed(
         resources.enter_context(holding_lease(spark, scratch, request.job.name))
         with temporary_settings(spark, naming_settings(spark, request.job, scratch)):
             run = _SeedRun(spark, request, plan, scratch, report, resources)
-            run.finish_from(read_progress(scratch))
-        complete(scratch)
+            run.finish_from(read_progress(scratch), complete)
         batches = tuple(CheckpointLogs(scratch).commits.ids)
         record = seed_record(plan, batches=batches, rows=run.rows, by=current_user(), at=_now())
         adopt(scratch, into, {**run.records(), SEED_FILE: record})
@@ -184,7 +184,7 @@ class _SeedRun:
         several = len(self.job.sources) > 1
         self._order = source_order(self.job, self._inputs) if several else list(self.job.sources)
 
-    def finish_from(self, progress: Progress | None) -> None:
+    def finish_from(self, progress: Progress | None, complete: Callable[[FileTree], None]) -> None:
         """Do the stages that an interrupted seed has not completed."""
         offsets = {source.name: source.offset for source in self.plan.sources}
         if progress is not None:
@@ -197,6 +197,7 @@ class _SeedRun:
             current = self._record(replace(current, stage="positions", rows=self.rows, state_rows=self.state_rows))
         if current.stage == "positions":
             rewrite_positions(self.scratch, [offsets[name] for name in self._order])
+            complete(self.scratch)
             self._note_batches_in_sink()
             by_time = self.request.by == "event-time"
             current = self._record(replace(current, stage="live" if by_time else "complete"))
