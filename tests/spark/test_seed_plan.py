@@ -9,11 +9,13 @@ from typing import Any
 
 import pytest
 
-from corpus_support import as_memory_files
+from corpus_support import as_memory_files, load
 from headwater import Console, Delta, Files, Job, Kafka, Memory, Rate, seed
+from headwater.checkpoint.lease import hold_lease
+from headwater.checkpoint.local_tree import LocalTree
 from headwater.core.errors import ChangeRefused, HeadwaterError, JobRefused, UsageProblem
 from headwater.spark import seed_plan
-from headwater.spark.importing import _exported_positions
+from headwater.spark.importing import JobImport, _exported_positions
 from headwater.spark.seed_plan import plan_seed
 from headwater.spark.seed_request import history_source, named_texts, position_texts, request_of
 from headwater.statefiles.reader import StateReader
@@ -182,3 +184,22 @@ def test_exported_state_knows_where_its_source_continues() -> None:
     files = as_memory_files("aggregation-changelog")
     (table,) = export_tables(StateReader(files), 2)
     assert _exported_positions(TOTALS, {"x": table}) == {}
+
+
+def test_an_import_fills_a_checkpoint_whose_lease_is_held(tmp_path: Path) -> None:
+    """With the rows and the watermark of the export; after an interruption, once more changes nothing."""
+    origin = StateReader(as_memory_files("aggregation-changelog"))
+    tables = {"exported": export_tables(origin, 4)[0]}
+    files = LocalTree(load("aggregation-hdfs", tmp_path).path)
+    planned = JobImport(request(tmp_path, "none"), plan=None, tables=tables)  # type: ignore[arg-type]
+    with hold_lease(files, "headwater seed", "cannot seed"):
+        planned._fill(files)
+    filled = StateReader(files)
+    last = filled.latest()
+    assert sorted(map(str, export_tables(filled, last)[0].to_pylist())) == sorted(
+        map(str, tables["exported"].to_pylist())
+    )
+    watermark = origin.logs.commits.read(4).next_watermark_ms
+    assert filled.logs.commits.read(last).next_watermark_ms == watermark
+    planned._fill(files)
+    assert StateReader(files).latest() == last
