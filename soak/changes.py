@@ -153,8 +153,11 @@ class CheckpointChanges:
     def edit(self, edit: Edit) -> str:
         """Remove a key from the state and undo that, so that the oracle's state is the one before."""
         before = self.env.read_lineage(self.stream)
-        rows = run_in_process("state", self.stream.checkpoint, "--json").out.splitlines() if before.head >= 0 else []
-        if not rows:
+        var = ["--var", self.env.job.var] if self.env.job.var else []
+        shown = run_in_process("state", self.stream.checkpoint, "--json", "--engine", "native", *var)
+        rows = shown.out.splitlines()
+        if shown.status or not rows:
+            require(shown.status == 0 or before.head < 0, "state:", shown.err)
             return "no state to edit"
         row = json.loads(rows[edit.row % len(rows)])
         key = [option for name, text in key_texts(row["key"]).items() for option in ("--key", f"{name}={text}")]
@@ -267,7 +270,8 @@ class CheckpointChanges:
         purged = self.env.story.retained_batches < FULL_RETENTION
         reasons = {
             "edit: uncommitted-batch": before.planned is not None,
-            "edit: cannot-edit": self.env.cell.store == "changelog",  # no snapshot names its column families yet
+            "edit: cannot-edit": self.env.cell.store
+            in ("changelog", "format2"),  # no snapshot names its column families yet
             "rewind: nothing-to-undo": not before.batches or before.head < 0,
             "rewind: state-pruned": purged,
             "rewind: cannot-rewind": purged,
