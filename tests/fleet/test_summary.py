@@ -84,6 +84,14 @@ def test_corrupt_checkpoint_is_trouble(tmp_path: Path) -> None:
     assert codes(summary(tmp_path)) == ["unreadable"]
 
 
+def test_long_logs_are_read_at_their_end(tmp_path: Path) -> None:
+    """Of a log with many batches, only the newest ones are listed; the numbers are the same."""
+    found = summary(write_stream(tmp_path, batches=130, committed=129))
+    assert (found.last_planned, found.last_committed) == (129, 128)
+    assert found.input_rate == 100
+    assert [batch.batch_id for batch in found.recent] == list(range(113, 129))
+
+
 def test_running_stopped_or_unknown(tmp_path: Path) -> None:
     """A held lease means running; a free one, stopped; without one, only fresh files show a query."""
     other = summary(write_stream(tmp_path / "other"))

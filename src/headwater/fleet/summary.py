@@ -23,9 +23,11 @@ from headwater.checkpoint.source_offsets import source_range
 from headwater.checkpoint.watermark_hold import WatermarkHold, watermark_hold
 from headwater.core.errors import HeadwaterError, InternalError
 from headwater.fleet.endpoints import Endpoint, read_by, written_by
+from headwater.fleet.newest_batches import newest_batches
 from headwater.timemachine.fork import ORIGIN_FILE
 
-RECENT_BATCHES = 40
+RECENT_BATCHES = 30
+LISTED_BATCHES = 64
 # Without a record, the rows of a batch follow from two files of the log; few batches are enough for a line.
 UNRECORDED_BATCHES = 16
 REMOTE_UNRECORDED_BATCHES = 3
@@ -180,7 +182,7 @@ def growth(numbers: Sequence[int | None]) -> float | None:
 def read_summary(files: FileTree) -> StreamSummary:
     """Return the summary of a checkpoint. One that cannot be read has a ``problem``; bad data never raises."""
     try:
-        return _Reading(files).summary()
+        return _Reading(newest_batches(files, LISTED_BATCHES)).summary()
     except HeadwaterError as error:
         return StreamSummary(problem=error)
     except Exception as error:  # one checkpoint must not hide the others

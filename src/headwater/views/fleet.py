@@ -165,7 +165,8 @@ def table_lines(views: Sequence[StreamView], terminal_width: int | None = None) 
         if terminal_width is not None and _width(shown, widths) > terminal_width:
             shown.remove(next(column for column, known in enumerate(_COLUMNS) if known[0] == name))
     if terminal_width is not None:
-        widths[0] = max(min(widths[0], terminal_width - _width(shown[1:], widths) - len(_GAP)), _MIN_NAME_WIDTH)
+        available = terminal_width - _width(shown[1:], widths) - len(_GAP)
+        widths[0] = max(min(widths[0], available), min(widths[0], _MIN_NAME_WIDTH))
     return [_line(row, shown, widths) for row in [[name for name, _, _ in _COLUMNS], *cells]]
 
 
