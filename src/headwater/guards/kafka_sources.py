@@ -152,14 +152,14 @@ def _added_partitions(needs: KafkaNeeds, facts: Mapping[str, TopicFacts]) -> Ite
 def _time_left(
     needs: KafkaNeeds, facts: Mapping[str, TopicFacts], times: RecordTimes, now_ms: int
 ) -> dict[Partition, float]:
-    """Return the time until retention overtakes the stream; partitions without retention by time are left out."""
+    """Return the time until retention overtakes the stream; partitions whose retention is unknown are left out."""
     found: dict[Partition, float] = {}
     for place, position in needs.positions.items():
         about = facts.get(place.topic)
-        if about is None or about.retention_ms is None or place.number not in about.ranges:
+        if about is None or about.limits_problem or place.number not in about.ranges:
             continue
         first, end = about.ranges[place.number]
-        if position >= end:
+        if about.retention_ms is None or position >= end:
             found[place] = math.inf
         elif position < first:
             found[place] = 0.0
@@ -215,7 +215,8 @@ def _summary(
 ) -> Finding:
     parts = [f"all offsets are there, {count(unread, 'record')} not read yet"]
     soonest = min(left.values(), default=None)
-    if soonest is not None and unread:
+    limited = any(facts[topic].retention_ms is not None for topic in needs.topics if topic in facts)
+    if soonest is not None and unread and limited:
         parts.append(
             "the stream keeps ahead of retention"
             if math.isinf(soonest)
