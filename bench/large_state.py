@@ -208,7 +208,14 @@ class _Database:
             }
             for name in live
         ]
-        metadata = {"sstFiles": tables, "numKeys": 0, "numInternalKeys": 0, "columnFamilyMapping": {}}
+        metadata = {
+            "sstFiles": tables,
+            "numKeys": 0,
+            "numInternalKeys": 0,
+            "columnFamilyMapping": {},
+            "columnFamilyTypeMap": {},
+            "maxColumnFamilyId": 0,
+        }
         with zipfile.ZipFile(zip_path, "w", zipfile.ZIP_DEFLATED) as archive:
             for file in sorted(self._scratch.iterdir()):
                 if file.name.startswith(("MANIFEST", "CURRENT", "OPTIONS")):

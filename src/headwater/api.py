@@ -117,8 +117,8 @@ class Checkpoint:
         variables, choose one with ``operator``, ``store`` or ``var``. A store without a schema file has bytes for keys
         and values, unless ``schema`` describes it: ``"key: user STRING; value: count BIGINT"``.
 
-        ``key`` selects keys by some or all of their fields, ``{"browser": "Firefox"}``, and is faster than ``where``, a
-        SQL condition on the fields of key and value.
+        ``key`` selects keys by some or all of their fields, ``{"browser": "Firefox"}``. ``where`` is a SQL condition on the
+        fields of key and value; one that compares fields of the key with literals looks these keys up.
 
         With ``view``, return the rows of the job's ``state_view``. The job is the recorded one, or ``job``.
         """

@@ -54,7 +54,7 @@ def state(
     var: Annotated[str | None, VAR] = None,
     key: Annotated[
         list[str] | None,
-        typer.Option(metavar="FIELD=VALUE", help="Only keys with this field value; faster than --where. Repeatable."),
+        typer.Option(metavar="FIELD=VALUE", help="Only keys with this field value. Repeatable."),
     ] = None,
     where: Annotated[str | None, typer.Option(metavar="SQL", help="Only rows that meet this condition.")] = None,
     sql: Annotated[
