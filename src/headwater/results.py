@@ -24,7 +24,6 @@ from headwater.timemachine.seed import SeedPlan
 from headwater.timemachine.undo import UndoPlan
 from headwater.views import html
 from headwater.views.code_check import comparison_lines
-from headwater.views.migration import migration_text
 from headwater.views.plans import (
     PlanText,
     edit_text,
@@ -147,6 +146,8 @@ class ShownMigrationPlan(_ShownPlan, MigrationPlan):
         return shown_as(AppliedChange, super().apply(progress))
 
     def _text(self) -> PlanText:
+        from headwater.views.migration import migration_text  # noqa: PLC0415 - its samples of rows need Arrow
+
         return migration_text(self)
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from headwater.checkpoint.filetree import FileTree
 from headwater.checkpoint.layout import HEADWATER_FOLDER, METADATA, hadoop_crc_of
-from headwater.checkpoint.logtext import json_object
+from headwater.checkpoint.logtext import json_object, unreadable_file
 from headwater.core.errors import ChangeRefused, CheckpointUnreadable
 
 POINTER = f"{HEADWATER_FOLDER}/moved_to.json"
@@ -170,7 +170,7 @@ def _read(files: FileTree, path: str) -> dict[str, Any] | None:
     try:
         return json_object(data.decode("utf-8"), path)
     except (UnicodeDecodeError, CheckpointUnreadable):
-        raise CheckpointUnreadable("moved-unreadable", f"{path} is corrupt", evidence={"file": path}) from None
+        raise unreadable_file("moved-unreadable", path, "is corrupt") from None
 
 
 def _maps(value: dict[str, Any]) -> dict[str, Any]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from headwater.statefiles.sqltypes import SqlType
-from headwater.statefiles.stores import StateTarget
+if TYPE_CHECKING:  # reading verbs show plans too, and do without Arrow
+    from headwater.statefiles.sqltypes import SqlType
+    from headwater.statefiles.stores import StateTarget
 
 Origin = Literal["kept", "cast", "nested", "initial", "null", "given", "key"]
 

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from headwater.checkpoint.filetree import FileTree
 from headwater.core.text import count
 from headwater.migration.field_plan import DroppedField, FieldPlan, StorePlan
-from headwater.migration.rewriting import Pair
 from headwater.timemachine.change import quarantine_of, shown_path
 from headwater.timemachine.edit_plan import ExtraBatch
 from headwater.timemachine.executor import Progress, no_progress
 from headwater.timemachine.journal import Entry
+
+if TYPE_CHECKING:
+    from headwater.migration.rewriting import Pair
 
 
 @dataclass(frozen=True)
