@@ -436,7 +436,7 @@ CHANGES = [
     Change("join-column-added", JOINED, joined(columns=("user", "clicker", "amount")), MIGRATE, "hdfs"),
     Change("join-column-dropped", JOINED, joined(columns=("clicker",)), MIGRATE, "format2"),
     Change("join-watermark", JOINED, joined(watermark="1 hour"), MEANING),
-    Change("join-sides", JOINED, joined(swapped=True), MIGRATE),
+    Change("join-sides", JOINED, joined(swapped=True), NEW),
     Change("join-other-key", JOINED, joined(on="user = ad"), MEANING),
     Change("function-same", GROUP_STATE, group_state(), SAME, "hdfs"),
     Change("function-edited", GROUP_STATE, group_state(running_count), COMPATIBLE),

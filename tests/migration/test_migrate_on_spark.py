@@ -171,7 +171,9 @@ STORIES = {
     "key widened": Story(
         updated(windows(count_rows, keys=("amount",))),
         updated(
-            windows(count_rows, keys=("amount",), before=lambda rows: rows.withColumn("amount", F.expr("long(amount)")))
+            windows(
+                count_rows, keys=("amount",), before=lambda rows: rows.withColumn("amount", F.expr("bigint(amount)"))
+            )
         ),
         BEFORE,
         AFTER,
