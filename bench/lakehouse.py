@@ -61,6 +61,8 @@ def run(work: Path, *, batches: int, rounds: int, only: list[str]) -> dict[str, 
 
 def _throughput(spark: Any, folder: Path, kind: str, rounds: int) -> dict[str, list[float]]:
     """Return records per second of each round, by contender."""
+    from headwater.spark.internals.state_stores import unload_state_stores
+
     contenders: dict[str, Callable[[Path, Path], float]] = {
         "pyspark": lambda inbox, place: _plain_pyspark(spark, inbox, place, kind),
         "headwater": lambda inbox, place: _headwater(spark, inbox, place, kind),
@@ -74,7 +76,9 @@ def _throughput(spark: Any, folder: Path, kind: str, rounds: int) -> dict[str, l
             seconds = contenders[name](inbox, place)
             if number:
                 speeds[name].append((BATCHES - WARM_UP_BATCHES) * RECORDS / seconds)
-            shutil.rmtree(place)
+            # Spark's maintenance still writes snapshots of the state that is loaded.
+            unload_state_stores(spark)
+            shutil.rmtree(place, ignore_errors=True)
     return speeds
 
 
