@@ -14,7 +14,7 @@ def check(context: CheckContext) -> Iterator[Finding]:
     try:
         moving, pointer = read_moving(context.files), read_pointer(context.files)
     except CheckpointUnreadable as error:
-        yield Finding("error", error.code, str(error.evidence.get("file", "")), error.problem)
+        yield Finding("error", "moved-unreadable", str(error.evidence.get("file", "")), error.problem)
         return
     if moving is not None:
         message = f"marks an incomplete copy; to finish it: headwater move {moving.origin} {context.files.location}"
