@@ -30,11 +30,15 @@ class BatchPane:
         """Show the phases of a batch, beside those of another one."""
         found = None if batch is None else compare_phases(snapshot.progress, batch, since)
         self._phases_text.set_text(UNKNOWN if found is None else str(found))
-        charts.replace(self._phases, {"series": []} if found is None else charts.phases(found))
+        self._phases.set_visibility(found is not None)
+        if found is not None:
+            charts.replace(self._phases, charts.phases(found))
 
     def show_state(self, view: StateView | JobStateView | None) -> None:
         """Show the partitions of a state, once it was read."""
         rows = view.partition_rows if isinstance(view, StateView) else {}
         about = f"Batch {view.batch}: " if isinstance(view, StateView) else ""
         self._partitions_text.set_text(f"{about}{explain_skew(rows)}" if rows else "This batch has no state to show.")
-        charts.replace(self._partitions, charts.partition_rows(rows) if rows else {"series": []})
+        self._partitions.set_visibility(bool(rows))
+        if rows:
+            charts.replace(self._partitions, charts.partition_rows(rows))

@@ -58,6 +58,9 @@ class StatePane:
         self._targets: list[StateTarget] = []
         self._target: StateTarget | None = None
         self._view: StateView | JobStateView | None = None
+        self._shown: StateView | JobStateView | None = None
+        """What the rows of the table belong to."""
+        self._is_reading = False
         self._page = StatePage([], 0)
         self._paging: dict[str, Any] = {"page": 1, "rowsPerPage": PAGE_ROWS, "sortBy": None, "descending": False}
         self._search = ""
@@ -116,6 +119,7 @@ class StatePane:
         self._request += 1
         request = self._request
         self._spinner.set_visibility(True)
+        self._is_reading = True
         self._name_shown()
         self._view_switch.set_visibility(self._cache.has_job_view)
         started = time.monotonic()
@@ -131,8 +135,7 @@ class StatePane:
             return
         took = time.monotonic() - started
         self._throttled_until = time.monotonic() + (4 * took if took > 1 else 0)
-        self._view = view
-        self._name_shown()
+        self._view, self._is_reading = view, False
         self._show_targets()
         self._on_shown(view)
         await self._show_rows()
@@ -140,19 +143,15 @@ class StatePane:
             await self._compare(view)
 
     def _name_shown(self) -> None:
-        """Name the batch whose state the table shows. While another one is read, the table is that of the last one."""
-        shown = self._view.batch if self._view is not None else None
-        since = self._view.before if isinstance(self._view, StateView) and self._view.before is not None else None
-        text = (
-            ""
-            if shown is None
-            else f"State as of batch {shown}" + ("" if since is None else f", changes since {since}")
-        )
-        is_stale = shown != self._batch
+        """Name the batch whose state the table shows. While another one is read, that is still the last one."""
+        view = self._shown
+        text = "" if view is None else f"State as of batch {view.batch}"
+        if isinstance(view, StateView) and view.before is not None:
+            text += f", changes since {view.before}"
+        is_stale = self._is_reading and (view is None or view.batch != self._batch)
         if is_stale:
             text = " · ".join(filter(None, [text, f"reading batch {self._batch} ..."]))
         self._heading.set_text(text)
-        self._heading.props(f'data-shown="{"" if shown is None else shown}"')
         self._table.classes(add="hw-stale" if is_stale else None, remove=None if is_stale else "hw-stale")
 
     def _read(self, batch: int) -> StateView | JobStateView | None:
@@ -179,8 +178,9 @@ class StatePane:
             await self._show_rows()
 
     def _fail(self, error: Exception) -> None:
-        self._view = None
-        self._heading.set_text(f"State as of batch {self._batch}")
+        self._view = self._shown = None
+        self._is_reading = False
+        self._name_shown()
         self._on_shown(None)
         self._spinner.set_visibility(False)
         self._table.set_visibility(False)
@@ -227,6 +227,8 @@ class StatePane:
         self._problem.clear()
         self._table.set_visibility(view is not None)
         if view is None:
+            self._shown = None
+            self._name_shown()
             self._spinner.set_visibility(False)
             with self._problem:
                 placeholder("This query has no state.", "inbox")
@@ -271,6 +273,8 @@ class StatePane:
         if self._table.columns != columns:
             self._table.columns = columns
         self._table.rows = self._page.rows
+        self._shown = view
+        self._name_shown()
         self._table.pagination = {**self._paging, "rowsNumber": self._page.matching}
         found = [f"{view.counts[kind]:,} {kind}" for kind in ("added", "changed", "removed") if kind in view.counts]
         shown = f"{self._page.matching:,} of " if self._page.matching != view.total and not self._only_changes else ""
