@@ -26,20 +26,20 @@ def show(
     Example:
       headwater show browser-stats-stateful HEAD~1
     """
-    from headwater.api import Checkpoint
     from headwater.checkpoint.history import History, files_of
+    from headwater.checkpoint.locate import open_checkpoint
     from headwater.checkpoint.restore_points import locate_batch
     from headwater.checkpoint.watermark_hold import watermark_hold
     from headwater.timemachine.journal import added_batches
 
-    opened = Checkpoint(checkpoint)
-    warn_if_interrupted(opened.files)
-    located = locate_batch(opened.files, batch)
+    opened = open_checkpoint(checkpoint)
+    warn_if_interrupted(opened)
+    located = locate_batch(opened, batch)
     history = History(located.files)
     found = history.batch(located.batch_id)
     files = files_of(history, found)
     hold = watermark_hold(history.logs, found.batch_id)
-    added_by = added_batches(opened.files).get(found.batch_id)
+    added_by = added_batches(opened).get(found.batch_id)
     if as_json:
         from headwater.views.batches import batch_in_full
 
