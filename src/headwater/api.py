@@ -401,11 +401,11 @@ class Checkpoint:
     ) -> list[Path]:
         """Write the state as of a batch to a Parquet or Arrow file, or several stores to a folder. Return the files."""
         from headwater.statefiles.reader import StateReader  # noqa: PLC0415
-        from headwater.timemachine.transfer import export_tables  # noqa: PLC0415
+        from headwater.timemachine.transfer import export_streams  # noqa: PLC0415
         from headwater.views.state_files import write_tables  # noqa: PLC0415
 
-        tables = export_tables(StateReader(self.files), self.resolve(at), StoreRef(operator, store, var))
-        return write_tables(tables, str(out))
+        streams = export_streams(StateReader(self.files), self.resolve(at), StoreRef(operator, store, var))
+        return list(write_tables(streams, str(out)))
 
     def import_(
         self,

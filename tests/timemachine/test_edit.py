@@ -350,7 +350,7 @@ def test_exported_state_is_imported(origin: str, into: str, tmp_path: Path) -> N
     reader = StateReader(source)
     plan_edit_first(target)
     tables = export_tables(reader, reader.latest())
-    paths = write_tables(tables, str(tmp_path / ("out" if len(tables) > 1 else "out.arrow")))
+    paths = list(write_tables(tables, str(tmp_path / ("out" if len(tables) > 1 else "out.arrow"))))
     plan = plan_import(target, read_tables(str(paths[0].parent if len(paths) > 1 else paths[0])), reason="a move")
     plan.apply()
     assert _all_rows(target) == _all_rows(source)

@@ -36,16 +36,16 @@ def export(
     from headwater.checkpoint.revisions import resolve
     from headwater.cli.checkpoint_options import open_to_read
     from headwater.statefiles.reader import StateReader
-    from headwater.timemachine.transfer import export_tables, origin_of
+    from headwater.timemachine.transfer import export_streams, origin_of
     from headwater.views.state_files import write_tables
 
     files = open_to_read(checkpoint)
     history = History(files)
     batch = resolve(at, history.batch_ids, history.committed_at_ms)
-    tables = export_tables(StateReader(files), batch, StoreRef(operator, store, var))
-    for table, path in zip(tables, write_tables(tables, out), strict=True):
-        origin = origin_of(table, out)
+    streams = export_streams(StateReader(files), batch, StoreRef(operator, store, var))
+    origins = [origin_of(stream, out) for stream in streams]
+    for origin, (path, rows) in zip(origins, write_tables(streams, out).items(), strict=True):
         if as_json:
-            json_line({"file": str(path), "rows": table.num_rows, "state": origin.label, "batch_id": batch})
+            json_line({"file": str(path), "rows": rows, "state": origin.label, "batch_id": batch})
         else:
-            note(f"{origin.label}: {count(table.num_rows, 'row')} as of batch {batch} written to {path}")
+            note(f"{origin.label}: {count(rows, 'row')} as of batch {batch} written to {path}")

@@ -8,8 +8,10 @@ names, so the number of partitions may differ.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
+from itertools import chain
 
 import pyarrow as pa
 
@@ -18,8 +20,10 @@ from headwater.core.errors import ChangeRefused, UsageProblem
 from headwater.core.ids import ANY_STORE, StoreRef
 from headwater.statefiles.flat_rows import FlatRows
 from headwater.statefiles.reader import StateReader
+from headwater.statefiles.records import Records
 from headwater.statefiles.sqltypes import Struct, parse_struct
 from headwater.statefiles.stores import StateTarget, select
+from headwater.statefiles.threads import in_order
 from headwater.timemachine.edit import StateEditor
 from headwater.timemachine.edit_plan import EditPlan
 from headwater.timemachine.row_edits import ROW_COUNTER, Wanted
@@ -56,6 +60,11 @@ class Origin:
 
 def export_tables(reader: StateReader, batch: int, ref: StoreRef = ANY_STORE) -> list[pa.Table]:
     """Return a table for each store and variable of the operators that are meant, including Spark's own indexes."""
+    return [stream.read_all() for stream in export_streams(reader, batch, ref)]
+
+
+def export_streams(reader: StateReader, batch: int, ref: StoreRef = ANY_STORE) -> list[pa.RecordBatchReader]:
+    """Return the same as streams, each of which can be read once, so that a large state need not be in memory."""
     chosen = {target.operator_id for target in select(reader.targets(batch), ref)}
     targets = [target for target in reader.targets(batch) if target.operator_id in chosen and _is_part(target)]
     if ref.store is not None or ref.var is not None:
@@ -68,16 +77,15 @@ def _is_part(target: StateTarget) -> bool:
     return target.kind != "side" and not (target.family or "").startswith(ROW_COUNTER)
 
 
-def _export(reader: StateReader, target: StateTarget, batch: int) -> pa.Table:
+def _export(reader: StateReader, target: StateTarget, batch: int) -> pa.RecordBatchReader:
     if target.kind == "raw":
         raise ChangeRefused(
             "cannot-export", f"{target.label} cannot be exported", evidence={"why": "it has no schema file"}
         )
     flat = FlatRows.of(target)
-    parts = []
-    for store in reader.stores(flat.target, batch):
-        rows = reader.partition(flat.target, store).rows(batch)
-        parts.append(flat.table(reader, reader.one_row_per_key(flat.target, rows, batch), batch))
+    parts = in_order(_parts(reader, flat, batch))
+    first = next(parts, None)
+    schema = flat.schema if first is None else first.schema
     entry, commit = reader.logs.offsets.get(batch), reader.logs.commits.get(batch)
     origin = Origin(
         target.operator_id,
@@ -90,10 +98,26 @@ def _export(reader: StateReader, target: StateTarget, batch: int) -> pa.Table:
         watermark_ms=commit.next_watermark_ms if commit else None,
         offsets=tuple(source.text for source in entry.sources) if entry else (),
     )
-    return pa.concat_tables(parts).replace_schema_metadata({_METADATA: json.dumps(asdict(origin)).encode()})
+    described = schema.with_metadata({_METADATA: json.dumps(asdict(origin)).encode()})
+    tables = chain([] if first is None else [first], parts)
+    batches = (part for table in tables for part in table.replace_schema_metadata(described.metadata).to_batches())
+    return pa.RecordBatchReader.from_batches(described, batches)
 
 
-def origin_of(table: pa.Table, what: str) -> Origin:
+def _parts(reader: StateReader, flat: FlatRows, batch: int) -> Iterator[Callable[[], pa.Table]]:
+    """Yield functions that each return some of the rows as a flat table."""
+
+    def table(rows: Callable[[], Records]) -> pa.Table:
+        return flat.table(reader, reader.one_row_per_key(flat.target, rows(), batch), batch)
+
+    for store in reader.stores(flat.target, batch):
+        partition = reader.partition(flat.target, store)
+        large = partition.large_parts(batch)
+        for rows in [partial(partition.rows, batch)] if large is None else large:
+            yield partial(table, rows)
+
+
+def origin_of(table: pa.Table | pa.RecordBatchReader, what: str) -> Origin:
     """Return where a table comes from. Raise ``UsageProblem`` if it was not exported."""
     try:
         value = json.loads((table.schema.metadata or {})[_METADATA])

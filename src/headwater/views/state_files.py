@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 
@@ -13,8 +15,8 @@ from headwater.views.state_edits import read_table
 _FORMATS = (".parquet", ".arrow")
 
 
-def write_tables(tables: list[pa.Table], out: str) -> list[Path]:
-    """Write exported tables: one to a file, or each to a file in a folder. Return the files."""
+def write_tables(tables: Sequence[pa.Table | pa.RecordBatchReader], out: str) -> dict[Path, int]:
+    """Write exported tables or streams: one to a file, or each to a file in a folder. Return the rows of each file."""
     path = Path(out)
     suffix = path.suffix.lower()
     if suffix in _FORMATS and len(tables) > 1:
@@ -26,8 +28,7 @@ def write_tables(tables: list[pa.Table], out: str) -> list[Path]:
             remedy=f"give a folder: {path.with_suffix('')}   (or choose one with --operator, --store or --var)",
         )
     if suffix in _FORMATS:
-        _write(tables[0], path)
-        return [path]
+        return {path: _write(tables[0], path)}
     if suffix:
         raise UsageProblem(
             "bad-file", f"{out} has an unknown suffix", remedy="use .parquet or .arrow, or give a folder"
@@ -35,12 +36,12 @@ def write_tables(tables: list[pa.Table], out: str) -> list[Path]:
     path.mkdir(parents=True, exist_ok=True)
     if any(path.iterdir()):
         raise UsageProblem("not-empty", f"the folder {out} is not empty", remedy="give a new folder")
-    written = []
+    written = {}
     for table in tables:
         name = origin_of(table, out).file_stem.replace("$", "").replace("/", "_")
         suffix = ".arrow" if any(map(_has_interval, table.schema.types)) else ".parquet"
-        written.append(path / f"{name}{suffix}")
-        _write(table, written[-1])
+        file = path / f"{name}{suffix}"
+        written[file] = _write(table, file)
     return written
 
 
@@ -55,12 +56,12 @@ def read_tables(source: str) -> dict[str, pa.Table]:
     return {str(one): read_table(str(one)) for one in files}
 
 
-def _write(table: pa.Table, path: Path) -> None:
+def _write(table: pa.Table | pa.RecordBatchReader, path: Path) -> int:
     path.parent.mkdir(parents=True, exist_ok=True)
+    batches = iter(table.to_batches() if isinstance(table, pa.Table) else table)
     if path.suffix.lower() == ".arrow":
         with pa.OSFile(str(path), "wb") as out, pa.ipc.new_file(out, table.schema) as writer:
-            writer.write_table(table)
-        return
+            return _write_batches(batches, writer)
     if any(map(_has_interval, table.schema.types)):
         raise UsageProblem(
             "bad-file",
@@ -69,7 +70,16 @@ def _write(table: pa.Table, path: Path) -> None:
         )
     from pyarrow import parquet  # noqa: PLC0415  slow to import
 
-    parquet.write_table(table, path)
+    with parquet.ParquetWriter(path, table.schema) as writer:
+        return _write_batches(batches, writer)
+
+
+def _write_batches(batches: Iterator[pa.RecordBatch], writer: Any) -> int:
+    rows = 0
+    for batch in batches:
+        writer.write_batch(batch)
+        rows += batch.num_rows
+    return rows
 
 
 def _has_interval(kind: pa.DataType) -> bool:
