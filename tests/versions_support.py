@@ -6,6 +6,8 @@ from importlib.metadata import version
 
 from headwater.core.errors import HeadwaterError
 
+# How a query fails in the connector of Spark 4.1, after the first batch of a start that an earlier one had planned.
+NO_LATEST_OFFSETS = 'Cannot invoke "scala.collection.IterableOps.map(scala.Function1)"'
 INSTALLED = version("pyspark")
 SPARK = tuple(int(part) for part in INSTALLED.split(".")[:2])
 # On this one and on newer ones a refusal is a failure.
@@ -27,3 +29,8 @@ def lacking(error: BaseException) -> str | None:
     if isinstance(error, ImportError) and "StatefulProcessor" in str(error):
         return "PySpark 4.0 introduced StatefulProcessor"
     return MISSING_BEFORE.get(error.name or "") if isinstance(error, AttributeError) else None
+
+
+def fails_after_commit(error: BaseException | None) -> bool:
+    """Return whether a query on Kafka has committed the batch that it ran again, and then met a bug of Spark 4.1."""
+    return SPARK == (4, 1) and NO_LATEST_OFFSETS in str(error)

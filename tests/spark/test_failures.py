@@ -13,6 +13,7 @@ from broker_support import free_port
 from cli.test_run_socket import line_server
 from headwater import Files, Job, Memory, Socket
 from headwater.core.errors import JobFailed, ServiceUnreachable
+from headwater.spark.failures import failure
 
 
 def divide(rows: DataFrame) -> DataFrame:
@@ -80,3 +81,12 @@ def test_only_the_server_of_the_socket_is_unreachable(drain, tmp_path: Path) -> 
     with line_server("one line") as port, pytest.raises(JobFailed) as failed:
         drain(replace(job, reads=Socket("127.0.0.1", port)), tmp_path / "second")
     assert failed.value.evidence["cause"] == "ConnectionRefusedError: Connection refused"
+
+
+def test_the_kafka_connector_of_spark_4_1() -> None:
+    """The batch was committed: the remedy is another start. The same error of another source is not explained so."""
+    cause = 'Cannot invoke "scala.collection.IterableOps.map(scala.Function1)" because the return value is null'
+    found = failure("counts", Exception(f"{cause}\nCurrent Committed Offsets: {{KafkaV2[Subscribe[t]]: 8}}"))
+    assert found.code == "kafka-progress"
+    assert "start the job again" in (found.remedy or "")
+    assert failure("counts", Exception(cause)).code == "job-failed"

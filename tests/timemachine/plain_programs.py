@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Protocol
 from uuid import uuid4
 
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -23,6 +24,7 @@ from headwater.spark.internals.state_stores import unload_state_stores
 from headwater.spark.session import temporary_settings as settings
 from headwater.timemachine.rewind import plan_rewind
 from timemachine.spark_runs import EAGER, NO_EMPTY_BATCHES, Inbox
+from versions_support import fails_after_commit
 
 SCHEMA = "id INT, word STRING"
 Rows = Counter[tuple[Any, ...]]
@@ -248,8 +250,16 @@ class Program:
         self.source.grow(upto)
         with settings(self.spark, {**EAGER, **NO_EMPTY_BATCHES}):
             for _ in range(self.source.runs(self.files, upto)):
-                self.sink.start(self.source.frame(feeds_per_batch), self.checkpoint).awaitTermination()
+                try:
+                    self._drain(feeds_per_batch)
+                except StreamingQueryException as error:
+                    if not fails_after_commit(error):
+                        raise
+                    self._drain(feeds_per_batch)
         unload_state_stores(self.spark)
+
+    def _drain(self, feeds_per_batch: int) -> None:
+        self.sink.start(self.source.frame(feeds_per_batch), self.checkpoint).awaitTermination()
 
     def rewind(self, to: int, *, replan: bool) -> None:
         folder = self.sink.folder()

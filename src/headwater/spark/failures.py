@@ -32,6 +32,8 @@ INCOMPATIBLE_STATE = (
 )
 # How Spark refuses another number of sources, without a condition.
 OTHER_SOURCES = "sources in the checkpoint offsets"
+# SPARK-57438, in the Kafka connector of Spark 4.1: the first batch of a start was planned by an earlier one.
+NO_LATEST_OFFSETS = 'Cannot invoke "scala.collection.IterableOps.map(scala.Function1)"'
 TRAILING_STATE = re.compile(r"\s*SQLSTATE: \w+.*", re.DOTALL)
 
 
@@ -80,6 +82,13 @@ def refusal(problem: str, error: Exception) -> JobRefused:
 def failure(name: str, error: Exception) -> JobFailed:
     """Return the error for a query that failed while it was running."""
     text = str(error)
+    if NO_LATEST_OFFSETS in text and "KafkaV2[" in text:
+        return JobFailed(
+            "kafka-progress",
+            f"{name} has committed a batch, and Spark's Kafka connector failed to report its progress",
+            evidence={"cause": "SPARK-57438: Spark 4.1 fails after a batch that an earlier start had planned"},
+            remedy="start the job again: it resumes with the next batch",
+        )
     if reported := REPORTED_BY_WORKER.search(text):
         evidence = {"cause": reported["problem"]}
         evidence |= dict(re.findall(r"  (\S+)  +(\S.*)", reported["evidence"]))
