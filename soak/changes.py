@@ -122,6 +122,8 @@ class CheckpointChanges:
         self.stream.checkpoint = home / "checkpoint"
         self.stream.sink = maps.get(self.stream.sink, self.stream.sink)
         self.env.inboxes = {source: maps.get(inbox, inbox) for source, inbox in self.env.inboxes.items()}
+        for inbox in self.env.inboxes.values():  # one without files is not copied
+            inbox.mkdir(parents=True, exist_ok=True)
         require(self.env.read_lineage(self.stream) == before, "a move changed the batches")
         self.tally["moves"] += 1
         return f"moved to {home.name}"
