@@ -293,7 +293,7 @@ def stream_graph(edges: Sequence[Edge], severities: Mapping[str, str]) -> Option
         "animation": False,
         "grid": {"left": 110, "right": 110, "top": 24, "bottom": 44},
         "xAxis": {"type": "value", "show": False, "min": 0, "max": max(columns.values(), default=0)},
-        "yAxis": {"type": "value", "show": False, "min": 0, "max": max(1, *filled.values()) - 0.5, "inverse": True},
+        "yAxis": {"type": "value", "show": False, "min": 0, "max": max([1, *filled.values()]) - 0.5, "inverse": True},
         "tooltip": _tooltip(trigger="item", formatter="p => p.data.about"),
         "series": [series],
     }
