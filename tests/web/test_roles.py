@@ -8,6 +8,7 @@ import subprocess
 import time
 import urllib.request
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -97,7 +98,8 @@ class Client:
             else:
                 reply.body += message["body"]
 
-        asyncio.run(self.gate(scope, receive, send))
+        with ThreadPoolExecutor() as apart:  # the browser of other tests has an event loop in this thread
+            apart.submit(asyncio.run, self.gate(scope, receive, send)).result()
         reply.visitor = self.seen
         return reply
 
