@@ -7,7 +7,7 @@
 
 Each version gets an environment of its own, with its newest patch, in the user's cache folder. Ctrl-C ends the current
 tests; what has passed until then is not run again by the next `make matrix`. The results are written as a table into
-docs/limits.md after each set of tests.
+docs/limits.md after each set of tests; versions that were not run keep their column.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from headwater.jars.resolve import cache_folder, jar_paths
 
 from .environments import NoEnvironment, environment, pyspark_version
 from .progress import Display, outcomes_in
-from .results import Outcome, RunLog, merge_reports, read_report, results, with_table
+from .results import Column, RunLog, column_of, merge_reports, read_report, with_columns
 from .sets import VERSIONS, TestSet, sets_of
 
 ROOT = Path(__file__).parents[2]
@@ -183,14 +183,14 @@ def run_command(command: list[str], output: int, variables: dict[str, str], ever
 
 
 def _write_page(log: RunLog) -> None:
-    """Write the results of all versions that have some into the page."""
-    reports: dict[str, list[Outcome]] = {}
+    """Write the results of all versions that have reports into the page. It keeps what it shows of the others."""
+    columns: list[Column] = []
     for version in VERSIONS:
         done = [log.report(version, one.name) for one in sets_of(version)]
         found = [outcome for report in done if report.exists() for outcome in read_report(report)]
         if found:
-            reports[log.patch(version)] = found
-    PAGE.write_text(with_table(PAGE.read_text("utf-8"), results(reports)), "utf-8")
+            columns.append(column_of(log.patch(version), found))
+    PAGE.write_text(with_columns(PAGE.read_text("utf-8"), columns), "utf-8")
 
 
 if __name__ == "__main__":

@@ -17,6 +17,8 @@ from .sets import FILES
 
 BEGIN, END = "<!-- written by make matrix -->", "<!-- end of what make matrix writes -->"
 NOT_RUN, LACKING = "-", "n/a"
+SKIPPED = "Tests that were skipped:"
+REAL_TIME = "real-time trigger with state"
 STORE_TESTS = ("test_all_operators_on_all_stores",)
 OPERATORS = {
     "aggregation": "windowed aggregation",
@@ -129,47 +131,86 @@ class RunLog:
         draft.replace(self.folder / name)
 
 
-def results(reports: Mapping[str, list[Outcome]]) -> str:
-    """Return what the page shows: the table, and why tests were skipped."""
-    reasons = skipped(reports)
-    return f"{table(reports)}\n\nTests that were skipped:\n\n{reasons}" if reasons else table(reports)
+@dataclass(frozen=True)
+class Column:
+    """What the page shows of one PySpark: a cell for each row of the table, and how many tests were skipped, and why."""
+
+    version: str
+    cells: Mapping[str, str]
+    skipped: Mapping[str, int]
+
+    @property
+    def minor(self) -> tuple[int, ...]:
+        return tuple(int(part) for part in self.version.split(".")[:2])
 
 
-def table(reports: Mapping[str, list[Outcome]]) -> str:
-    """Return a table with a column for each PySpark. ``reports`` holds the outcomes by version."""
-    every, versions = reports, list(reports)
-    rows = {
-        shown: [_passed([one for one in every[version] if one.file == file]) for version in versions]
-        for file, shown in FILES.items()
+def column_of(version: str, found: list[Outcome]) -> Column:
+    """Return the column of a PySpark, from the outcomes of its tests."""
+    cells = {shown: _passed([one for one in found if one.file == file]) for file, shown in FILES.items()}
+    cells |= {f"rewind: {shown}": _variants(found, STORE_TESTS, operator) for operator, shown in OPERATORS.items()}
+    cells |= {
+        f"rewind of a plain program: {shown} to": _variants(found, PAIR_TESTS, source)
+        for source, shown in SOURCES.items()
     }
-    for operator, shown in OPERATORS.items():
-        rows[f"rewind: {shown}"] = [_variants(every[version], STORE_TESTS, operator) for version in versions]
-    for source, shown in SOURCES.items():
-        rows[f"rewind of a plain program: {shown} to"] = [
-            _variants(every[version], PAIR_TESTS, source) for version in versions
-        ]
-    rows["rewind of a plain program: real-time trigger with state"] = [
-        _of_test(every[version], "test_real_time_with_state") for version in versions
+    cells[f"rewind of a plain program: {REAL_TIME}"] = _of_test(found, "test_real_time_with_state")
+    cells |= {f"rewind of a job: {shown}": _of_test(found, test) for test, shown in ENDS.items()}
+    cells["all tests"] = _counts(found)
+    return Column(version, cells, Counter(one.reason for one in found if one.outcome == "skipped"))
+
+
+def columns_in(page: str) -> list[Column]:
+    """Return the columns that a page has between its markers."""
+    text = _written_part(page)[1]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line[:1] == "|"]
+    if not rows:
+        return []
+    (_, *versions), _, *body = rows
+    skipped: dict[str, dict[str, int]] = {version: {} for version in versions}
+    for entry in re.split(r"\n- ", text.partition(SKIPPED)[2].rstrip())[1:]:
+        reason, _, counts = " ".join(entry.split()).rpartition(": ")
+        for number, version in re.findall(r"(\d+) on ([\w.]+)", counts):
+            skipped[version][reason] = int(number)
+    return [
+        Column(version, {row[0]: row[place] for row in body}, skipped[version])
+        for place, version in enumerate(versions, start=1)
     ]
-    for test, shown in ENDS.items():
-        rows[f"rewind of a job: {shown}"] = [_of_test(every[version], test) for version in versions]
-    rows["all tests"] = [_counts(every[version]) for version in versions]
+
+
+def with_columns(page: str, new: Iterable[Column]) -> str:
+    """Return a page with new columns. They replace those of another patch of their version; the others stay."""
+    columns = {column.minor: column for column in (*columns_in(page), *new)}
+    before, _, after = _written_part(page)
+    written = _as_text([columns[minor] for minor in sorted(columns)])
+    return f"{before}{BEGIN}\n\n{written}\n\n{END}{after}"
+
+
+def _written_part(page: str) -> tuple[str, str, str]:
+    """Split a page into what is before, between and after its markers."""
+    assert BEGIN in page, "the page has lost its markers"
+    assert END in page, "the page has lost its markers"
+    before, _, rest = page.partition(BEGIN)
+    written, _, after = rest.partition(END)
+    return before, written, after
+
+
+def _as_text(columns: list[Column]) -> str:
+    labels = list(dict.fromkeys(label for column in columns for label in column.cells))
+    rows = {label: [column.cells.get(label, NOT_RUN) for column in columns] for label in _in_order(labels)}
     lines = [_line(label, cells) for label, cells in rows.items() if not set(cells) <= {NOT_RUN, LACKING}]
-    return "\n".join([_line("", versions), "|---|" + "---|" * len(versions), *lines])
-
-
-def skipped(reports: Mapping[str, list[Outcome]]) -> str:
-    """Return a list of why tests were skipped, with the number of tests on each version."""
-    counts: dict[str, Counter[str]] = {}
-    for version, found in reports.items():
-        for one in found:
-            if one.outcome == "skipped":
-                counts.setdefault(one.reason, Counter())[version] += 1
-    lines = [
-        f"{reason}: {', '.join(f'{number} on {version}' for version, number in held.items())}"
-        for reason, held in sorted(counts.items())
+    table = [_line("", [column.version for column in columns]), "|---|" + "---|" * len(columns), *lines]
+    reasons = sorted({reason for column in columns for reason in column.skipped})
+    skipped = [
+        f"{reason}: {', '.join(f'{one.skipped[reason]} on {one.version}' for one in columns if reason in one.skipped)}"
+        for reason in reasons
     ]
-    return "\n".join(fill(f"- {line}", 100, subsequent_indent="  ", break_on_hyphens=False) for line in lines)
+    entries = [fill(f"- {line}", 100, subsequent_indent="  ", break_on_hyphens=False) for line in skipped]
+    return "\n".join([*table, *(["", SKIPPED, ""] if entries else []), *entries])
+
+
+def _in_order(labels: list[str]) -> list[str]:
+    """Return the labels as a new column orders them; those of rows that no longer exist are dropped."""
+    known = list(column_of("", []).cells)
+    return sorted(set(labels) & set(known), key=known.index)
 
 
 def _line(label: str, cells: Iterable[str]) -> str:
@@ -209,10 +250,3 @@ def _of_test(found: list[Outcome], test: str) -> str:
     if not outcomes - {"skipped"}:
         return LACKING if outcomes else NOT_RUN
     return "**fails**" if "failed" in outcomes else "yes"
-
-
-def with_table(page: str, written: str) -> str:
-    """Return a page with the text between its markers replaced."""
-    pattern = re.compile(f"{re.escape(BEGIN)}.*?{re.escape(END)}", re.DOTALL)
-    assert pattern.search(page), "the page has lost its markers"
-    return pattern.sub(lambda _: f"{BEGIN}\n\n{written}\n\n{END}", page)
