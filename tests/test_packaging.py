@@ -31,10 +31,10 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build_wheel(tmp_path_factory.mktemp("wheel"))
 
 
-def build_wheel(folder: Path) -> Path:
+def build_wheel(folder: Path, root: Path = ROOT) -> Path:
     """Build the wheel from the checkout with the tools that are installed."""
     done = subprocess.run(
-        [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(folder), str(ROOT)],
+        [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(folder), str(root)],
         capture_output=True,
         text=True,
         check=False,
