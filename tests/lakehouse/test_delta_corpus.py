@@ -18,9 +18,10 @@ from corpus_maker.delta_tables import STORIES, name_of
 from headwater.checkpoint.history import History
 from headwater.checkpoint.local_tree import LocalTree
 from headwater.core.errors import ChangeRefused
+from headwater.lakehouse.delta_actions import rows_in
 from headwater.lakehouse.delta_features import refuse_features
 from headwater.lakehouse.delta_files import missing_files
-from headwater.lakehouse.delta_log import DeltaLog, rows_in
+from headwater.lakehouse.delta_log import DeltaLog
 from headwater.lakehouse.tables import Checkpointed
 from headwater.timemachine.tables import checkpointed, fsck
 from lakehouse.delta_support import delta_table

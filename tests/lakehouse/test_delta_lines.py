@@ -11,8 +11,9 @@ from pyarrow import parquet
 from broker_support import run_here
 from headwater.checkpoint.local_tree import LocalTree
 from headwater.core.errors import UsageProblem
+from headwater.lakehouse.delta_actions import commit_path, rows_in
 from headwater.lakehouse.delta_lines import DeltaLineWriter
-from headwater.lakehouse.delta_log import DeltaLog, commit_path, rows_in
+from headwater.lakehouse.delta_log import DeltaLog
 
 
 def values(folder: Path) -> list[str]:

@@ -11,7 +11,7 @@ import pytest
 from deltalake import DeltaTable as RustTable
 
 from headwater.core.errors import ChangeRefused
-from headwater.lakehouse.delta_log import commit_path
+from headwater.lakehouse.delta_actions import commit_path
 from lakehouse.delta_support import Writer, commits, delta_table, query, rewind, rows_of
 
 LAST = 5

@@ -10,7 +10,8 @@ import pytest
 
 from headwater.checkpoint.memory_tree import MemoryTree
 from headwater.checkpoint.table_offsets import DeltaPosition
-from headwater.lakehouse.delta_log import DeltaLog, commit_path
+from headwater.lakehouse.delta_actions import commit_path
+from headwater.lakehouse.delta_log import DeltaLog
 from headwater.lakehouse.delta_source import reads_between, start_position, unread_rows, unreadable_part
 
 

@@ -17,7 +17,7 @@ from headwater.checkpoint.layout import CASCADE_FILE, JOB_FILE, PENDING_FILE
 from headwater.checkpoint.local_tree import LocalTree
 from headwater.checkpoint.record import JobRecord
 from headwater.core.errors import ChangeRefused, CheckpointBusy
-from headwater.lakehouse.delta_log import commit_path
+from headwater.lakehouse.delta_actions import commit_path
 from headwater.timemachine.cascade import CascadePlan, plan_cascade
 from headwater.timemachine.joint_change import finish_cascade, plan_cascade_undo
 from headwater.timemachine.journal import last_to_undo, read_cascade

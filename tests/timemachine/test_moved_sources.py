@@ -13,7 +13,7 @@ from headwater.checkpoint.layout import JOB_FILE
 from headwater.checkpoint.local_tree import LocalTree
 from headwater.checkpoint.record import JobRecord
 from headwater.core.errors import ChangeRefused
-from headwater.lakehouse.delta_log import commit_path
+from headwater.lakehouse.delta_actions import commit_path
 from headwater.timemachine.rewind import RewindPlan, plan_query_rewind
 from headwater.timemachine.undo import plan_undo
 from headwater.views.plans import rewind_text

@@ -12,7 +12,8 @@ import pytest
 
 from headwater.checkpoint.layout import METADATA
 from headwater.core.errors import ChangeRefused
-from headwater.lakehouse.delta_log import DeltaLog, commit_path
+from headwater.lakehouse.delta_actions import commit_path
+from headwater.lakehouse.delta_log import DeltaLog
 from headwater.lakehouse.delta_table import DeltaTable
 from headwater.lakehouse.iceberg_catalog import VERSION_HINT, HadoopTable
 from headwater.lakehouse.iceberg_metadata import TableMetadata

@@ -10,7 +10,7 @@ from headwater.checkpoint.history import History
 from headwater.checkpoint.local_tree import LocalTree
 from headwater.checkpoint.record import JobRecord
 from headwater.core.ids import BatchId
-from headwater.lakehouse.delta_log import commit_path
+from headwater.lakehouse.delta_actions import commit_path
 from headwater.views.page_summary import summary_figures
 from headwater.web.table_lag import TableLag
 from lakehouse.iceberg_support import Lake

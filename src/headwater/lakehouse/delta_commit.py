@@ -12,8 +12,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from headwater.lakehouse.delta_actions import ROW_TRACKING, Action, Commit
 from headwater.lakehouse.delta_lineage import Mark
-from headwater.lakehouse.delta_log import ROW_TRACKING, Action, Commit, Snapshot
+from headwater.lakehouse.delta_log import Snapshot
 
 ENGINE = "Headwater"
 

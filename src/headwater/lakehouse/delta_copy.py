@@ -12,11 +12,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from headwater.core.errors import ChangeRefused
+from headwater.lakehouse.delta_actions import ROW_TRACKING, Action, commit_path
 from headwater.lakehouse.delta_commit import ENGINE, line_of
 from headwater.lakehouse.delta_features import refuse_features
 from headwater.lakehouse.delta_files import absolute, missing_files, vector_path
 from headwater.lakehouse.delta_lineage import Mark
-from headwater.lakehouse.delta_log import ROW_TRACKING, Action, DeltaLog, Snapshot, commit_path
+from headwater.lakehouse.delta_log import DeltaLog, Snapshot
 from headwater.lakehouse.delta_restore import moved, plan_restoration
 from headwater.lakehouse.tables import Checkpointed, TableCopy
 

@@ -9,7 +9,7 @@ from urllib.parse import quote, unquote, urlsplit
 
 from headwater.checkpoint.filetree import FileTree
 from headwater.checkpoint.locate import open_files
-from headwater.lakehouse.delta_log import Action
+from headwater.lakehouse.delta_actions import Action
 
 _Z85 = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
 _UUID_LENGTH = 20

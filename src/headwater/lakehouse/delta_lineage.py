@@ -10,7 +10,8 @@ import json
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
 
-from headwater.lakehouse.delta_log import Commit, DeltaLog
+from headwater.lakehouse.delta_actions import Commit
+from headwater.lakehouse.delta_log import DeltaLog
 
 MARK = "headwater"
 

@@ -12,7 +12,8 @@ from typing import Any
 from headwater.checkpoint.filetree import FileTree
 from headwater.core.buffered_writer import BufferedWriter
 from headwater.core.errors import UsageProblem
-from headwater.lakehouse.delta_log import DeltaLog, commit_path
+from headwater.lakehouse.delta_actions import commit_path
+from headwater.lakehouse.delta_log import DeltaLog
 
 SCHEMA = {"type": "struct", "fields": [{"name": "value", "type": "string", "nullable": True, "metadata": {}}]}
 # The oldest protocol: every reader and writer of Delta tables knows it.

@@ -6,10 +6,11 @@ from collections.abc import Iterable, Sequence
 from typing import Literal
 
 from headwater.core.errors import ChangeRefused
+from headwater.lakehouse.delta_actions import Action, Commit, file_key, rows_in
 from headwater.lakehouse.delta_commit import Restoration
 from headwater.lakehouse.delta_files import missing_files
 from headwater.lakehouse.delta_lineage import Link, lineage, lineage_until, mark_of
-from headwater.lakehouse.delta_log import Action, Commit, DeltaLog, Snapshot, file_key, rows_in
+from headwater.lakehouse.delta_log import DeltaLog, Snapshot
 from headwater.lakehouse.tables import Checkpointed, FilesMoved
 
 TRANSACTION_RETENTION = "delta.setTransactionRetentionDuration"

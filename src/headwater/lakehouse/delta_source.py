@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from headwater.checkpoint.table_offsets import DeltaPosition
 from headwater.core.errors import CheckpointUnreadable
 from headwater.core.text import count
+from headwater.lakehouse.delta_actions import Action, Commit, rows_in
 from headwater.lakehouse.delta_files import missing_files
-from headwater.lakehouse.delta_log import Action, Commit, DeltaLog, rows_in
+from headwater.lakehouse.delta_log import DeltaLog
 
 
 @dataclass(frozen=True)

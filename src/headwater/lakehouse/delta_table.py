@@ -16,12 +16,13 @@ from headwater.checkpoint.locate import open_files
 from headwater.core.errors import ChangeRefused, HeadwaterError
 from headwater.core.finding import Finding
 from headwater.core.text import count
+from headwater.lakehouse.delta_actions import commit_path
 from headwater.lakehouse.delta_commit import Restoration, line_of
 from headwater.lakehouse.delta_compare import compare_batches
 from headwater.lakehouse.delta_copy import plan_delta_copy
 from headwater.lakehouse.delta_features import refuse_features
 from headwater.lakehouse.delta_files import missing_files
-from headwater.lakehouse.delta_log import DeltaLog, commit_path
+from headwater.lakehouse.delta_log import DeltaLog
 from headwater.lakehouse.delta_restore import (
     OthersSince,
     described,

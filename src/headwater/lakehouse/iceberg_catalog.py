@@ -9,6 +9,7 @@ from __future__ import annotations
 import gzip
 import json
 import re
+import zlib
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -96,7 +97,7 @@ class HadoopTable:
         try:
             value: dict[str, Any] = json.loads(gzip.decompress(data) if ".gz" in names[max(names)] else data)
             return TableMetadata(value, f"{value['location']}/{METADATA}/{names[max(names)]}")
-        except (ValueError, KeyError, OSError) as error:
+        except (ValueError, KeyError, TypeError, RecursionError, OSError, EOFError, zlib.error) as error:
             raise CheckpointUnreadable(
                 "table-unreadable",
                 f"the metadata of the table cannot be read: {error}",

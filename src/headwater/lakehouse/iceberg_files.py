@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from headwater.checkpoint.locate import open_files
+from headwater.core.errors import CheckpointUnreadable
 from headwater.core.extras import naming_extras
 from headwater.lakehouse.iceberg_metadata import Snapshot
 from headwater.lakehouse.tables import FilesMoved
@@ -50,16 +51,22 @@ def manifests_of(snapshot: Snapshot) -> list[Manifest]:
     """Return the manifests of a snapshot in the order of its list."""
     if snapshot.manifest_list is None:
         return [Manifest(path, None, is_data=True) for path in snapshot.manifests]
-    return [
-        Manifest(str(entry["manifest_path"]), entry.get("added_snapshot_id"), entry.get("content", DATA) == DATA)
-        for entry in _records(snapshot.manifest_list)
-    ]
+    try:
+        return [
+            Manifest(str(entry["manifest_path"]), entry.get("added_snapshot_id"), entry.get("content", DATA) == DATA)
+            for entry in _records(snapshot.manifest_list)
+        ]
+    except KeyError:
+        raise _unreadable(snapshot.manifest_list, "is not a list of manifests") from None
 
 
 @lru_cache(maxsize=4096)
 def listed(manifest: Manifest) -> tuple[ListedFile, ...]:
     """Return all entries of a manifest, also those of deleted files. Manifests never change."""
-    return tuple(_listed(entry, manifest) for entry in _records(manifest.path))
+    try:
+        return tuple(_listed(entry, manifest) for entry in _records(manifest.path))
+    except (KeyError, TypeError, ValueError):
+        raise _unreadable(manifest.path, "is not a manifest") from None
 
 
 def live_files(manifests: Iterable[Manifest]) -> Iterator[ListedFile]:
@@ -122,9 +129,23 @@ def _local(location: str) -> str:
 def _records(location: str) -> Iterator[Mapping[str, Any]]:
     with naming_extras():
         import fastavro  # noqa: PLC0415  an optional package
-    for record in fastavro.reader(io.BytesIO(read_location(location))):
-        assert isinstance(record, dict)
+    data = read_location(location)
+    try:
+        found = list(fastavro.reader(io.BytesIO(data)))
+    except Exception as error:  # whatever fastavro raises for bytes that are not Avro
+        raise _unreadable(location, f"is not a readable Avro file ({type(error).__name__})") from None
+    for record in found:
+        if not isinstance(record, dict):
+            raise _unreadable(location, "is not a list of files")
         yield record
+
+
+def _unreadable(location: str, problem: str) -> CheckpointUnreadable:
+    return CheckpointUnreadable(
+        "table-unreadable",
+        f"cannot read the Iceberg table: {location} {problem}",
+        remedy="read the table with Spark to see whether it is damaged",
+    )
 
 
 def _listed(entry: Mapping[str, Any], manifest: Manifest) -> ListedFile:

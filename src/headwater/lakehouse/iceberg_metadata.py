@@ -74,9 +74,13 @@ class Wanted:
 
 
 class TableMetadata:
-    """A metadata file. ``location`` is where it was read, as the table itself would name it."""
+    """A metadata file. ``location`` is where it was read, as the table itself would name it.
+
+    Raise ``ValueError`` if it lacks a part that readers rely on.
+    """
 
     def __init__(self, value: Mapping[str, Any], location: str) -> None:
+        _check_form(value)
         self.value = value
         self.location = location
 
@@ -118,8 +122,10 @@ class TableMetadata:
 
     def lineage(self, head: int | None) -> Iterator[Snapshot]:
         """Yield a snapshot and those before it, newest first, as far as they have not expired."""
-        while head is not None and head in self.snapshots:
+        seen: set[int] = set()
+        while head is not None and head in self.snapshots and head not in seen:
             found = self.snapshots[head]
+            seen.add(head)
             yield found
             head = found.parent_id
 
@@ -210,6 +216,35 @@ def copied_metadata(base: TableMetadata, head: int, *, table_id: str, folder: st
 
 def _of(items: Sequence[Mapping[str, Any]] | None, kept: set[int]) -> list[Mapping[str, Any]]:
     return [item for item in items or () if item["snapshot-id"] in kept]
+
+
+def _check_form(value: Any) -> None:
+    def require(what: str, *, holds: bool) -> None:
+        if not holds:
+            raise ValueError(f"it has no valid {what}")
+
+    def is_texts(found: Any) -> bool:
+        return isinstance(found, dict) and all(isinstance(text, str) for text in found.values())
+
+    require("table", holds=isinstance(value, dict))
+    require("format-version", holds=isinstance(value.get("format-version"), int))
+    require("location", holds=isinstance(value.get("location"), str))
+    require("current-snapshot-id", holds=isinstance(value.get("current-snapshot-id"), int | None))
+    require("last-updated-ms", holds=isinstance(value.get("last-updated-ms", 0), int))
+    require("properties", holds=is_texts(value.get("properties") or {}))
+    for name in ("snapshots", "snapshot-log", "metadata-log"):
+        found = value.get(name) or []
+        require(name, holds=isinstance(found, list) and all(isinstance(one, dict) for one in found))
+    refs = value.get("refs") or {}
+    require("refs", holds=isinstance(refs, dict) and all(isinstance(ref, dict) for ref in refs.values()))
+    require("refs", holds=all(isinstance(ref.get("snapshot-id"), int) for ref in refs.values()))
+    for snapshot in value.get("snapshots") or ():
+        require("snapshot-id", holds=isinstance(snapshot.get("snapshot-id"), int))
+        require("parent-snapshot-id", holds=isinstance(snapshot.get("parent-snapshot-id"), int | None))
+        require("timestamp-ms", holds=isinstance(snapshot.get("timestamp-ms", 0), int))
+        require("summary", holds=is_texts(snapshot.get("summary") or {}))
+        require("manifest-list", holds=isinstance(snapshot.get("manifest-list"), str | None))
+        require("manifests", holds=isinstance(snapshot.get("manifests") or [], list))
 
 
 def _snapshot(value: Mapping[str, Any]) -> Snapshot:

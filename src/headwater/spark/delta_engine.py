@@ -12,10 +12,11 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from headwater.core.errors import SetupProblem, UsageProblem
+from headwater.lakehouse.delta_actions import Commit, parse_commit
 from headwater.lakehouse.delta_commit import Restoration
 from headwater.lakehouse.delta_features import refuse_features
 from headwater.lakehouse.delta_lineage import Mark, mark_of
-from headwater.lakehouse.delta_log import Commit, DeltaLog, parse_commit
+from headwater.lakehouse.delta_log import DeltaLog
 from headwater.lakehouse.delta_table import DeltaTable
 from headwater.lakehouse.tables import RewindableTable
 from headwater.spark.internals import delta_commits

@@ -15,7 +15,8 @@ from headwater.checkpoint.filetree import FileTree
 from headwater.checkpoint.history import History
 from headwater.checkpoint.locate import open_files
 from headwater.core.errors import ChangeRefused
-from headwater.lakehouse.delta_log import DeltaLog, commit_path
+from headwater.lakehouse.delta_actions import commit_path
+from headwater.lakehouse.delta_log import DeltaLog
 from headwater.lakehouse.tables import TableUri, parse_table_uri
 from headwater.timemachine.change import Preview, Put
 from headwater.timemachine.downstream import (

@@ -19,7 +19,8 @@ from headwater.checkpoint.source_offsets import offset_value
 from headwater.checkpoint.table_offsets import DeltaPosition, delta_position
 from headwater.core.errors import CheckpointUnreadable
 from headwater.core.text import count
-from headwater.lakehouse.delta_log import DeltaLog, file_key
+from headwater.lakehouse.delta_actions import file_key
+from headwater.lakehouse.delta_log import DeltaLog
 from headwater.lakehouse.delta_source import files_before, removes_rows, snapshot_files, unread_rows
 from headwater.lakehouse.tables import TableUri
 from headwater.timemachine.compacted_log import LogCut

@@ -14,8 +14,9 @@ from headwater.checkpoint.source_offsets import SourceRange
 from headwater.checkpoint.table_offsets import delta_position
 from headwater.core.errors import ChangeRefused
 from headwater.jobs.endpoints import Delta
+from headwater.lakehouse.delta_actions import file_key
 from headwater.lakehouse.delta_files import absolute
-from headwater.lakehouse.delta_log import DeltaLog, file_key
+from headwater.lakehouse.delta_log import DeltaLog
 from headwater.lakehouse.delta_source import VersionRead, reads_between, start_position
 from headwater.spark.delta import location
 from headwater.spark.dropped.tagging import TAG

@@ -16,7 +16,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from headwater.core.errors import ChangeRefused
-from headwater.lakehouse.delta_log import Commit
+from headwater.lakehouse.delta_actions import Commit
 from headwater.spark.session import temporary_settings
 
 USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
