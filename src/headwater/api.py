@@ -330,22 +330,17 @@ class Checkpoint:
         ``keep_foreign``, without undoing what other programs did to it. ``source`` is the URI of the Kafka source in which
         to look for the records, or several by name. Both are needed only if ``headwater run`` has not recorded them.
         """
-        from headwater.kafka.offsets import earliest_offsets  # noqa: PLC0415
-        from headwater.kafka.retention import retention_from  # noqa: PLC0415
-        from headwater.timemachine.restore import plan_rewind_to  # noqa: PLC0415
-        from headwater.timemachine.rewind import plan_with_retention  # noqa: PLC0415
+        from headwater.timemachine.rewind_target import plan_rewind_to, rewind_target  # noqa: PLC0415
 
-        located = None if to is None else locate_batch(self.files, str(to))
         plan = plan_rewind_to(
             self.files,
-            None if located is None else located.point or located.batch_id,
+            rewind_target(self.files, to),
             replan=replan,
             sink=_sink_uri(sink),
             sources=_named_uris(source),
-            ask_kafka=earliest_offsets,
             keep_foreign=keep_foreign,
         )
-        return shown_as(ShownRewindPlan, plan_with_retention(plan, retention_from))
+        return shown_as(ShownRewindPlan, plan)
 
     def edit(
         self,

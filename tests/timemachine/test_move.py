@@ -29,8 +29,8 @@ from headwater.timemachine.move import MovePlan
 from headwater.timemachine.move_plan import plan_move
 from headwater.timemachine.move_undo import plan_move_undo
 from headwater.timemachine.relocate import Place, Relocation, is_rewritten, java_quote, rewritten
-from headwater.timemachine.restore import plan_rewind_to
 from headwater.timemachine.rewind import plan_rewind
+from headwater.timemachine.rewind_target import plan_rewind_to
 from headwater.timemachine.undo import plan_undo
 from s3_support import S3
 from timemachine.crashing import Crashed, CrashingDisk, CrashingObjectStore, CrashSchedule, Tree
