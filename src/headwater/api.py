@@ -263,7 +263,7 @@ class Checkpoint:
         sink: str | Path | None = None,
         conf: Mapping[str, str] | None = None,
     ) -> ShownMigrationPlan:
-        """Plan to bring the state to what a job's changed code asks for. ``plan.apply()`` adds a batch that does it.
+        """Plan to convert the state to what a job's changed code expects. ``plan.apply()`` adds a batch that does it.
 
         ``set`` has SQL over the old key and value for fields of the new values, and ``keys`` a list of SQL expressions for
         the fields of a changed key. With ``accept_change``, the job may also give the state another meaning. ``source``

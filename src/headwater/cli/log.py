@@ -48,8 +48,8 @@ def log(
     Kafka that each of them had not read, if that was recorded, and a line below the table names the source that holds
     the watermark back. Does not start Spark.
 
-    For a folder or bucket with checkpoints below it, or for several checkpoints, shows each stream in one line, the most
-    troubled ones first: whether it runs, its last batch, rates, lag, the delay of its watermark, the rows of its state and
+    For a folder or bucket with checkpoints below it, or for several checkpoints, shows each stream in one line, those
+    with problems first: whether it runs, its last batch, rates, lag, the delay of its watermark, the rows of its state and
     their growth, and what is wrong. Rates, growth and DROPPED are those of the last batches. A star marks a batch that is
     not committed.
 

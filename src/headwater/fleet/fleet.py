@@ -75,7 +75,7 @@ class FleetSnapshot:
     is_loading: bool = True
 
     def by_trouble(self, now_ms: int) -> list[Stream]:
-        """Return the streams, the most troubled first."""
+        """Return the streams, those with problems first."""
         return sorted(self.streams, key=lambda stream: (order(stream.troubles(now_ms)), stream.name))
 
     def edges(self) -> list[Edge]:

@@ -337,7 +337,7 @@ def table_effects(plan: TablePlan, to: int | None) -> str:
     if plan.action is None:
         return f"{plan.uri} has no batch after {to}, and stays as it is"
     if plan.others:
-        return f"only the rows of this query leave {plan.uri}: the re-run writes each of them exactly once"
+        return f"only the rows of this query are removed from {plan.uri}: the re-run writes each of them exactly once"
     target = "before the first batch" if to is None else f"batch {to}"
     return f"{plan.uri} returns to {target}, so the re-run writes every row exactly once"
 

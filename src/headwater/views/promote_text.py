@@ -44,7 +44,7 @@ def promote_text(plan: PromotePlan, found: list[tuple[WrittenByBoth, RowsCompare
     facts += [
         ("original", f"{plan.original.location} {running}; it keeps its files and refuses to run"),
         ("fork", f"{plan.fork.location} {'keeps running' if plan.runs[1] else 'is not running'}"),
-        ("afterwards", f"the path and the name of {plan.original.location} lead to the fork"),
+        ("afterwards", f"the path and the name of {plan.original.location} refer to the fork"),
     ]
     return PlanText(f"Promote {plan.fork.location} in place of {plan.original.location}", tuple(facts), plan.warnings)
 

@@ -99,7 +99,7 @@ class FleetPage:
         self._frame.build(lambda: ui.label("all streams").classes("hw-checkpoint"))
         with ui.element("div").classes("hw-main hw-main-wide"):
             self._problems = ui.element("div")
-            with panel("Streams", about="the most troubled ones first", classes="hw-wide"):
+            with panel("Streams", about="those with problems first", classes="hw-wide"):
                 with ui.element("div").classes("hw-controls"):
                     self._counts = ui.label().classes("hw-about").props("data-counts aria-live=polite")
                     ui.space()
