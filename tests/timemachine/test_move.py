@@ -424,6 +424,28 @@ def test_metadata_is_rewritten_wherever_it_is_kept(place: str) -> None:
     assert is_rewritten(f"{place}_headwater/job.json") or place.endswith("7/")
 
 
+@pytest.mark.parametrize("old", ["/old", "/été à la mer"])
+def test_a_single_schema_path_is_rewritten(old: str) -> None:
+    """Metadata of the builds of Spark 4.0 that recorded one schema path, ``stateSchemaFilePath``, is rewritten as well."""
+    version, body = checkpoint("custom-changelog")["state/0/_metadata/v2/0"].decode().split("\n", 1)
+    metadata = json.loads(body)
+    for store in metadata["stateStoreInfo"]:
+        (recorded,) = store.pop("stateSchemaFilePaths")
+        store["stateSchemaFilePath"] = f"file:{old}/state/{recorded.rpartition('/state/')[2]}"
+    data = f"{version}\n{json.dumps(metadata, ensure_ascii=False)}".encode()
+    new = LocalTree(Path("/new"))
+    found = rewritten("state/0/_metadata/v2/0", data, Relocation(new, ((Place.of(old), new),)))
+    stores = json.loads(found.partition(b"\n")[2])["stateStoreInfo"]
+    assert stores
+    assert all(store["stateSchemaFilePath"].startswith("file:/new/state/0/_stateSchema/") for store in stores)
+
+
+def test_corrupt_metadata_is_moved_as_it_is() -> None:
+    """Metadata that cannot be parsed is copied unchanged, for fsck to find it at the new location."""
+    new = LocalTree(Path("/new"))
+    assert rewritten("state/0/_metadata/v2/0", b"v2\n{", Relocation(new, ())) == b"v2\n{"
+
+
 def test_quoting_is_that_of_java() -> None:
     """Spaces and percent signs are encoded, letters of other languages are not, as ``java.net.URI`` does it."""
     assert java_quote("/a b/100%/é/x=1/[y]/~(z)") == "/a%20b/100%25/é/x=1/%5By%5D/~(z)"

@@ -19,6 +19,7 @@ from headwater.checkpoint.layout import OFFSETS, SINK_LOG, SOURCES, hadoop_crc_o
 from headwater.checkpoint.lease import signs_of_life
 from headwater.checkpoint.restore_points import RestorePoint, listed_files, point_files
 from headwater.core.errors import ChangeRefused, HeadwaterError
+from headwater.core.text import batch_span
 from headwater.lakehouse.tables import RewindableTable, TableUri
 from headwater.timemachine.change import (
     Change,
@@ -179,7 +180,7 @@ def _rerun_warning(point: RestorePoint, undone: Sequence[int]) -> tuple[str, ...
     again = [number for number in undone if number <= point.batch_id]
     if not again:
         return ()
-    which = f"batch {again[0]} was" if len(again) == 1 else f"batches {again[0]} to {again[-1]} were"
+    which = f"{batch_span(again[0], again[-1])} {'was' if len(again) == 1 else 'were'}"
     return (f"{which} rewound and run again since the restore point was made; these results are set aside too",)
 
 
