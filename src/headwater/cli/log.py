@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from headwater.checkpoint.history import Batch, History
     from headwater.fleet.fleet import Fleet
     from headwater.timemachine.journal import Entry
-    from headwater.views.batches import TableLayout
+    from headwater.views.batch_table import TableLayout
 
 POLL_SECONDS = 1.0
 
@@ -169,7 +169,7 @@ class _Printer:
         self.last_hold = hold
 
     def _table(self, batches: list[Batch], added: dict[int, Entry], kept: dict[int, list[str]]) -> None:
-        from headwater.views.batches import COLUMNS, batch_cells, table_layout
+        from headwater.views.batch_table import COLUMNS, batch_cells, table_layout
 
         rows = [batch_cells(batch, added.get(batch.batch_id), kept.get(batch.batch_id, ())) for batch in batches]
         if self.layout is None:

@@ -13,7 +13,8 @@ from headwater.checkpoint.filetree import FileTree
 from headwater.checkpoint.history import Batch, History
 from headwater.checkpoint.lease import Lease, live_lease
 from headwater.checkpoint.plan_record import RecordedPlan, read_plans
-from headwater.checkpoint.record import JobRecord, ProgressRecord, ProgressTail
+from headwater.checkpoint.progress_files import ProgressTail
+from headwater.checkpoint.record import JobRecord, ProgressRecord
 from headwater.checkpoint.restore_points import RestorePoint, names_by_batch, restore_points
 from headwater.checkpoint.watermark_hold import WatermarkHold, watermark_hold
 from headwater.core.errors import HeadwaterError, InternalError
