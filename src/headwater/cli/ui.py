@@ -147,8 +147,8 @@ def _fleet(names: list[str], *, wait: bool) -> FleetWatch | None:
 @contextmanager
 def watching_alerts(checkpoints: Callable[[], Iterable[str]]) -> Iterator[None]:
     """Evaluate the rules of ``headwater.toml`` while the block runs. ``checkpoints`` are asked for at each evaluation."""
-    from headwater.alerts.page import watch_page
     from headwater.alerts.rules import load_config
+    from headwater.alerts.watching import watch_page
     from headwater.checkpoint.locate import open_checkpoint
 
     def opened() -> dict[str, Callable[[], FileTree]]:
