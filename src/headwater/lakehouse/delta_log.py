@@ -1,8 +1,8 @@
 """The transaction log of a Delta table, read from any ``FileTree``: commits, log checkpoints and snapshots.
 
 A snapshot is the newest log checkpoint at or before a version (one Parquet file, several, or version 2 with sidecar
-files) and the commits after it. Actions stay as the dictionaries that the log has, so that a file that leaves the table
-can return exactly as it was.
+files) and the commits after it. Actions stay as the dictionaries that the log has, so that a removed file can return
+exactly as it was.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ FILE_RETENTION = "delta.deletedFileRetentionDuration"
 DAY_MS = 86_400_000
 _UNITS = {"second": 1000, "minute": 60_000, "hour": 3_600_000, "day": DAY_MS, "week": 7 * DAY_MS}
 DOWNSTREAM = (
-    "streams that read this Delta table fail when rows leave it (DELTA_SOURCE_IGNORE_DELETE): rewind them too. With "
+    "streams that read this Delta table fail when rows are removed (DELTA_SOURCE_IGNORE_DELETE): rewind them too. With "
     "skipChangeCommits they read the rows of the re-run a second time"
 )
 

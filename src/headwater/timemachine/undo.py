@@ -137,7 +137,7 @@ def plan_undo(
 
     ``sink`` is the sink folder of that change, and ``table`` its table, by default those that the journal names. Batches
     that were committed since have to be dropped: raise ``ChangeRefused`` unless ``drop_newer``, which sets them aside too.
-    If the change itself did not modify the table, their rows leave it as in a rewind. With ``keep_foreign``, what other
+    If the change itself did not modify the table, their rows are removed as in a rewind. With ``keep_foreign``, what other
     programs have done to the table since is kept. A part of a cascade is only undone together with the others, unless
     ``in_cascade``.
     """
