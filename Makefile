@@ -27,7 +27,7 @@ $(INSTALLED): pyproject.toml src/headwater/jars/ivy.xml $(if $(LOCKED),requireme
 	@$(BIN)/headwater jars --configuration spark --configuration broker
 	@touch $(VENV)/.installed $(INSTALLED)
 
-check: install  ## ruff, mypy and the tests that need no Spark, Kafka, database or browser: about a minute
+check: install  ## ruff, mypy and the tests that need no Spark, Kafka, database or browser
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check --quiet .
 	@$(BIN)/mypy
@@ -53,7 +53,7 @@ load: install  ## run the main job at its highest sustainable rate for LOAD_MINU
 	@scripts/test_packages.sh
 	@$(BIN)/python -m soak.load --minutes $(LOAD_MINUTES)
 
-bench: install  ## run all benchmarks (hours), or some of them: BENCH_ARGS="--workload throughput --records 500000 --only headwater,tutorial"
+bench: install  ## run all benchmarks, or some of them: BENCH_ARGS="--workload throughput --records 500000 --only headwater,tutorial"
 	@$(BIN)/python -m bench $(BENCH_ARGS)
 
 docs: install  ## build the documentation in site/
@@ -63,7 +63,7 @@ docs: install  ## build the documentation in site/
 corpus: install  ## regenerate the checkpoints that tests use, with Spark 3.4 to 4.3; VERSION=4.3 for one of them
 	@$(BIN)/python -m tests.corpus_maker.versions $(VERSION) $(CORPUS_ARGS)
 
-matrix: install  ## run golden scenarios, rewinds and commands on PySpark 3.5 to 4.3, about an hour; VERSION=4.3 for one
+matrix: install  ## run golden scenarios, rewinds and commands on PySpark 3.5 to 4.3; VERSION=4.3 for one
 	@scripts/test_packages.sh
 	@$(BIN)/python -m tests.matrix $(VERSION) $(MATRIX_ARGS)
 

@@ -8,7 +8,7 @@ from xml.sax.saxutils import escape
 
 WIDTH = 720
 
-# An <img> follows the system's color scheme, the page its own switch: both palettes can be read on white and on slate.
+# An <img> follows the system's color scheme, the page its own switch: both palettes are legible on white and slate.
 STYLE = """
 svg { --ink: #68727d; --grid: #a9b3bd; --blue: #2f7ed8; --red: #d64541; --amber: #d07c1f }
 @media (prefers-color-scheme: dark) {

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from headwater.checkpoint.local_tree import LocalTree
-from headwater.checkpoint.record import ProgressTail
+from headwater.checkpoint.progress_files import ProgressTail
 from soak.ledger import PAGE, replace_between
 from soak.sampling import Sample, find_jvm, live_heap_megabytes, measure_folder, resident_megabytes
 from soak.services import KafkaService

@@ -9,7 +9,7 @@ import pytest
 import headwater
 from corpus_support import load
 from headwater import Checkpoint
-from headwater.core.errors import CheckpointUnreadable, UsageProblem
+from headwater.core.errors import ChangeRefused, CheckpointUnreadable, UsageProblem
 
 
 def test_exported() -> None:
@@ -41,3 +41,25 @@ def test_nothing_there(tmp_path: Path) -> None:
     """A folder that is not a checkpoint is refused immediately."""
     with pytest.raises(CheckpointUnreadable):
         Checkpoint(tmp_path)
+
+
+def test_rewind_refuses_missing_input(tmp_path: Path) -> None:
+    """Applying a plan is refused if the input of undone batches is gone, and changes nothing, unless that is allowed."""
+    checkpoint = Checkpoint(load("aggregation-hdfs", tmp_path).path)
+    plan = checkpoint.plan_rewind(to=4)
+    assert [reread.still_there for reread in plan.rereads] == [False]
+    with pytest.raises(ChangeRefused) as refused:
+        plan.apply()
+    assert refused.value.code == "source-gone"
+    assert [batch.batch_id for batch in checkpoint.batches] == list(range(10))
+    plan.apply(allow_missing_input=True)
+    assert [batch.batch_id for batch in checkpoint.batches if batch.status == "committed"] == list(range(5))
+
+
+def test_rewind_takes_what_the_command_line_takes(tmp_path: Path) -> None:
+    """A number, a revision and None name the last batch to keep; a batch that is not in the logs is refused."""
+    checkpoint = Checkpoint(load("aggregation-hdfs", tmp_path).path)
+    assert [checkpoint.plan_rewind(to=to).to for to in (4, "4", "HEAD~5", None)] == [4, 4, 4, None]
+    with pytest.raises(ChangeRefused) as refused:
+        checkpoint.plan_rewind(to=99)
+    assert refused.value.code == "no-batch"

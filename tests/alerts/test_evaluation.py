@@ -111,7 +111,7 @@ def test_retention_and_sources() -> None:
     assert state(rule("retention-close", 4 * HOUR), replace(EMPTY, sources=near)) is False
     far = SourceReport(overtaken_in_ms={"visits": math.inf})
     assert state(rule("retention-close"), replace(EMPTY, sources=far)) is False
-    broken = SourceReport((Finding("error", "topic-missing", "kafka:visits", "does not exist"),))
+    broken = SourceReport((Finding("error", "no-topic", "kafka:visits", "does not exist"),))
     (condition,) = evaluate([rule("source-problem")], replace(EMPTY, sources=broken), NOW)
     assert (condition.is_met, condition.summary) == (True, "kafka:visits does not exist")
     assert state(rule("source-problem"), replace(EMPTY, sources=far)) is False

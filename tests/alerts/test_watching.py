@@ -11,10 +11,9 @@ import pytest
 
 from alerts.receiver import Receiver
 from headwater.alerts.delivery import GIVE_UP_MS, NotDelivered, deliver
-from headwater.alerts.page import PageAlerts
 from headwater.alerts.rules import AlertConfig, Command, Rule, Webhook
 from headwater.alerts.state import NO_ALERTS, STATE_FILE, Notification, parse_state
-from headwater.alerts.watching import AlertThread, StreamAlerts
+from headwater.alerts.watching import AlertThread, PageAlerts, StreamAlerts
 from headwater.checkpoint.local_tree import LocalTree
 from headwater.checkpoint.record import PROGRESS_FILE, ProgressRecord
 from waiting_support import wait_until

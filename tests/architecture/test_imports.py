@@ -17,7 +17,7 @@ ALLOWED = {
     "checkpoint": {"core"},
     "statefiles": {"core", "checkpoint"},
     "lakehouse": {"core", "checkpoint"},
-    "timemachine": {"core", "checkpoint", "statefiles", "lakehouse"},
+    "timemachine": {"core", "checkpoint", "statefiles", "lakehouse", "kafka"},
     "migration": {"core", "checkpoint", "statefiles", "lakehouse", "timemachine"},
     "fleet": {"core", "checkpoint", "statefiles", "lakehouse", "timemachine"},
     "views": {"core", "checkpoint", "statefiles", "lakehouse", "timemachine", "migration", "fleet"},

@@ -9,7 +9,7 @@ import pytest
 
 from headwater.checkpoint.filetree import FileTree, walk
 from headwater.checkpoint.local_tree import BLOCK_BYTES, LocalTree
-from headwater.checkpoint.locate import open_files, subtree
+from headwater.checkpoint.locate import open_files
 from headwater.checkpoint.memory_tree import MemoryTree
 from headwater.checkpoint.object_tree import ObjectTree
 from headwater.core.errors import CheckpointUnreadable
@@ -180,13 +180,21 @@ def test_local_paths_in_all_their_forms(written: str, tmp_path: Path) -> None:
     assert open_files(written.format(tmp_path)).read("metadata") == b"{}"
 
 
+def test_subtree(files: FileTree) -> None:
+    """A folder of any tree is a tree of its own: its listing and its files are those below the folder."""
+    state = files.subtree("state/0")
+    assert {path: state.read(path) for path, _ in walk(state)} == {"0/1.delta": b"x" * 7}
+    assert state.exists("0/1.delta")
+    assert state.location == f"{files.location.rstrip('/')}/state/0"
+
+
 def test_subtree_of_a_local_folder(tmp_path: Path) -> None:
     """A folder of a tree is a tree of its own, and cannot lie outside."""
     files = LocalTree(tmp_path)
     files.write("_headwater/scratch/metadata", b"{}")
-    assert subtree(files, "_headwater/scratch").read("metadata") == b"{}"
+    assert files.subtree("_headwater/scratch").read("metadata") == b"{}"
     with pytest.raises(CheckpointUnreadable):
-        subtree(files, "../elsewhere")
+        files.subtree("../elsewhere")
 
 
 def test_link(files: FileTree) -> None:

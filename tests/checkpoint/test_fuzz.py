@@ -18,6 +18,7 @@ from headwater.checkpoint.memory_tree import MemoryTree
 from headwater.checkpoint.revisions import resolve
 from headwater.core.errors import HeadwaterError
 from headwater.views import batches as batch_views
+from headwater.views.batch_table import batch_cells, table_layout
 from headwater.views.batches import batch_as_dict, batch_in_full
 
 SEED = int(os.environ.get("SEED", "20260701"))
@@ -30,8 +31,8 @@ def all_output(contents: Contents) -> Iterator[str]:
     files = MemoryTree(contents)
     history = History(files)
     batches = history.batches()
-    rows = [batch_views.batch_cells(batch) for batch in batches]
-    layout = batch_views.table_layout(rows)
+    rows = [batch_cells(batch) for batch in batches]
+    layout = table_layout(rows)
     yield from (layout.line(row) for row in rows)
     yield from (json.dumps(batch_as_dict(batch), ensure_ascii=False) for batch in batches)
     for name in ("HEAD", "HEAD~2", "@10:30"):

@@ -29,7 +29,8 @@ from headwater.checkpoint.lease import (
 )
 from headwater.checkpoint.local_tree import LocalTree
 from headwater.checkpoint.memory_tree import MemoryTree
-from headwater.checkpoint.record import ProgressRecord, ProgressWriter
+from headwater.checkpoint.progress_files import ProgressWriter
+from headwater.checkpoint.record import ProgressRecord
 from headwater.core.errors import CheckpointBusy
 
 STOP = "headwater stop memory:   (it finishes the current batch), then try again"

@@ -6,15 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from headwater.checkpoint import record as records
+from headwater.checkpoint import progress_files
 from headwater.checkpoint.local_tree import LocalTree
 from headwater.checkpoint.memory_tree import MemoryTree
+from headwater.checkpoint.progress_files import ProgressIndex, ProgressTail, ProgressWriter
 from headwater.checkpoint.record import (
+    PROGRESS_FILE,
     OperatorWatermark,
-    ProgressIndex,
     ProgressRecord,
-    ProgressTail,
-    ProgressWriter,
     SourceProgress,
     parse_line,
     read_progress,
@@ -51,7 +50,7 @@ def test_last_line_of_a_batch_is_valid(tmp_path: Path) -> None:
 
 def test_file_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A full file is replaced by a new one; one older file is kept, and both are read."""
-    monkeypatch.setattr(records, "MOST_LINES", 10)
+    monkeypatch.setattr(progress_files, "MOST_LINES", 10)
     files = LocalTree(tmp_path)
     writer = ProgressWriter(files)
     for number in range(35):
@@ -63,8 +62,8 @@ def test_file_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_object_store_rewrites_the_last_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     """On an object store, the object is rewritten with the last lines."""
-    monkeypatch.setattr(records, "REMOTE_SECONDS", 0.0)
-    monkeypatch.setattr(records, "REMOTE_LINES", 2)
+    monkeypatch.setattr(progress_files, "REMOTE_SECONDS", 0.0)
+    monkeypatch.setattr(progress_files, "REMOTE_LINES", 2)
     files = MemoryTree({})
     writer = ProgressWriter(files)
     for number in range(3):
@@ -102,7 +101,7 @@ def test_index_finds_single_records(tmp_path: Path) -> None:
     for number in range(3):
         writer.add(record(number))
     writer.add(record(1, rows=9))
-    files.append(records.PROGRESS_FILE, b'{"at_ms": 5, "batch_id": 7}\n{"batch_id":2,"at_')
+    files.append(PROGRESS_FILE, b'{"at_ms": 5, "batch_id": 7}\n{"batch_id":2,"at_')
     index = ProgressIndex(files)
     assert [index.get(number) for number in (0, 1, 2)] == [record(0), record(1, rows=9), record(2)]
     assert index.get(7) == ProgressRecord(7, 5)
@@ -119,14 +118,14 @@ def test_failed_write_does_not_stop_the_stream(tmp_path: Path) -> None:
 
 def test_tail_sees_what_was_added(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A second read returns new lines, a line only once it is complete, and the lines of a new file."""
-    monkeypatch.setattr(records, "MOST_LINES", 4)
+    monkeypatch.setattr(progress_files, "MOST_LINES", 4)
     files = LocalTree(tmp_path)
     tail, writer = ProgressTail(files), ProgressWriter(files)
     assert tail.records() == {}
     writer.add(record(0))
     assert sorted(tail.records()) == [0]
     line = record(1).to_line()
-    path = files.local_path(records.PROGRESS_FILE)
+    path = files.local_path(PROGRESS_FILE)
     with path.open("a") as out:
         out.write(line[:20])
         out.flush()

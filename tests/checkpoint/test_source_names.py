@@ -60,7 +60,7 @@ def test_recorded_names_in_another_order() -> None:
 
 
 def test_self_join_keeps_its_numbers() -> None:
-    """If both sides read one topic, it is unknown which is which; the broker is known all the same."""
+    """If both sides read one topic, it is unknown which is which; the broker is still known."""
     files = TwoSources("kafka ads", "kafka ads").batch(1, 1, watermark=None)
     files.with_job(left="kafka://h:1/ads", right="kafka://h:1/ads?startingOffsets=latest")
     assert labels(files.files) == {"0": "source 0", "1": "source 1"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headwater.core.text import count
+from headwater.core.text import batch_span, count
 
 
 @pytest.mark.parametrize(
@@ -29,3 +29,8 @@ def test_count(number: int, noun: str, text: str) -> None:
 def test_count_without_separators() -> None:
     """The thousands separators can be omitted."""
     assert count(1234, "batch", grouped=False) == "1234 batches"
+
+
+def test_batch_span() -> None:
+    """One batch is named by itself, several by the first and the last."""
+    assert (batch_span(4, 4), batch_span(4, 6)) == ("batch 4", "batches 4 to 6")

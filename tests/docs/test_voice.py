@@ -31,6 +31,16 @@ BANNED = {
     r"\bwhere to go on\b": "next steps",
     r"\bour words\b": "messages",
     r"\bstart(s|ed)? over\b": "restart from scratch",
+    r"\bcan bear\b": "can recover from",
+    r"\blets? go\b": "evict, expire",
+    r"\bfits these words\b": "matches",
+    r"\bone batch whole\b": "everything about one batch",
+    r"\bknows of\b": "knows about",
+    r"\b(can|cannot|could|to) read on\b(?! (the|a|S3))": "continue",
+    r"\bgoes without\b": "works without",
+    r"\ball the same\b": "anyway",
+    r"\bmost troubled\b": "with problems",
+    r"\bleave the table\b": "are removed from the table",
 }
 TEXT = {".py", ".md", ".java", ".toml", ".sh", ".yml", ".css", ""}
 QUOTES_AND_DATA = ("tests/golden/", "tests/docs/test_voice.py", "LICENSE", "tests/corpus/")

@@ -33,14 +33,14 @@ def test_everything_is_there() -> None:
     """The number of unread records is reported, and no problem."""
     report = report_on(needs(), facts((0, 25)), RecordTimes(), NOW)
     assert codes(report) == [("info", "source-checked", "kafka:visits")]
-    assert report.findings[0].message == "all offsets are there, 15 records not read yet"
+    assert report.findings[0].message == "all offsets are available, 15 records not read yet"
     assert report.unread == 15
 
 
 @pytest.mark.parametrize(
     ("given", "found", "expected"),
     [
-        ({}, {}, ("error", "topic-missing", "kafka:visits")),
+        ({}, {}, ("error", "no-topic", "kafka:visits")),
         ({"topic_ids": {"visits": "two"}}, facts((0, 25)), ("error", "topic-recreated", "kafka:visits")),
         ({"positions": {P0: 10, P1: 3}}, facts((0, 25)), ("error", "partition-missing", "kafka:visits[1]")),
         ({}, facts((11, 25)), ("error", "offsets-expired", "kafka:visits[0]")),

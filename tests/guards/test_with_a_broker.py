@@ -81,7 +81,7 @@ def test_offsets_and_a_recreated_topic(broker: Broker, topic: str, stream: Strea
 
     delete_topic(broker.connection, topic)
     wait_until(lambda: topic not in cluster.metadata().topics, "the topic to be deleted")
-    assert stream.found() == [("topic-missing", f"kafka:{topic}")]
+    assert stream.found() == [("no-topic", f"kafka:{topic}")]
     create_topic(broker.connection, topic, 3)
     broker.produce(topic, *"uvwxyz", partition=0)
     assert stream.found() == [("topic-recreated", f"kafka:{topic}"), ("partitions-added", f"kafka:{topic}")]

@@ -121,6 +121,22 @@ def test_a_running_job(headwater_spark: SparkSession, source: Files, tmp_path: P
     )
 
 
+def test_a_memory_table_while_the_job_runs(headwater_spark: SparkSession, source: Files, tmp_path: Path) -> None:
+    """The session of a running job can query its memory table, which has the rows of the last batch; others cannot."""
+    job = Job("parity", per_parity, reads=source, writes=Memory("parity_now"), mode="complete")
+    put(source, 0, 1, 2, 3)
+    with job.start(headwater_spark, tmp_path / "checkpoint") as running:
+
+        def rows() -> list[tuple[int, int]]:
+            return [tuple(row) for row in running.spark.sql("SELECT odd, count FROM parity_now ORDER BY odd").collect()]
+
+        wait_until(lambda: rows() == [(0, 1), (1, 2)])
+        put(source, 1, 4, 6)
+        wait_until(lambda: rows() == [(0, 3), (1, 2)])
+        assert running.is_active
+        assert not running.spark.newSession().catalog.tableExists("parity_now")
+
+
 def test_a_batch_that_is_being_planned(headwater_spark: SparkSession, source: Files, tmp_path: Path) -> None:
     """A stop while Spark plans a batch does not interrupt that batch: it is committed."""
     for file in range(20):

@@ -29,8 +29,8 @@ from headwater.timemachine.move import MovePlan
 from headwater.timemachine.move_plan import plan_move
 from headwater.timemachine.move_undo import plan_move_undo
 from headwater.timemachine.relocate import Place, Relocation, is_rewritten, java_quote, rewritten
-from headwater.timemachine.restore import plan_rewind_to
 from headwater.timemachine.rewind import plan_rewind
+from headwater.timemachine.rewind_target import plan_rewind_to
 from headwater.timemachine.undo import plan_undo
 from s3_support import S3
 from timemachine.crashing import Crashed, CrashingDisk, CrashingObjectStore, CrashSchedule, Tree
@@ -422,6 +422,28 @@ def test_metadata_is_rewritten_wherever_it_is_kept(place: str) -> None:
     found = rewritten(f"{place}state/0/_metadata/v2/0", data, moves)
     assert b'"file:/new/state/0/_stateSchema/' in found
     assert is_rewritten(f"{place}_headwater/job.json") or place.endswith("7/")
+
+
+@pytest.mark.parametrize("old", ["/old", "/été à la mer"])
+def test_a_single_schema_path_is_rewritten(old: str) -> None:
+    """Metadata of the builds of Spark 4.0 that recorded one schema path, ``stateSchemaFilePath``, is rewritten as well."""
+    version, body = checkpoint("custom-changelog")["state/0/_metadata/v2/0"].decode().split("\n", 1)
+    metadata = json.loads(body)
+    for store in metadata["stateStoreInfo"]:
+        (recorded,) = store.pop("stateSchemaFilePaths")
+        store["stateSchemaFilePath"] = f"file:{old}/state/{recorded.rpartition('/state/')[2]}"
+    data = f"{version}\n{json.dumps(metadata, ensure_ascii=False)}".encode()
+    new = LocalTree(Path("/new"))
+    found = rewritten("state/0/_metadata/v2/0", data, Relocation(new, ((Place.of(old), new),)))
+    stores = json.loads(found.partition(b"\n")[2])["stateStoreInfo"]
+    assert stores
+    assert all(store["stateSchemaFilePath"].startswith("file:/new/state/0/_stateSchema/") for store in stores)
+
+
+def test_corrupt_metadata_is_moved_as_it_is() -> None:
+    """Metadata that cannot be parsed is copied unchanged, for fsck to find it at the new location."""
+    new = LocalTree(Path("/new"))
+    assert rewritten("state/0/_metadata/v2/0", b"v2\n{", Relocation(new, ())) == b"v2\n{"
 
 
 def test_quoting_is_that_of_java() -> None:

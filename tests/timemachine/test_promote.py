@@ -110,7 +110,7 @@ def test_other_batches_of_the_same_input(tmp_path: Path) -> None:
 
 
 def test_the_fork_gets_the_place_of_the_original(tmp_path: Path) -> None:
-    """The path of the original leads to the fork; the original keeps its files, and undo lets it run again."""
+    """The path of the original refers to the fork; the original keeps its files, and undo lets it run again."""
     twins = Twins(tmp_path)
     before, fork_before = bytes_of(twins.path), bytes_of(twins.fork.root)
     done = run_here("promote", twins.fork.location, "--yes")

@@ -15,7 +15,7 @@ from headwater.checkpoint.restore_points import find_point, point_files, restore
 from headwater.core.errors import HeadwaterError
 from headwater.statefiles.reader import state_rows
 from headwater.timemachine.keep import make_point
-from headwater.timemachine.restore import plan_rewind_to
+from headwater.timemachine.rewind_target import plan_rewind_to
 from headwater.timemachine.tables import fsck
 from headwater.timemachine.undo import plan_undo
 from timemachine.spark_runs import STORES, Inbox, Stream

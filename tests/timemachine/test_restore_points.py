@@ -28,8 +28,9 @@ from headwater.timemachine import keep
 from headwater.timemachine.fork import plan_fork
 from headwater.timemachine.journal import read_entries
 from headwater.timemachine.keep import drop_expired, drop_point, make_point
-from headwater.timemachine.restore import is_in_checkpoint, plan_restore, plan_rewind_to
+from headwater.timemachine.restore import is_in_checkpoint, plan_restore
 from headwater.timemachine.rewind import plan_rewind
+from headwater.timemachine.rewind_target import plan_rewind_to
 from headwater.timemachine.tables import fsck
 from headwater.timemachine.undo import plan_undo
 from timemachine.crashing import Tree

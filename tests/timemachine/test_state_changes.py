@@ -12,8 +12,9 @@ from headwater.checkpoint.local_tree import LocalTree
 from headwater.checkpoint.memory_tree import MemoryTree
 from headwater.core.errors import UsageProblem
 from headwater.spark.state_source import StateSource
+from headwater.statefiles.answer import StateAnswer
 from headwater.statefiles.key_lookup import with_key_fields
-from headwater.statefiles.reader import StateAnswer, StateReader
+from headwater.statefiles.reader import StateReader
 from headwater.statefiles.sqltypes import Atomic
 from headwater.statefiles.stores import StateTarget
 from headwater.timemachine.bisect import binary_search, first_by_changes

@@ -197,7 +197,7 @@ def test_options_that_make_no_sense(streamed: Streamed) -> None:
 
 
 def test_undo_of_an_edit_takes_later_batches_out_of_the_table(streamed: Streamed) -> None:
-    """Batches that ran after an edit leave the table with the edit, and the pair ends at the batch before it."""
+    """Batches that ran after an edit are removed from the table with the edit, and the pair ends at the batch before it."""
     streamed.record_sink()
     done = run_here("edit", streamed.checkpoint, "--delete", "--where", "true", "--reason", "test", "--yes")
     assert done.returncode == 0, done.stderr

@@ -10,9 +10,8 @@ from corpus_support import CorpusCheckpoint
 from headwater.checkpoint.local_tree import LocalTree
 from headwater.checkpoint.record import ProgressRecord
 from headwater.statefiles.reader import StateReader
-from headwater.views.batch_phases import compare_phases
+from headwater.views.batch_phases import compare_phases, explain_skew
 from headwater.views.page_state import StateView
-from headwater.views.skew import explain_skew
 
 Corpus = Callable[[str], CorpusCheckpoint]
 

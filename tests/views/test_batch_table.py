@@ -8,7 +8,8 @@ from corpus_support import as_memory_files
 from headwater.checkpoint.history import History
 from headwater.checkpoint.memory_tree import MemoryTree
 from headwater.checkpoint.source_offsets import source_range
-from headwater.views.batches import COLUMNS, batch_as_dict, batch_cells, offset_range, offset_ranges, table_layout
+from headwater.views.batch_table import COLUMNS, batch_cells, table_layout
+from headwater.views.batches import batch_as_dict, offset_range, offset_ranges
 from two_sources import TwoSources
 
 

@@ -17,7 +17,7 @@ from headwater.core.errors import UsageProblem
 from headwater.core.ids import BatchId
 from headwater.spark.state_source import StateSource
 from headwater.statefiles import large_stores, partition
-from headwater.statefiles.reader import StateAnswer
+from headwater.statefiles.answer import StateAnswer
 from headwater.statefiles.sqltypes import Atomic, Field
 from headwater.views import state_parts, state_sql
 from headwater.views.key_conditions import KeyCondition, key_condition

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headwater.web.charts import stream_graph
+from headwater.web.stream_graph import stream_graph
 
 
 def test_graph_without_streams() -> None:

@@ -27,7 +27,7 @@ def make_streams(root: Path) -> None:
 
 
 def test_streams_sorted_by_trouble_and_opened(browser: Browser, tmp_path: Path) -> None:
-    """The most troubled stream is first, new batches and troubles appear, and a click opens the page of a stream."""
+    """The stream with the most problems is first, new batches and troubles appear, and a click opens the page of a stream."""
     root = tmp_path / "all"
     make_streams(root)
     with served(root, "--port", 0) as page_of, opened(browser, page_of.url) as page:

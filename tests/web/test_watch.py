@@ -12,7 +12,8 @@ from playwright.sync_api import Browser, expect
 from corpus_support import CorpusCheckpoint, load
 from headwater.checkpoint.local_tree import LocalTree
 from headwater.checkpoint.locate import open_checkpoint
-from headwater.checkpoint.record import ProgressRecord, ProgressWriter, SourceProgress
+from headwater.checkpoint.progress_files import ProgressWriter
+from headwater.checkpoint.record import ProgressRecord, SourceProgress
 from headwater.timemachine.rewind import plan_rewind
 from headwater.views.page_points import MAX_POINTS
 from headwater.web.watch import WatchedCheckpoint

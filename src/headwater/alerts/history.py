@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from headwater.checkpoint.failures import FailureRecord, read_failures
 from headwater.checkpoint.filetree import FileTree
 from headwater.checkpoint.logs import CheckpointLogs
-from headwater.checkpoint.record import ProgressRecord, ProgressTail
+from headwater.checkpoint.progress_files import ProgressTail
+from headwater.checkpoint.record import ProgressRecord
 from headwater.guards.report import SourceReport
 
 

@@ -54,6 +54,10 @@ class FileTree(Protocol):
         ``s3a``.
         """
 
+    def subtree(self, folder: str) -> FileTree:
+        """Return a folder as a tree of its own; a read-only one, unless the tree can open it by itself."""
+        return FolderTree(self, folder)
+
     def read(self, path: str) -> bytes:
         """Return the contents of a file."""
 
@@ -192,6 +196,46 @@ class ReadOnlyTree(FileTree):
 
     def drop_empty_folders(self, folders: Iterable[str]) -> NoReturn:
         raise _read_only(folders)
+
+
+class FolderTree(ReadOnlyTree):
+    """A folder of any tree as a tree of its own, read-only."""
+
+    def __init__(self, files: FileTree, folder: str) -> None:
+        self._files = files
+        self._folder = folder
+
+    @property
+    def location(self) -> str:
+        return f"{self._files.location.rstrip('/')}/{self._folder}"
+
+    def spark_uri(self, path: str = "", *, like: str | None = None) -> str:
+        return self._files.spark_uri(self._inner(path), like=like)
+
+    def _inner(self, path: str) -> str:
+        return f"{self._folder}/{path}" if path else self._folder
+
+    def read(self, path: str) -> bytes:
+        return self._files.read(self._inner(path))
+
+    def read_blocks(self, path: str) -> Iterator[bytes]:
+        return self._files.read_blocks(self._inner(path))
+
+    def read_range(self, path: str, start: int, size: int) -> bytes:
+        return self._files.read_range(self._inner(path), start, size)
+
+    def size(self, path: str) -> int:
+        return self._files.size(self._inner(path))
+
+    def exists(self, path: str) -> bool:
+        return self._files.exists(self._inner(path))
+
+    def entries(self, folder: str) -> list[Entry]:
+        return self._files.entries(self._inner(folder))
+
+    def tree(self, folder: str) -> dict[str, list[str]]:
+        start = len(self._folder) + 1
+        return {place[start:]: names for place, names in self._files.tree(self._inner(folder)).items()}
 
 
 def _read_only(*_: object) -> ValueError:

@@ -32,6 +32,9 @@ class LocalTree(FileTree):
         _refuse_path_outside(path)
         return self.root / path if path else self.root
 
+    def subtree(self, folder: str) -> LocalTree:
+        return LocalTree(self.local_path(folder))
+
     def spark_uri(self, path: str = "", *, like: str | None = None) -> str:  # noqa: ARG002  there is one scheme only
         return f"file:{self.local_path(path).absolute()}"
 

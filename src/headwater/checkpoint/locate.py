@@ -28,12 +28,6 @@ def open_files(location: str) -> FileTree:
     return ObjectTree(location)
 
 
-def subtree(files: FileTree, folder: str) -> FileTree:
-    """Return a folder of a tree as a tree of its own."""
-    local = files.local_path(folder)
-    return LocalTree(local) if local is not None else open_files(f"{files.location.rstrip('/')}/{folder}")
-
-
 def open_checkpoint(name: str, *, follow: bool = True) -> FileTree:
     """Return the checkpoint with this path, URL or job name; ``CheckpointUnreadable`` shows what was found instead.
 

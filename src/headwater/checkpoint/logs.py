@@ -26,9 +26,9 @@ from headwater.checkpoint.operator_metadata import (
     parse_operator_metadata,
     version_2_folder,
 )
+from headwater.checkpoint.progress_files import ProgressIndex
 from headwater.checkpoint.record import (
     JobRecord,
-    ProgressIndex,
     ProgressRecord,
     SourceProgress,
     read_job_record,

@@ -112,7 +112,7 @@ def refuse_if_moved(files: FileTree) -> None:
             "promoted",
             f"the fork {pointer.to} was promoted in place of this checkpoint",
             evidence={"checkpoint": files.location},
-            remedy=f"use {pointer.to}, or take it back: headwater undo {files.location}",
+            remedy=f"use {pointer.to}, or undo the promotion: headwater undo {files.location}",
         )
     if pointer is not None:
         raise ChangeRefused(

@@ -38,6 +38,9 @@ class ObjectTree(FileTree):
             scheme = "s3a" if self._is_s3 else self._scheme
         return f"{scheme}://{self._full(path)}"
 
+    def subtree(self, folder: str) -> ObjectTree:
+        return ObjectTree(f"{self._url.rstrip('/')}/{folder}")
+
     def _full(self, path: str) -> str:
         return f"{self._root}/{path}" if path else self._root
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
@@ -85,6 +86,30 @@ def find_schema_files(
         if number is not None and number <= batch and not entry.is_folder:
             newest[number] = f"{folder}/{entry.name}"
     return SchemaFiles(tuple(newest[number] for number in sorted(newest)), missing)
+
+
+def is_operator_metadata(path: str) -> bool:
+    """Return whether a file of a checkpoint is an operator's metadata, of either version."""
+    parts = path.split("/")
+    return len(parts) >= 4 and parts[0] == STATE and parts[2] == "_metadata" and not parts[-1].startswith(".")
+
+
+def with_schemas_in(data: bytes, path: str, into: FileTree) -> bytes:
+    """Return metadata that names the schema files in another tree, wherever those that it names are.
+
+    Raise ``CheckpointUnreadable`` if the metadata is corrupt.
+    """
+    metadata = parse_operator_metadata(data, path)
+    folder = f"{STATE}/{metadata.operator_id}/"
+    text = data.decode("utf-8")
+    for old in {schema for store in metadata.stores for schema in store.schema_paths}:
+        _, found, inside = old.rpartition(f"/{folder}")
+        if found:
+            new = into.spark_uri(f"{folder}{inside}", like=old)
+            # Spark does not escape letters of other languages, other programs may.
+            for escaped in (True, False):
+                text = text.replace(json.dumps(old, ensure_ascii=escaped), json.dumps(new, ensure_ascii=escaped))
+    return text.encode("utf-8")
 
 
 def metadata_path(operator_id: int, v2_names: list[str], batch: int) -> str:

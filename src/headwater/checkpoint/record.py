@@ -10,9 +10,7 @@ from __future__ import annotations
 
 import json
 import os
-import re
-import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
@@ -153,8 +151,6 @@ def _names(value: Any) -> tuple[str, ...]:
 
 PROGRESS_FILE = f"{HEADWATER_FOLDER}/progress.jsonl"
 OLDER_FILE = f"{HEADWATER_FOLDER}/progress.older.jsonl"
-MOST_LINES = 10_000
-REMOTE_LINES, REMOTE_SECONDS = 500, 5.0
 _LINE_BYTES = 800
 """About the length of a line, with one source."""
 
@@ -299,104 +295,3 @@ def _last_lines(files: FileTree, path: str, most: int) -> list[str]:
                 length *= 2
     except OSError:
         return []
-
-
-class ProgressIndex:
-    """The same records, parsed when they are needed: most readers need a few of thousands."""
-
-    _START = re.compile(r'\{"batch_id": ?([0-9]{1,18}),')
-
-    def __init__(self, files: FileTree) -> None:
-        self._files = files
-        self._lines: dict[int, str] | None = None
-
-    def get(self, batch_id: int) -> ProgressRecord | None:
-        """Return the latest record of a batch; None if there is none."""
-        if self._lines is None:
-            self._lines = dict(self._numbered_lines())
-        line = self._lines.get(batch_id)
-        return None if line is None else parse_line(line)
-
-    def _numbered_lines(self) -> Iterator[tuple[int, str]]:
-        for path in (OLDER_FILE, PROGRESS_FILE):
-            try:
-                text = self._files.read(path).decode("utf-8", "replace")
-            except OSError:
-                continue
-            for line in text.splitlines():
-                if not line.endswith("}"):
-                    continue  # truncated: the line before it is still valid
-                start = self._START.match(line)
-                if start:
-                    yield int(start[1]), line
-                elif record := parse_line(line):
-                    yield record.batch_id, line
-
-
-class ProgressTail:
-    """Reads the growing file repeatedly; on a local disk, only what was added since the last time."""
-
-    def __init__(self, files: FileTree) -> None:
-        self._files = files
-        self._found: dict[int, ProgressRecord] = {}
-        self._file: tuple[int, int] | None = None
-        self._read_bytes = 0
-
-    def records(self) -> dict[int, ProgressRecord]:
-        """Return the latest record of each batch."""
-        path = self._files.local_path(PROGRESS_FILE)
-        if path is None:
-            return read_progress(self._files)
-        try:
-            with path.open("rb") as file:
-                info = os.fstat(file.fileno())
-                if (info.st_dev, info.st_ino) != self._file or info.st_size < self._read_bytes:
-                    self._file, self._read_bytes = (info.st_dev, info.st_ino), 0
-                    self._found = read_progress(self._files)
-                file.seek(self._read_bytes)
-                data = file.read()
-        except OSError:
-            return self._found
-        lines = data[: data.rfind(b"\n") + 1]
-        self._read_bytes += len(lines)
-        records = map(parse_line, lines.decode("utf-8", "replace").splitlines())
-        self._found |= {record.batch_id: record for record in records if record}
-        return dict(self._found)
-
-
-class ProgressWriter:
-    """Appends records, and starts a new file every ``MOST_LINES``. A record that cannot be written is discarded."""
-
-    def __init__(self, files: FileTree) -> None:
-        self._files = files
-        self._lines = self._present_lines()
-        self._kept: list[str] = []
-        self._written_at = 0.0
-
-    def add(self, record: ProgressRecord) -> None:
-        """Record a batch."""
-        with suppress(Exception):  # a full disk or an unreachable store must not stop the stream
-            if self._files.is_local:
-                self._append(record.to_line())
-            else:
-                self._rewrite(record.to_line())
-
-    def _append(self, line: str) -> None:
-        if self._lines >= MOST_LINES:
-            self._files.move(PROGRESS_FILE, OLDER_FILE)
-            self._lines = 0
-        self._files.append(PROGRESS_FILE, line.encode())
-        self._lines += 1
-
-    def _rewrite(self, line: str) -> None:
-        """Write the last few hundred lines every few seconds, because objects cannot be appended to."""
-        self._kept = [*self._kept, line][-REMOTE_LINES:]
-        if time.monotonic() - self._written_at >= REMOTE_SECONDS:
-            self._files.write(PROGRESS_FILE, "".join(self._kept).encode())
-            self._written_at = time.monotonic()
-
-    def _present_lines(self) -> int:
-        if self._files.is_local:
-            with suppress(OSError):
-                return self._files.read(PROGRESS_FILE).count(b"\n")
-        return 0

@@ -14,12 +14,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from headwater.checkpoint.filetree import FileTree
-from headwater.checkpoint.folder_tree import FolderTree
 from headwater.checkpoint.history import History
 from headwater.checkpoint.layout import HEADWATER_FOLDER
-from headwater.checkpoint.locate import subtree
 from headwater.checkpoint.logtext import json_object
-from headwater.checkpoint.object_tree import ObjectTree
 from headwater.checkpoint.revisions import EXAMPLES, resolve
 from headwater.core.errors import CheckpointUnreadable, UsageProblem
 from headwater.core.ids import BatchId
@@ -177,9 +174,7 @@ def require_point(files: FileTree, name: str) -> RestorePoint:
 
 def point_files(files: FileTree, point: RestorePoint) -> FileTree:
     """Return the files of a restore point as a checkpoint whose last committed batch is that of the point."""
-    if files.local_path() is not None or isinstance(files, ObjectTree):
-        return subtree(files, point.place)
-    return FolderTree(files, point.place)
+    return files.subtree(point.place)
 
 
 def listed_files(files: FileTree, point: RestorePoint) -> dict[str, int]:

@@ -6,13 +6,13 @@ import io
 import zipfile
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from headwater.checkpoint.layout import LOG_FOLDER, SST_FOLDER
 from headwater.checkpoint.logtext import LogText, integer_field, json_object, string_field, unreadable_file
 
-_METADATA = "metadata"
+METADATA = "metadata"
 _MOST_METADATA_BYTES = 256 * 1024 * 1024
 _ZIP_ERRORS = (
     zipfile.BadZipFile,
@@ -46,6 +46,8 @@ class SnapshotZip:
     logs: tuple[SnapshotFile, ...]
     families: Mapping[str, int]
     """The ids of the column families by name."""
+    metadata: Mapping[str, Any] = field(repr=False)
+    """All of ``metadata``, from which another snapshot of the same store can be made."""
 
     @property
     def files(self) -> tuple[SnapshotFile, ...]:
@@ -68,8 +70,8 @@ def open_snapshot_zip(data: bytes, path: str) -> SnapshotZip:
         raise unreadable_file("empty-file", path, "is empty")
     try:
         archive = zipfile.ZipFile(io.BytesIO(data))
-        size = archive.getinfo(_METADATA).file_size
-        metadata = archive.read(_METADATA) if size <= _MOST_METADATA_BYTES else None
+        size = archive.getinfo(METADATA).file_size
+        metadata = archive.read(METADATA) if size <= _MOST_METADATA_BYTES else None
     except _ZIP_ERRORS as error:
         raise _not_a_zip(path, error) from None
     if metadata is None:
@@ -83,6 +85,7 @@ def open_snapshot_zip(data: bytes, path: str) -> SnapshotZip:
         _files(value, "sstFiles", "dfsSstFileName", SST_FOLDER, path),
         () if value.get("logFiles") is None else _files(value, "logFiles", "dfsLogFileName", LOG_FOLDER, path),
         _families(value, path),
+        value,
     )
 
 
@@ -90,10 +93,10 @@ def _not_a_zip(path: str, error: Exception) -> Exception:
     return unreadable_file("bad-zip", path, f"is not a readable zip file ({error})")
 
 
-def _files(value: dict[str, Any], field: str, name: str, folder: str, path: str) -> tuple[SnapshotFile, ...]:
-    listed = value.get(field)
+def _files(value: dict[str, Any], listing: str, name: str, folder: str, path: str) -> tuple[SnapshotFile, ...]:
+    listed = value.get(listing)
     if not isinstance(listed, list) or not all(isinstance(one, dict) for one in listed):
-        raise unreadable_file("bad-json", path, f"has {field} in an unknown format")
+        raise unreadable_file("bad-json", path, f"has {listing} in an unknown format")
     return tuple(
         SnapshotFile(
             f"{folder}/{string_field(one, name, path)}",

@@ -141,7 +141,7 @@ def _refuse_unknown_query(files: FileTree) -> None:
             "not-attached",
             "a query may be running that Headwater cannot stop: no process holds the checkpoint's lease",
             evidence={"signs": "; ".join(signs), "checkpoint": files.location},
-            remedy="stop the query in its own program; headwater.attach(spark) makes it stoppable next time",
+            remedy="stop the query in its own program; once that program calls headwater.attach(spark), headwater stop works",
         )
 
 

@@ -54,7 +54,7 @@ def open_to_read(checkpoint: str) -> FileTree:
 
 
 def note_promotion(checkpoint: str, files: FileTree) -> None:
-    """Print a note if a name leads to a fork that was promoted."""
+    """Print a note if a name refers to a fork that was promoted."""
     from headwater.checkpoint.locate import candidates
 
     if files.location.rstrip("/") not in [location.rstrip("/") for location in candidates(checkpoint)]:

@@ -9,8 +9,7 @@ import typer
 from headwater.cli.app import CHANGE, app
 from headwater.cli.checkpoint_options import CheckpointName, DryRun, PlanJson, StepProgress, Yes
 from headwater.cli.output import json_line, note, table
-from headwater.cli.state_source import OPERATOR, STORE, VAR, parse_key
-from headwater.core.errors import UsageProblem
+from headwater.cli.state_source import OPERATOR, STORE, VAR, parse_fields, parse_key
 from headwater.core.ids import StoreRef
 
 if TYPE_CHECKING:
@@ -84,7 +83,7 @@ def edit(
         StoreRef(operator, store, var),
         key=parse_key(key) if key else None,
         where=where,
-        fields=_parse_fields(fields) if fields else None,
+        fields=parse_fields(fields, "bad-value", "--set count=10") if fields else None,
         remove=delete,
         insert=insert,
         sql=sql,
@@ -119,13 +118,3 @@ def carry_out(plan: EditPlan, checkpoint: str, question: str, *, dry_run: bool, 
         note(f"done: batch {plan.batch_id} was added, and older files were deleted. This cannot be undone")
     if as_json:
         json_line({"done": entry.change.change_id, "batch_id": plan.batch_id})
-
-
-def _parse_fields(texts: list[str]) -> dict[str, str]:
-    fields = {}
-    for text in texts:
-        name, separator, value = text.partition("=")
-        if not separator:
-            raise UsageProblem("bad-value", f"{text!r} is not of the form FIELD=VALUE", remedy="--set count=10")
-        fields[name] = value
-    return fields

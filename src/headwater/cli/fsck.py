@@ -54,7 +54,7 @@ def fsck(
     A file sink or a table is checked as well if `headwater run` has recorded it. For other checkpoints, name it
     with --sink.
 
-    With --sources, the brokers of Kafka sources are queried: are all planned offsets there, was a topic recreated, when
+    With --sources, the brokers of Kafka sources are queried: are all planned offsets available, was a topic recreated, when
     does retention overtake the stream. Input files that vanished, changed or are ignored by Spark are found as well.
 
     For a folder or bucket with checkpoints below it, or for several checkpoints, checks each of them; the findings in

@@ -60,7 +60,7 @@ def import_state(
     yes: Yes = False,
     as_json: PlanJson = False,
 ) -> None:
-    """Replace state by what headwater export wrote.
+    """Replace state with what headwater export wrote.
 
     The checkpoint has to have state of the same schema; the number of partitions may differ. Adds a batch that reads no
     input and contains the imported rows in place of the old ones. Can be undone. Does not start Spark.

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from headwater.checkpoint.history import Batch, History
     from headwater.fleet.fleet import Fleet
     from headwater.timemachine.journal import Entry
-    from headwater.views.batches import TableLayout
+    from headwater.views.batch_table import TableLayout
 
 POLL_SECONDS = 1.0
 
@@ -48,8 +48,8 @@ def log(
     Kafka that each of them had not read, if that was recorded, and a line below the table names the source that holds
     the watermark back. Does not start Spark.
 
-    For a folder or bucket with checkpoints below it, or for several checkpoints, shows each stream in one line, the most
-    troubled ones first: whether it runs, its last batch, rates, lag, the delay of its watermark, the rows of its state and
+    For a folder or bucket with checkpoints below it, or for several checkpoints, shows each stream in one line, those
+    with problems first: whether it runs, its last batch, rates, lag, the delay of its watermark, the rows of its state and
     their growth, and what is wrong. Rates, growth and DROPPED are those of the last batches. A star marks a batch that is
     not committed.
 
@@ -169,7 +169,7 @@ class _Printer:
         self.last_hold = hold
 
     def _table(self, batches: list[Batch], added: dict[int, Entry], kept: dict[int, list[str]]) -> None:
-        from headwater.views.batches import COLUMNS, batch_cells, table_layout
+        from headwater.views.batch_table import COLUMNS, batch_cells, table_layout
 
         rows = [batch_cells(batch, added.get(batch.batch_id), kept.get(batch.batch_id, ())) for batch in batches]
         if self.layout is None:

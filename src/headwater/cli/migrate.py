@@ -52,10 +52,10 @@ def migrate(
     yes: Yes = False,
     as_json: PlanJson = False,
 ) -> None:
-    """Bring the state to what changed code asks for, so that the job resumes with it.
+    """Convert the state to what changed code expects, so that the job can resume with it.
 
     Fields are matched by name, and those of an aggregation by its recorded expressions. Added aggregates begin with Spark's
-    own initial value, other added fields with null, or both with the SQL that --set gives. Dropped fields go, and wider
+    own initial value, other added fields with null, or both with the SQL that --set gives. Dropped fields are removed, and wider
     types are cast. A changed key needs --keys, and rows that would fall on one key are refused.
 
     Adds a batch that reads no input. Prints a plan with some rows before and after, and what the continued stream will

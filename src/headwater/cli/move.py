@@ -30,11 +30,11 @@ def move(
 ) -> None:
     """Move a checkpoint to another folder, disk or object store.
 
-    Copies everything, rewrites the absolute paths in it, and reads every copy back. Only then the old location gets a
-    pointer to the new one, and headwater run refuses the old one. The stream continues at the new location and reads no
-    file twice. The old files stay until you remove them; headwater undo uses them again.
+    Copies everything, rewrites the absolute paths in it, and reads every copy back. Only then does the old location get
+    a pointer to the new one, and headwater run refuses the old one. The stream continues at the new location and reads no
+    file twice. The old files stay until you remove them, and headwater undo switches back to them.
 
-    If the command is interrupted, the old checkpoint is as it was. Run the same command again to continue.
+    If the command is interrupted, the old checkpoint is unchanged. Run the same command again to continue.
 
     Examples:
       headwater move visits s3a://bucket/checkpoints/visits --dry-run

@@ -42,8 +42,8 @@ def promote(
     """Promote a fork: it takes the place of the stream that it was forked from.
 
     Waits until the fork has caught up, compares what both have written for the same input where the sinks can be read, and
-    shows the differences. On yes, the original stops after its current batch, and its name and path lead to the fork, which
-    keeps running. The original keeps its files; headwater undo takes the promotion back.
+    shows the differences. Once you confirm, the original stops after its current batch, and its name and path refer to the
+    fork, which keeps running. The original keeps its files, and headwater undo reverts the promotion.
 
     Examples:
       headwater promote visits-v2 --dry-run
@@ -70,7 +70,7 @@ def promote(
     _stop(plan.original)
     entry = plan.apply()
     note(
-        f"done: {plan.original.location} leads to {plan.fork.location}. To undo: headwater undo {plan.original.location}"
+        f"done: {plan.original.location} now refers to {plan.fork.location}. To undo: headwater undo {plan.original.location}"
     )
     if as_json:
         json_line({"done": entry.change.change_id})

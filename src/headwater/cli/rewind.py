@@ -94,6 +94,7 @@ def rewind(
     """
     from headwater.checkpoint.locate import open_checkpoint
     from headwater.cli.checkpoint_options import confirm, open_to_change, print_plan
+    from headwater.timemachine.rewind_target import plan_rewind_to
     from headwater.views.plans import rewind_text
 
     if resume and abort:
@@ -109,8 +110,14 @@ def rewind(
 
         files = absolute(files)
     target = _target(files, to, redo, to_time)
-    plan = _plan(
-        files, target, replan=replan, sink=sink, sources=source or (), keep_foreign=keep_foreign, engine=engine
+    plan = plan_rewind_to(
+        files,
+        target,
+        replan=replan,
+        sink=sink,
+        sources=source or (),
+        keep_foreign=keep_foreign,
+        with_engine=table_engine(engine),
     )
     if cascade:
         _rewind_together(
@@ -187,7 +194,7 @@ def _target(files: FileTree, to: str | None, redo: int | None, to_time: str | No
     """Return the last batch to keep, or the restore point that has kept it; None for no batch."""
     from headwater.checkpoint import revisions
     from headwater.checkpoint.history import History
-    from headwater.checkpoint.restore_points import locate_batch
+    from headwater.timemachine.rewind_target import rewind_target
 
     if sum(given is not None for given in (to, redo, to_time)) != 1:
         raise UsageProblem(
@@ -197,42 +204,9 @@ def _target(files: FileTree, to: str | None, redo: int | None, to_time: str | No
         )
     if redo is not None:
         return redo - 1 if redo > 0 else None
-    history = History(files)
     if to_time is not None:
-        return revisions.batch_at(to_time.removeprefix("@"), history.committed_at_ms)
-    assert to is not None
-    if to.isdigit():
-        return int(to)
-    located = locate_batch(files, to, history)
-    return located.point or located.batch_id
-
-
-def _plan(
-    files: FileTree,
-    target: int | RestorePoint | None,
-    *,
-    replan: bool,
-    sink: str | None,
-    sources: Sequence[str],
-    keep_foreign: bool,
-    engine: str,
-) -> RewindPlan:
-    from headwater.kafka.offsets import earliest_offsets
-    from headwater.kafka.retention import retention_from
-    from headwater.timemachine.restore import plan_rewind_to
-    from headwater.timemachine.rewind import plan_with_retention
-
-    plan = plan_rewind_to(
-        files,
-        target,
-        replan=replan,
-        sink=sink,
-        sources=sources,
-        ask_kafka=earliest_offsets,
-        keep_foreign=keep_foreign,
-        with_engine=table_engine(engine),
-    )
-    return plan_with_retention(plan, retention_from)
+        return revisions.batch_at(to_time.removeprefix("@"), History(files).committed_at_ms)
+    return rewind_target(files, to)
 
 
 def _end_interrupted(files: FileTree, *, abort: bool) -> None:

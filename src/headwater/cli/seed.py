@@ -77,7 +77,7 @@ def seed(
     yes: Yes = False,
     as_json: PlanJson = False,
 ) -> None:
-    """Create a checkpoint whose state comes from history, and which continues at a position of the source.
+    """Create a checkpoint whose state is computed from history and that continues at a given source position.
 
     Spark runs the job over the history in one batch. The new checkpoint has the resulting state and watermark, and its
     source begins at the position: no record is read twice or left out. headwater run then continues as usual.

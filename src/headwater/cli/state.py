@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from headwater.spark.state_source import StateSource
-    from headwater.statefiles.reader import StateAnswer
+    from headwater.statefiles.answer import StateAnswer
     from headwater.views.state_cells import Cells
 
 

@@ -36,11 +36,16 @@ ENGINE = typer.Option(help="Reader: native reads the state files, spark uses Spa
 
 def parse_key(texts: list[str]) -> dict[str, str]:
     """Return the fields that ``--key FIELD=VALUE`` names, given once or several times."""
+    return parse_fields(texts, "bad-key", "--key browser=Firefox")
+
+
+def parse_fields(texts: list[str], code: str, example: str) -> dict[str, str]:
+    """Return the fields of an option of the form FIELD=VALUE, given once or several times."""
     fields = {}
     for text in texts:
         name, separator, value = text.partition("=")
         if not separator:
-            raise UsageProblem("bad-key", f"{text!r} is not of the form FIELD=VALUE", remedy="--key browser=Firefox")
+            raise UsageProblem(code, f"{text!r} is not of the form FIELD=VALUE", remedy=example)
         fields[name] = value
     return fields
 

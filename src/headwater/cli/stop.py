@@ -29,7 +29,7 @@ def stop(
 ) -> None:
     """Stop the job that runs on a checkpoint, after its current batch.
 
-    Works from any machine that reaches the checkpoint: the request is a file beside the checkpoint's lease, and the process
+    Works from any machine that can access the checkpoint: the request is a file next to its lease, and the process
     that holds the lease answers within seconds. This includes programs with headwater.attach. Does not start Spark.
 
     Examples:

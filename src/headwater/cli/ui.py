@@ -75,7 +75,7 @@ def ui(
     contains a token, without which access is denied. The alert rules of headwater.toml are evaluated as well, for streams
     whose job does not evaluate them.
 
-    For folders or buckets with checkpoints below them, the page is a table of all streams, the most troubled ones first,
+    For folders or buckets with checkpoints below them, the page is a table of all streams, those with problems first,
     and a graph of those that feed each other. A click on a stream opens its page.
 
     The page is read-only without --allow-changes. With --password-file or --trust-user-header the journal of a checkpoint
@@ -147,8 +147,8 @@ def _fleet(names: list[str], *, wait: bool) -> FleetWatch | None:
 @contextmanager
 def watching_alerts(checkpoints: Callable[[], Iterable[str]]) -> Iterator[None]:
     """Evaluate the rules of ``headwater.toml`` while the block runs. ``checkpoints`` are asked for at each evaluation."""
-    from headwater.alerts.page import watch_page
     from headwater.alerts.rules import load_config
+    from headwater.alerts.watching import watch_page
     from headwater.checkpoint.locate import open_checkpoint
 
     def opened() -> dict[str, Callable[[], FileTree]]:

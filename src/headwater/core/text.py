@@ -1,4 +1,4 @@
-"""Counts with their nouns, as messages show them."""
+"""Counts with their nouns, and ranges of batches, as messages show them."""
 
 from __future__ import annotations
 
@@ -15,6 +15,11 @@ def count(number: int, noun: str, *, grouped: bool = True) -> str:
     """
     shown = f"{number:,}" if grouped else str(number)
     return f"{shown} {noun if number == 1 else plural(noun)}"
+
+
+def batch_span(first: int, last: int) -> str:
+    """Return ``batch 4``, or ``batches 4 to 6`` if there are several."""
+    return f"batch {first}" if first == last else f"batches {first} to {last}"
 
 
 def plural(noun: str) -> str:

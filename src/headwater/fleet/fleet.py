@@ -13,7 +13,7 @@ from pathlib import PurePosixPath
 from headwater.checkpoint.filetree import FileTree
 from headwater.checkpoint.layout import COMMITS, HEADWATER_FOLDER, OFFSETS, STATE
 from headwater.checkpoint.lease import live_lease
-from headwater.checkpoint.locate import open_files, subtree, unreachable
+from headwater.checkpoint.locate import open_files, unreachable
 from headwater.checkpoint.record import PROGRESS_FILE
 from headwater.checkpoint.restore_points import FOLDER as KEPT
 from headwater.core.errors import HeadwaterError, InternalError
@@ -75,7 +75,7 @@ class FleetSnapshot:
     is_loading: bool = True
 
     def by_trouble(self, now_ms: int) -> list[Stream]:
-        """Return the streams, the most troubled first."""
+        """Return the streams, those with problems first."""
         return sorted(self.streams, key=lambda stream: (order(stream.troubles(now_ms)), stream.name))
 
     def edges(self) -> list[Edge]:
@@ -184,7 +184,7 @@ class Fleet:
             for path in paths:
                 name = "/".join(filter(None, [prefix, path])) or _base(search.files.location)
                 known = self._known.get(name)
-                found[name] = known.files if known else (subtree(search.files, path) if path else search.files)
+                found[name] = known.files if known else (search.files.subtree(path) if path else search.files)
         return dict(sorted(found.items())), tuple(problems)
 
     def _updated(self) -> Iterable[None]:

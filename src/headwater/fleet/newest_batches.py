@@ -7,7 +7,6 @@ from pathlib import Path
 
 from headwater.checkpoint.filetree import Entry, FileTree, FolderNames, ReadOnlyTree
 from headwater.checkpoint.layout import COMMITS, OFFSETS, batch_id
-from headwater.checkpoint.local_tree import LocalTree
 
 
 class NewestBatches(ReadOnlyTree):
@@ -15,7 +14,7 @@ class NewestBatches(ReadOnlyTree):
 
     is_local = True
 
-    def __init__(self, files: LocalTree, most: int) -> None:
+    def __init__(self, files: FileTree, most: int) -> None:
         self._files = files
         self._most = most
 
@@ -23,8 +22,11 @@ class NewestBatches(ReadOnlyTree):
     def location(self) -> str:
         return self._files.location
 
-    def local_path(self, path: str = "") -> Path:
+    def local_path(self, path: str = "") -> Path | None:
         return self._files.local_path(path)
+
+    def subtree(self, folder: str) -> FileTree:
+        return self._files.subtree(folder)
 
     def spark_uri(self, path: str = "", *, like: str | None = None) -> str:
         return self._files.spark_uri(path, like=like)
@@ -60,4 +62,4 @@ def _entry(folder: str, name: str) -> Entry | None:
 
 def newest_batches(files: FileTree, most: int) -> FileTree:
     """Return a tree with the newest batches; an object store lists sizes and times at no cost, and is returned as it is."""
-    return NewestBatches(files, most) if isinstance(files, LocalTree) else files
+    return NewestBatches(files, most) if files.is_local else files

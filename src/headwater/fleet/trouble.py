@@ -82,7 +82,7 @@ def troubles_of(summary: StreamSummary, findings: Sequence[Finding] | None, now_
 
 
 def order(troubles: Sequence[Trouble]) -> tuple[int, ...]:
-    """Return a sort key: streams with errors first, then those with warnings, each with the most troubled one first."""
+    """Return a sort key: streams with errors first, then those with warnings, each by the number of problems."""
     counts = [sum(trouble.severity == severity for trouble in troubles) for severity in _RANK]
     worst = min((_RANK[trouble.severity] for trouble in troubles), default=len(_RANK))
     return (worst, *(-number for number in counts))

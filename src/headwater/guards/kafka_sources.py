@@ -96,7 +96,7 @@ def report_on(needs: KafkaNeeds, facts: Mapping[str, TopicFacts], times: RecordT
 def _topics(needs: KafkaNeeds, facts: Mapping[str, TopicFacts]) -> Iterator[Finding]:
     for topic in needs.topics:
         if topic not in facts:
-            yield Finding("error", "topic-missing", f"kafka:{topic}", "does not exist: the stream cannot read on")
+            yield Finding("error", "no-topic", f"kafka:{topic}", "does not exist: the stream cannot continue")
         elif topic in needs.topic_ids and needs.topic_ids[topic] != facts[topic].topic_id:
             message = (
                 f"was deleted and recreated: batch {needs.last_batch} read the topic with id {needs.topic_ids[topic]}, "
@@ -213,7 +213,7 @@ def _rewinds(needs: KafkaNeeds, facts: Mapping[str, TopicFacts]) -> Iterator[Fin
 def _summary(
     needs: KafkaNeeds, facts: Mapping[str, TopicFacts], unread: int, left: Mapping[Partition, float]
 ) -> Finding:
-    parts = [f"all offsets are there, {count(unread, 'record')} not read yet"]
+    parts = [f"all offsets are available, {count(unread, 'record')} not read yet"]
     soonest = min(left.values(), default=None)
     limited = any(facts[topic].retention_ms is not None for topic in needs.topics if topic in facts)
     if soonest is not None and unread and limited:

@@ -106,7 +106,7 @@ def named_sources(texts: Sequence[str], job: Job) -> dict[str, str]:
                 "bad-option",
                 f"{what} is given twice",
                 evidence={"found": f"{found[name]}, {uri}"},
-                remedy="give it once",
+                remedy="pass one --source for it",
             )
         found[name] = uri
     return found

@@ -1,4 +1,4 @@
-"""What a broker knows of topics: their ids, the offsets that it retains, and their limits."""
+"""What a broker knows about topics: their ids, the offsets that it retains, and their limits."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def topic_ids(cluster: Cluster, topics: Iterable[str]) -> dict[str, str]:
 
 
 def topic_facts(cluster: Cluster, topics: Iterable[str]) -> dict[str, TopicFacts]:
-    """Return what the broker knows of each topic; topics that do not exist are left out."""
+    """Return what the broker knows about each topic; topics that do not exist are left out."""
     ids = topic_ids(cluster, topics)
     partitions = {topic: sorted(about.partitions) for topic, about in cluster.metadata().topics.items() if topic in ids}
     ranges = offset_ranges(

@@ -1,6 +1,6 @@
 """The actions of a Delta log: their forms in JSON commits and in the Parquet files of log checkpoints.
 
-Actions stay as the dictionaries that the log has, so that a file that leaves the table can return exactly as it was. What
+Actions stay as the dictionaries that the log has, so that a removed file can return exactly as it was. What
 Headwater relies on is checked when they are read.
 """
 

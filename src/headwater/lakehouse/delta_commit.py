@@ -1,4 +1,4 @@
-"""The contents to give to a Delta table, as the commit that does it and the one that takes it back.
+"""The contents to give to a Delta table, as a commit and the commit that reverts it.
 
 The commit removes the files that came later, adds those that left, exactly as the log had them, and sets the query's
 transaction back to the batch: without that, Delta would silently skip the batches that run again.
@@ -44,7 +44,7 @@ class Restoration:
         return [action for key, action in self.result.files.items() if key not in self.head.files]
 
     def commits(self, change_id: str, verb: str, after_ms: int) -> tuple[str, str]:
-        """Return the commit and the one that takes it back, for the two versions after the head, later than a time."""
+        """Return the commit and the one that reverts it, for the two versions after the head, later than a time."""
         now = max(int(time.time() * 1000), after_ms + 1)
         there = Mark(change_id, self.base, self.kept)
         before = self.head.transactions.get(self.app_id, -1)

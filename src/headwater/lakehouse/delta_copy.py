@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from headwater.core.errors import ChangeRefused
+from headwater.core.text import count
 from headwater.lakehouse.delta_actions import ROW_TRACKING, Action, commit_path
 from headwater.lakehouse.delta_commit import ENGINE, line_of
 from headwater.lakehouse.delta_features import refuse_features
@@ -32,7 +33,7 @@ def plan_delta_copy(log: DeltaLog, query: Checkpointed, at: int, *, app_id: str,
     if lost:
         raise ChangeRefused(
             "table-file-missing",
-            f"{len(lost)} files of the table as of batch {at} were deleted, by VACUUM or by hand",
+            f"{count(len(lost), 'file')} of the table as of batch {at} no longer exist: VACUUM or another program deleted them",
             evidence={"table": uri, "first missing": lost[0]},
             remedy="fork at a later batch",
         )

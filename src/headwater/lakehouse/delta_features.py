@@ -42,7 +42,7 @@ def refuse_features(table: Snapshot, uri: str, *, engine: str = "native") -> Non
     if managed:
         raise ChangeRefused(
             "catalog-managed",
-            "a catalog decides about the commits of this table, so a rewind cannot write one",
+            "commits to this table go through a catalog, so a rewind cannot write one",
             evidence={"table": uri, "table feature": ", ".join(managed)},
             remedy="fork the stream into a table of its own: headwater fork CKPT INTO --sink delta:PATH",
         )

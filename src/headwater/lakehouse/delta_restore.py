@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Literal
 
 from headwater.core.errors import ChangeRefused
+from headwater.core.text import count
 from headwater.lakehouse.delta_actions import Action, Commit, file_key, rows_in
 from headwater.lakehouse.delta_commit import Restoration
 from headwater.lakehouse.delta_files import missing_files
@@ -315,7 +316,7 @@ def _foreign(others: Sequence[Link], query: Checkpointed, to: int | None, uri: s
     verb = f"undo {query.location}" if to is None else f"rewind {query.location} --redo {to + 1}"
     return ChangeRefused(
         "foreign-commits",
-        f"other programs have changed the table since; their changes would be lost ({len(others)} commits)",
+        f"other programs have changed the table since; their changes would be lost ({count(len(others), 'commit')})",
         evidence={"table": uri, "commits": described([link.commit for link in others if link.commit])},
         remedy=f"headwater {verb} --sink {uri} --keep-foreign",
     )

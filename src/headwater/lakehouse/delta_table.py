@@ -39,7 +39,7 @@ FILE_RETENTION = "delta.deletedFileRetentionDuration"
 DAY_MS = 86_400_000
 _UNITS = {"second": 1000, "minute": 60_000, "hour": 3_600_000, "day": DAY_MS, "week": 7 * DAY_MS}
 DOWNSTREAM = (
-    "streams that read this Delta table fail when rows leave it (DELTA_SOURCE_IGNORE_DELETE): rewind them too. With "
+    "streams that read this Delta table fail when rows are removed (DELTA_SOURCE_IGNORE_DELETE): rewind them too. With "
     "skipChangeCommits they read the rows of the re-run a second time"
 )
 
@@ -248,15 +248,18 @@ class DeltaTable(RewindableTable):
 
 
 def retention_ms(interval: str | None) -> int:
-    """Return how long Delta keeps files that left a table, given ``interval 7 days``; by default a week."""
+    """Return how long Delta keeps the files that a table no longer has: ``interval 7 days`` as milliseconds.
+
+    A week if it is not set.
+    """
     parts = re.findall(r"(\d+)\s+(second|minute|hour|day|week)", (interval or "").lower())
     return sum(int(number) * _UNITS[unit] for number, unit in parts) or 7 * DAY_MS
 
 
 def _text_of(action: Mapping[str, Any], done: int) -> str:
-    """Return the commit to make after so many of an action: the planned one or the one that takes it back, by turns.
+    """Return the commit to make if an action was committed ``done`` times: the planned one and its inverse, alternately.
 
-    The time of later ones is moved on: in-commit timestamps have to increase.
+    Later ones get a later time, because in-commit timestamps have to increase.
     """
     text = str(action["inverse" if done % 2 else "commit"])
     if done < 2:

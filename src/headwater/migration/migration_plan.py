@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from headwater.checkpoint.filetree import FileTree
 from headwater.core.text import count
 from headwater.migration.field_plan import DroppedField, FieldPlan, StorePlan
-from headwater.timemachine.change import quarantine_of, shown_path
+from headwater.timemachine.change import written_paths
 from headwater.timemachine.edit_plan import ExtraBatch
 from headwater.timemachine.executor import Progress, no_progress
 from headwater.timemachine.journal import Entry
@@ -114,9 +114,7 @@ class MigrationPlan:
     @property
     def written(self) -> list[str]:
         """The paths of the files to write; those in the sink have the prefix ``sink:``."""
-        quarantine = quarantine_of(self.batch.change.change_id)
-        touched = (step.touches[-1] for step in self.batch.change.steps)
-        return [shown_path(root, path) for root, path in touched if not path.startswith(quarantine)]
+        return written_paths(self.batch.change)
 
     def apply(self, progress: Progress = no_progress) -> Entry:
         """Migrate the state. The query has to be stopped.

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from headwater.checkpoint.plan_record import StatefulOperator
+from headwater.core.text import count
 from headwater.migration.plan_nodes import Column, PlanNode
 
 _OPERATORS = {
@@ -276,8 +277,7 @@ def interval(microseconds: int) -> str:
     """Return a duration as people write it: ``5 minutes``."""
     for unit, size in _UNITS_US:
         if microseconds and microseconds % size == 0:
-            count = microseconds // size
-            return f"{count} {unit}{'' if count == 1 else 's'}"
+            return count(microseconds // size, unit, grouped=False)
     return f"{microseconds} microseconds" if microseconds else "0 seconds"
 
 

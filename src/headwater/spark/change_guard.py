@@ -70,7 +70,7 @@ def refuse_change(comparison: Comparison, commands: Commands) -> JobRefused:
             "changed-meaning",
             f"{comparison.job} would give the state of this checkpoint another meaning, and Spark would not notice",
             evidence={**evidence, "why": found[0].why},
-            remedy=f"{commands.check}   (shows all differences; to run it all the same: --accept-change)",
+            remedy=f"{commands.check}   (shows all differences; to run the job anyway: --accept-change)",
         )
     return JobRefused(
         "state-incompatible",

@@ -154,7 +154,7 @@ def _accepted(comparison: Comparison, commands: Commands, *, keys: bool, accept_
     changed = [one for one in comparison.of("changes-meaning") if not is_migrated(one)]
     if changed and not accept_change:
         again = f"headwater migrate {commands.checkpoint} --job {commands.job} --accept-change"
-        raise _refused(comparison, changed[0], f"{again}   (if the old state is to be continued all the same)")
+        raise _refused(comparison, changed[0], f"{again}   (to continue the old state anyway)")
     return changed
 
 

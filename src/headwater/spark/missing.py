@@ -1,4 +1,4 @@
-"""What Headwater goes without on the running Spark: internals that make runs faster, or reports more precise."""
+"""Features of Headwater that the running Spark does not support: internals that make runs faster, or reports more precise."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ def check_ownership(files: FileTree, run: Run) -> None:
             "incomplete-seed",
             "a seed of this checkpoint was interrupted",
             evidence={"checkpoint": files.location},
-            remedy="run the same headwater seed again; it continues where it was",
+            remedy="run the same headwater seed command again; it resumes where it stopped",
         )
     recorded, current = read_job_record(files), job_record(run)
     # A query of another program may have become this job, under another name.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import DataStreamReader
 
-from headwater.core.errors import JobRefused, ServiceUnreachable
+from headwater.core.errors import JobRefused
 from headwater.jobs.endpoints import Decoding, Delta, Files, Iceberg, Kafka, Rate, Socket, Source, Table
 from headwater.jobs.job import Frames, Job
 from headwater.jobs.kafka_rules import check_kafka_source
@@ -15,7 +15,7 @@ from headwater.spark.delta import location as delta_location
 from headwater.spark.failures import explained
 from headwater.spark.static_tables import StaticTables
 from headwater.spark.table_formats import require_format
-from headwater.spark.tables import register_table
+from headwater.spark.tables import require_table
 
 # If on, Spark's logs name the sources; see spark/source_names.py.
 NAMING = "spark.sql.streaming.queryEvolution.enableSourceEvolution"
@@ -120,14 +120,7 @@ def _rate(spark: SparkSession, source: Rate, name: str) -> DataFrame:
 
 
 def _table(spark: SparkSession, source: Table, name: str) -> DataFrame:
-    register_table(spark, source)
-    if not spark.catalog.tableExists(source.name):
-        raise ServiceUnreachable(
-            "no-table",
-            f"table {source.name} does not exist",
-            evidence={"warehouse": spark.conf.get("spark.sql.warehouse.dir")},
-            remedy=f"headwater run JOB --sink table:{source.name}   (creates it)",
-        )
+    require_table(spark, source)
     return count_records(_reader(spark, name).options(**source.options).table(source.name), source=name)
 
 

@@ -12,7 +12,6 @@ from pyspark.sql import SparkSession
 from headwater.checkpoint.filetree import FileTree
 from headwater.checkpoint.history import History
 from headwater.checkpoint.lease import hold_lease
-from headwater.checkpoint.locate import subtree
 from headwater.checkpoint.record import sink_of
 from headwater.core.errors import ChangeRefused, SetupProblem
 from headwater.spark.failures import condition_of, root_cause
@@ -47,7 +46,7 @@ def repartition(spark: SparkSession, files: FileTree, partitions: int) -> Entry:
     last, sink = History(files).last_committed, sink_of(files)
     sink = sink if sink is not None and has_sink_log(sink) else None
     scratch = f"{SCRATCH}/repartition"
-    forked = subtree(files, scratch)
+    forked = files.subtree(scratch)
     with hold_lease(files, "headwater repartition", "cannot repartition"):
         files.remove_folder(scratch)
         plan_fork(files, forked, at=last).apply()

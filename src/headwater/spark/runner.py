@@ -17,7 +17,8 @@ from headwater.checkpoint.history import stuck_batch
 from headwater.checkpoint.layout import JOB_FILE
 from headwater.checkpoint.local_tree import LocalTree
 from headwater.checkpoint.logs import CheckpointLogs
-from headwater.checkpoint.record import JobRecord, ProgressRecord, ProgressWriter, read_job_record
+from headwater.checkpoint.progress_files import ProgressWriter
+from headwater.checkpoint.record import JobRecord, ProgressRecord, read_job_record
 from headwater.checkpoint.stop_request import StopRequests
 from headwater.core.errors import JobRefused
 from headwater.jobs.endpoints import Delta, Kafka, Postgres, Sink, Table

@@ -1,7 +1,7 @@
 """Carry out a seed: Spark runs the job's own query over the history, and its checkpoint is given the sources' positions.
 
 The run is an ordinary one, in a single batch, on a checkpoint next to the new one. By event time, the job then also reads
-what its sources have now, without the records that the history has. A seed that was interrupted continues where it was,
+what its sources have now, without the records that the history has. A seed that was interrupted resumes where it stopped,
 because a sink may already have its output.
 """
 

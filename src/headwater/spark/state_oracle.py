@@ -19,7 +19,7 @@ from headwater.checkpoint.logs import CheckpointLogs
 from headwater.core.errors import CheckpointUnreadable, UsageProblem
 from headwater.core.ids import StoreRef
 from headwater.jars.java import require_java
-from headwater.statefiles.reader import StateAnswer
+from headwater.statefiles.answer import StateAnswer
 from headwater.statefiles.sqltypes import Struct, parse_type
 
 _JOIN = "symmetricHashJoin"

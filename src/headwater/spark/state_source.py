@@ -14,8 +14,9 @@ from headwater.checkpoint.history import History
 from headwater.checkpoint.restore_points import locate_batch
 from headwater.core.errors import UsageProblem
 from headwater.core.ids import ANY_STORE, BatchId, StoreRef
+from headwater.statefiles.answer import StateAnswer
 from headwater.statefiles.key_lookup import are_key_values, grouping_key, key_filter, with_key_fields
-from headwater.statefiles.reader import StateAnswer, StateReader
+from headwater.statefiles.reader import StateReader
 from headwater.statefiles.refusals import UnknownFormat
 from headwater.statefiles.stores import GivenSchema, StateTarget, only_one, select
 from headwater.timemachine.bisect import Bisected, binary_search, first_by_changes

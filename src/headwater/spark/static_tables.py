@@ -14,7 +14,7 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from headwater.core.errors import HeadwaterError, JobRefused, ServiceUnreachable
+from headwater.core.errors import HeadwaterError, JobRefused
 from headwater.jobs.endpoints import Decoding, Delta, Files, Postgres, Static, Table
 from headwater.jobs.job import Frames, Job
 from headwater.jobs.uris import uri_of
@@ -23,7 +23,7 @@ from headwater.spark.decoding import parse_schema
 from headwater.spark.failures import SPARK_ERRORS, condition_of, failed_file, refusal, root_cause
 from headwater.spark.internals import static_plans
 from headwater.spark.table_formats import require_format
-from headwater.spark.tables import register_table
+from headwater.spark.tables import require_table
 
 PATTERN = re.compile(r"[*?\[{]")
 PARSED = ("json", "csv")
@@ -120,14 +120,7 @@ def _files(spark: SparkSession, table: Files, schema: StructType | None) -> Data
 
 
 def _table(spark: SparkSession, name: str, table: Table) -> DataFrame:
-    register_table(spark, table)
-    if not spark.catalog.tableExists(table.name):
-        raise ServiceUnreachable(
-            "no-table",
-            f"table {table.name}, which the job reads as {name}, does not exist",
-            evidence={"warehouse": spark.conf.get("spark.sql.warehouse.dir")},
-            remedy=f"headwater run JOB --sink table:{table.name}   (creates it)",
-        )
+    require_table(spark, table, read_as=name)
     spark.catalog.refreshTable(table.name)  # the session's catalog keeps the list of files of an earlier reading
     return spark.read.options(**table.options).table(table.name)
 

@@ -13,6 +13,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
+from headwater.core.errors import ServiceUnreachable
 from headwater.jobs.endpoints import Table
 
 DESCRIPTION = ".headwater-table.json"
@@ -24,6 +25,18 @@ def register_table(spark: SparkSession, table: Table) -> None:
     known = _description(folder)
     if folder and known and not spark.catalog.tableExists(table.name):
         _create(spark, table.name, folder, known["format"], StructType.fromJson(known["schema"]))
+
+
+def require_table(spark: SparkSession, table: Table, *, read_as: str | None = None) -> None:
+    """Add a table to the catalog, or raise ``ServiceUnreachable``; ``read_as`` is the name that the job gives it."""
+    register_table(spark, table)
+    if not spark.catalog.tableExists(table.name):
+        raise ServiceUnreachable(
+            "no-table",
+            f"table {table.name}{f', which the job reads as {read_as},' if read_as else ''} does not exist",
+            evidence={"warehouse": spark.conf.get("spark.sql.warehouse.dir")},
+            remedy=f"headwater run JOB --sink table:{table.name}   (creates it)",
+        )
 
 
 def prepare_table(spark: SparkSession, table: Table, schema: StructType) -> str | None:

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater.core.errors import UsageProblem
+from headwater.core.text import plural
 from headwater.statefiles import buffers
 from headwater.statefiles.buffers import LOW_BYTES, ByteSpace, Ints, Mask
 from headwater.statefiles.columns import RowDecoder
@@ -96,7 +97,7 @@ def with_key_fields(targets: list[StateTarget], wanted: Mapping[str, str]) -> li
     known = dict.fromkeys(name for target in targets for name in _grouping_fields(target))
     raise UsageProblem(
         "no-key-field",
-        f"no key has the {'field' if len(wanted) == 1 else 'fields'} {', '.join(wanted)}",
+        f"no key has the {'field' if len(wanted) == 1 else plural('field')} {', '.join(wanted)}",
         evidence={"key fields": ", ".join(known) or "none"},
     )
 

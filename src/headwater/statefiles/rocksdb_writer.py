@@ -16,11 +16,10 @@ from typing import Any
 
 from headwater.checkpoint.filetree import FileTree
 from headwater.checkpoint.layout import SST_FOLDER
-from headwater.checkpoint.logtext import LogText, json_object
+from headwater.checkpoint.rocksdb_zip import METADATA
 from headwater.statefiles.rocksdb_snapshot import open_snapshot
 
 Row = tuple[bytes, bytes]
-_METADATA = "metadata"
 _FAMILY_BYTES = 2
 _IN_ZIP = ("MANIFEST-", "CURRENT")
 _ROWS_AT_ONCE = 10_000
@@ -28,10 +27,9 @@ _ROWS_AT_ONCE = 10_000
 _TABLE_FORMAT = 5
 
 
-def snapshot_metadata(files: FileTree, path: str) -> dict[str, Any]:
+def snapshot_metadata(files: FileTree, path: str) -> Mapping[str, Any]:
     """Return the metadata of a snapshot that Spark wrote, from which another one of the same store is made."""
-    text = LogText.from_bytes(open_snapshot(files, path).archive.read(_METADATA), path)
-    return json_object("\n".join(text.body), path)
+    return open_snapshot(files, path).metadata
 
 
 def snapshot_files(stem: str, rows: Iterable[Row], like: Mapping[str, Any] | None) -> dict[str, bytes]:
@@ -50,7 +48,7 @@ def snapshot_files(stem: str, rows: Iterable[Row], like: Mapping[str, Any] | Non
             for file in sorted(Path(folder).iterdir()):
                 if file.name.startswith(_IN_ZIP):
                     zipped.write(file, file.name)
-            zipped.writestr(_METADATA, f"v1\n{json.dumps(metadata, separators=(',', ':'))}")
+            zipped.writestr(METADATA, f"v1\n{json.dumps(metadata, separators=(',', ':'))}")
         found = {f"{SST_FOLDER}/{names[table.name]}": table.read_bytes() for table in tables}
         return {**found, f"{stem}.zip": archive.getvalue()}
 

@@ -49,7 +49,7 @@ def start_from_older_code(
 
 
 def _forget_sources(files: LocalTree, sources: int) -> None:
-    """Remove what a checkpoint knows of its sources: those of a scenario are others, and none of them was read yet."""
+    """Remove what a checkpoint records about its sources: a scenario has its own, which no batch has read yet."""
     for number, entry in History(files).logs.offsets.entries.items():
         read = History(files).logs.offsets.read(number)
         if read.version != 1:

@@ -12,9 +12,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from headwater.statefiles.answer import StateAnswer
 from headwater.statefiles.columns import column_types
 from headwater.statefiles.live_rows import live_rows
-from headwater.statefiles.reader import StateAnswer, StateReader
+from headwater.statefiles.reader import StateReader
 from headwater.statefiles.records import Records, concat_ranked
 from headwater.statefiles.stores import StateTarget
 from headwater.timemachine.diff import written_since

@@ -208,6 +208,13 @@ def shown_path(root: Root, path: str) -> str:
     return path if root == "checkpoint" else f"sink:{path}"
 
 
+def written_paths(change: Change) -> list[str]:
+    """Return the paths of the files that a change writes, as plans show them; not those that it only sets aside."""
+    quarantine = quarantine_of(change.change_id)
+    touched = (step.touches[-1] for step in change.steps)
+    return [shown_path(root, path) for root, path in touched if not path.startswith(quarantine)]
+
+
 def fingerprint(checkpoint: FileTree, sink: FileTree | None, table: RewindableTable | None = None) -> str:
     """Return a hash that differs after every batch, log entry, state file and commit to the table.
 

@@ -14,11 +14,12 @@ import pyarrow.compute as pc
 
 from headwater.core.errors import UsageProblem
 from headwater.core.ids import StoreKey
+from headwater.statefiles.answer import StateAnswer
 from headwater.statefiles.buffers import as_numbers, binary, numbers, one_array, texts
 from headwater.statefiles.key_lookup import ExactKeys, KeyFilter
 from headwater.statefiles.live_rows import hash_keys, same_keys, same_values
 from headwater.statefiles.partition import PartitionReader
-from headwater.statefiles.reader import StateAnswer, StateReader
+from headwater.statefiles.reader import StateReader
 from headwater.statefiles.records import Records, concat_ranked
 from headwater.statefiles.stores import StateTarget
 

@@ -14,7 +14,7 @@ from typing import Literal
 from headwater.checkpoint.filetree import FileTree
 from headwater.checkpoint.history import History
 from headwater.checkpoint.layout import JOB_FILE, SINK_LOG
-from headwater.checkpoint.locate import CHECKPOINTS, open_files, subtree
+from headwater.checkpoint.locate import CHECKPOINTS, open_files
 from headwater.checkpoint.moved import POINTER
 from headwater.checkpoint.record import JobRecord, folder_of, read_job_record, uri_kind
 from headwater.checkpoint.source_offsets import kafka_partitions, log_offset, offset_value
@@ -71,7 +71,7 @@ def known_streams(files: FileTree, named: Iterable[FileTree] = ()) -> list[Strea
     for folder in (open_files(parent or "."), open_files(CHECKPOINTS)):
         for entry in folder.entries(""):
             if entry.is_folder:
-                tree = subtree(folder, entry.name)
+                tree = folder.subtree(entry.name)
                 found.setdefault(Place.of(tree.spark_uri()), tree)
     trees = [tree for tree in found.values() if tree.exists(JOB_FILE) and not tree.exists(POINTER)]
     own = Place.of(files.spark_uri())

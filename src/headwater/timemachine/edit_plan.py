@@ -8,7 +8,7 @@ from typing import Any
 
 from headwater.checkpoint.filetree import FileTree
 from headwater.checkpoint.layout import PENDING_FILE
-from headwater.timemachine.change import Change, quarantine_of, scratch_of, shown_path
+from headwater.timemachine.change import Change, scratch_of, written_paths
 from headwater.timemachine.executor import Progress, apply_change, no_progress
 from headwater.timemachine.journal import Entry
 
@@ -116,9 +116,7 @@ class EditPlan:
     @property
     def written(self) -> list[str]:
         """The paths of the files to write; those in the sink have the prefix ``sink:``."""
-        quarantine = quarantine_of(self.batch.change.change_id)
-        touched = (step.touches[-1] for step in self.batch.change.steps)
-        return [shown_path(root, path) for root, path in touched if not path.startswith(quarantine)]
+        return written_paths(self.batch.change)
 
     def apply(self, progress: Progress = no_progress) -> Entry:
         """Edit the state. The query has to be stopped.

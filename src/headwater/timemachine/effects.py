@@ -12,6 +12,7 @@ from headwater.checkpoint.history import Batch, History
 from headwater.checkpoint.source_offsets import SourceRange, kafka_partitions
 from headwater.core.errors import CheckpointUnreadable, HeadwaterError, UsageProblem
 from headwater.core.ids import BatchId
+from headwater.core.text import batch_span
 from headwater.core.times import iso_from_ms
 from headwater.lakehouse.tables import TABLE_URIS, TablePlan, TableUri, parse_table_uri
 from headwater.timemachine.table_rereads import check_delta, check_iceberg
@@ -282,7 +283,7 @@ def _table(uris: Mapping[str, str], source: str, recorded: str | None, descripti
 
 def sink_effects(sink: str | None, *, has_log: bool, undone: Sequence[int]) -> tuple[str, list[str]]:
     """Return a sentence on the sink, and warnings. With ``has_log`` it is a file sink whose log is rewound too."""
-    span = f"batch {undone[0]}" if len(undone) == 1 else f"batches {undone[0]} to {undone[-1]}"
+    span = batch_span(undone[0], undone[-1])
     if has_log:
         return f"the log entries and files of {span} are set aside, so the re-run writes every row exactly once", []
     kind = (sink or "").partition(":")[0]
@@ -337,7 +338,7 @@ def table_effects(plan: TablePlan, to: int | None) -> str:
     if plan.action is None:
         return f"{plan.uri} has no batch after {to}, and stays as it is"
     if plan.others:
-        return f"only the rows of this query leave {plan.uri}: the re-run writes each of them exactly once"
+        return f"only the rows of this query are removed from {plan.uri}: the re-run writes each of them exactly once"
     target = "before the first batch" if to is None else f"batch {to}"
     return f"{plan.uri} returns to {target}, so the re-run writes every row exactly once"
 

@@ -23,14 +23,13 @@ from headwater.checkpoint.layout import (
     PLANS_FILE,
     SINK_LOG,
     SOURCES,
-    STATE,
     covered_by_hadoop_crc,
     hadoop_crc_of,
     join,
 )
 from headwater.checkpoint.locate import open_files
 from headwater.checkpoint.migrated import FOLDER as MIGRATED
-from headwater.checkpoint.operator_metadata import parse_operator_metadata
+from headwater.checkpoint.operator_metadata import is_operator_metadata, with_schemas_in
 from headwater.checkpoint.plan_record import plans_file, read_plans
 from headwater.checkpoint.record import FILES, sink_of, uri_kind
 from headwater.checkpoint.restore_points import FOLDER as KEPT
@@ -273,18 +272,7 @@ def spark_paths(files: FileTree) -> Iterator[str]:
 
 def relocated_metadata(files: FileTree, path: str, into: FileTree) -> bytes | None:
     """Return operator metadata for another tree: it names schema files by absolute paths. None for other files."""
-    parts = path.split("/")
-    if len(parts) < 4 or parts[0] != STATE or parts[2] != "_metadata" or parts[-1].startswith("."):
-        return None
-    data = files.read(path)
-    metadata = parse_operator_metadata(data, path)
-    text = data.decode("utf-8")
-    folder = f"{STATE}/{metadata.operator_id}/"
-    for old in {schema for store in metadata.stores for schema in store.schema_paths}:
-        _, found, inside = old.rpartition(f"/{folder}")
-        if found:
-            text = text.replace(json.dumps(old), json.dumps(into.spark_uri(f"{folder}{inside}", like=old)))
-    return text.encode("utf-8")
+    return with_schemas_in(files.read(path), path, into) if is_operator_metadata(path) else None
 
 
 def _empty_sink_log(next_batch: int, original: FileTree | None) -> dict[str, bytes]:

@@ -13,10 +13,11 @@ import numpy as np
 import pyarrow as pa
 
 from headwater.core.ids import BatchId, StoreKey
+from headwater.statefiles.answer import StateAnswer
 from headwater.statefiles.buffers import numbers, one_array
 from headwater.statefiles.key_lookup import FieldValue, MatchingKeys, key_fields
 from headwater.statefiles.live_rows import live_rows
-from headwater.statefiles.reader import StateAnswer, StateReader
+from headwater.statefiles.reader import StateReader
 from headwater.statefiles.records import Records, concat_ranked
 from headwater.statefiles.stores import StateTarget, StoreSettings
 

@@ -1,6 +1,6 @@
 """Promote a fork: it takes the place of the stream that it was forked from.
 
-The original stops and keeps its files. Its location gets a pointer, so that its name and path lead to the fork, and neither
+The original stops and keeps its files. Its location gets a pointer, so that its name and path refer to the fork, and neither
 Headwater nor a plain program starts it again. The fork is not touched and may run all the time. Undo removes the pointer.
 """
 

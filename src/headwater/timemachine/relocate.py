@@ -15,11 +15,13 @@ from typing import Any
 from urllib.parse import unquote
 
 from headwater.checkpoint.filetree import FileTree
-from headwater.checkpoint.layout import HEADWATER_FOLDER, JOB_FILE, SINK_LOG, SOURCES, STATE, log_id
+from headwater.checkpoint.layout import HEADWATER_FOLDER, JOB_FILE, SINK_LOG, SOURCES, log_id
 from headwater.checkpoint.object_tree import S3_SCHEMES
+from headwater.checkpoint.operator_metadata import is_operator_metadata, with_schemas_in
 from headwater.checkpoint.record import OLDER_FILE, PROGRESS_FILE
 from headwater.checkpoint.restore_points import DESCRIPTION
 from headwater.checkpoint.restore_points import FOLDER as KEPT
+from headwater.core.errors import CheckpointUnreadable
 from headwater.timemachine.journal import FOLDER as JOURNAL
 
 _URI_SAFE = frozenset("/_-!.~'()*,;:$&+=@")
@@ -121,7 +123,7 @@ def _is_other(character: str) -> bool:
 def is_rewritten(path: str) -> bool:
     """Return whether a file of a checkpoint or a sink may contain absolute paths that have to change."""
     inner = inner_path(path)
-    return _is_log(inner) or _is_operator_metadata(inner) or inner == JOB_FILE or _is_own_record(path)
+    return _is_log(inner) or is_operator_metadata(inner) or inner == JOB_FILE or _is_own_record(path)
 
 
 def inner_path(path: str) -> str:
@@ -134,11 +136,6 @@ def _is_log(path: str) -> bool:
     parts = path.split("/")
     is_source = len(parts) == 3 and parts[0] == SOURCES
     return (is_source or (len(parts) == 2 and parts[0] == SINK_LOG)) and log_id(parts[-1]) is not None
-
-
-def _is_operator_metadata(path: str) -> bool:
-    parts = path.split("/")
-    return len(parts) >= 4 and parts[0] == STATE and parts[2] == "_metadata" and not parts[-1].startswith(".")
 
 
 def _is_own_record(path: str) -> bool:
@@ -155,8 +152,8 @@ def rewritten(path: str, data: bytes, moves: Relocation, modified_ms: ModifiedMs
     inner = inner_path(path)
     if _is_log(inner):
         return _log(data, moves, modified_ms if inner.startswith(f"{SOURCES}/") else lambda _: None)
-    if _is_operator_metadata(inner):
-        return _operator_metadata(data, moves)
+    if is_operator_metadata(inner):
+        return _operator_metadata(data, inner, moves)
     if inner == JOB_FILE:
         return _json_object(data, lambda value: _job_record(value, moves))
     if path in (PROGRESS_FILE, OLDER_FILE):
@@ -187,23 +184,12 @@ def _log_line(line: bytes, moves: Relocation, modified_ms: ModifiedMs) -> bytes:
     return json.dumps(entry, separators=(",", ":"), ensure_ascii=False).encode()
 
 
-def _operator_metadata(data: bytes, moves: Relocation) -> bytes:
-    """Return metadata whose schema files are those below the new location, whatever the old one was called."""
-    version, newline, body = data.partition(b"\n")
+def _operator_metadata(data: bytes, path: str, moves: Relocation) -> bytes:
+    """Return metadata that names the schema files at the new location; corrupt metadata stays as it is."""
     try:
-        value = json.loads(body)
-        stores = value["stateStoreInfo"]
-        folder = f"{STATE}/{value['operatorInfo']['operatorId']}/"
-        old = [path for store in stores for path in store.get("stateSchemaFilePaths") or ()]
-    except (ValueError, KeyError, TypeError, AttributeError):
+        return with_schemas_in(data, path, moves.checkpoint)
+    except CheckpointUnreadable:
         return data
-    text = body.decode("utf-8")
-    for path in {path for path in old if isinstance(path, str)}:
-        _, found, inside = path.rpartition(f"/{folder}")
-        if found:
-            new = moves.checkpoint.spark_uri(f"{folder}{inside}", like=path)
-            text = text.replace(json.dumps(path), json.dumps(new))
-    return version + newline + text.encode("utf-8")
 
 
 def _json_object(data: bytes, change: Callable[[dict[str, Any]], dict[str, Any]]) -> bytes:

@@ -17,9 +17,9 @@ from headwater.checkpoint.filetree import FileTree, walk
 from headwater.checkpoint.history import History
 from headwater.checkpoint.layout import OFFSETS, SINK_LOG, SOURCES, hadoop_crc_of, parent_and_name
 from headwater.checkpoint.lease import signs_of_life
-from headwater.checkpoint.record import sink_of
 from headwater.checkpoint.restore_points import RestorePoint, listed_files, point_files
 from headwater.core.errors import ChangeRefused, HeadwaterError
+from headwater.core.text import batch_span
 from headwater.lakehouse.tables import RewindableTable, TableUri
 from headwater.timemachine.change import (
     Change,
@@ -43,56 +43,14 @@ from headwater.timemachine.effects import (
     table_effects,
     table_warnings,
 )
-from headwater.timemachine.executor import refuse_if_pending
 from headwater.timemachine.fork import spark_paths
 from headwater.timemachine.journal import read_entries
 from headwater.timemachine.moved_sources import MovedSource, moved_offsets, moved_sources
-from headwater.timemachine.rewind import RewindPlan, WithEngine, plan_query_rewind
+from headwater.timemachine.rewind import RewindPlan
 from headwater.timemachine.sink_swap import SinkLog, SinkSwap, parse_sink_log, steps_aside, swap_sink
-from headwater.timemachine.tables import checkpointed, table_of
+from headwater.timemachine.tables import checkpointed
 
 RESTORED = "restored"
-
-
-def plan_rewind_to(
-    files: FileTree,
-    target: int | RestorePoint | None,
-    *,
-    replan: bool = False,
-    sink: str | None = None,
-    sources: Sequence[str] = (),
-    ask_kafka: EarliestOffsets | None = None,
-    keep_foreign: bool = False,
-    with_engine: WithEngine = lambda table: table,
-) -> RewindPlan:
-    """Plan a rewind to a batch, or to a restore point: a restore if the batch is no longer in the checkpoint.
-
-    None undoes all batches. For the options see ``plan_query_rewind``.
-    """
-    refuse_if_pending(files)
-    if not isinstance(target, RestorePoint) or is_in_checkpoint(files, target):
-        return plan_query_rewind(
-            files,
-            to=target.batch_id if isinstance(target, RestorePoint) else target,
-            replan=replan,
-            sink=sink,
-            sources=sources,
-            ask_kafka=ask_kafka,
-            keep_foreign=keep_foreign,
-            with_engine=with_engine,
-        )
-    table = table_of(files, sink)
-    return plan_restore(
-        files,
-        target,
-        replan=replan,
-        sink=sink_of(files, sink),
-        sink_uri=sink,
-        source_uris=sources,
-        ask_kafka=ask_kafka,
-        table=None if table is None else with_engine(table),
-        keep_foreign=keep_foreign,
-    )
 
 
 def is_in_checkpoint(files: FileTree, point: RestorePoint) -> bool:
@@ -222,7 +180,7 @@ def _rerun_warning(point: RestorePoint, undone: Sequence[int]) -> tuple[str, ...
     again = [number for number in undone if number <= point.batch_id]
     if not again:
         return ()
-    which = f"batch {again[0]} was" if len(again) == 1 else f"batches {again[0]} to {again[-1]} were"
+    which = f"{batch_span(again[0], again[-1])} {'was' if len(again) == 1 else 'were'}"
     return (f"{which} rewound and run again since the restore point was made; these results are set aside too",)
 
 

@@ -6,21 +6,16 @@ an undo after which Spark could not continue is refused.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from headwater.checkpoint.file_logs import LogNames
 from headwater.checkpoint.filetree import FileTree
 from headwater.checkpoint.history import History
-from headwater.checkpoint.layout import SINK_LOG, SOURCES, join, parent_and_name
+from headwater.checkpoint.layout import parent_and_name
 from headwater.checkpoint.locate import open_files
-from headwater.checkpoint.logtext import read_bytes
 from headwater.checkpoint.record import sink_of
-from headwater.checkpoint.rocksdb_zip import open_snapshot_zip
-from headwater.core.errors import ChangeRefused, CheckpointUnreadable
-from headwater.core.ids import BatchId, version_written_by
-from headwater.core.text import count
+from headwater.core.errors import ChangeRefused
 from headwater.lakehouse.tables import RewindableTable, TablePlan, open_table
 from headwater.timemachine.change import (
     Change,
@@ -28,7 +23,6 @@ from headwater.timemachine.change import (
     Move,
     Preview,
     Put,
-    Root,
     Step,
     fingerprint,
     new_change_id,
@@ -36,7 +30,6 @@ from headwater.timemachine.change import (
     set_aside,
     shown_path,
 )
-from headwater.timemachine.compacted_log import DEFAULT_INTERVAL, ids_that_spark_reads, interval_of
 from headwater.timemachine.cuts import cut_steps
 from headwater.timemachine.erased import ERASES
 from headwater.timemachine.executor import Progress, apply_change, no_progress, refuse_if_pending
@@ -44,8 +37,13 @@ from headwater.timemachine.journal import Entry, is_emptied, last_to_undo, read_
 from headwater.timemachine.restore import is_restore, steps_back
 from headwater.timemachine.rewind import WithEngine
 from headwater.timemachine.tables import checkpointed, table_of
-
-Roots = Mapping[Root, FileTree]
+from headwater.timemachine.undo_checks import (
+    Roots,
+    log_names,
+    present,
+    refuse_incomplete_quarantine,
+    refuse_incomplete_result,
+)
 
 
 @dataclass(frozen=True)
@@ -139,7 +137,7 @@ def plan_undo(
 
     ``sink`` is the sink folder of that change, and ``table`` its table, by default those that the journal names. Batches
     that were committed since have to be dropped: raise ``ChangeRefused`` unless ``drop_newer``, which sets them aside too.
-    If the change itself did not modify the table, their rows leave it as in a rewind. With ``keep_foreign``, what other
+    If the change itself did not modify the table, their rows are removed as in a rewind. With ``keep_foreign``, what other
     programs have done to the table since is kept. A part of a cascade is only undone together with the others, unless
     ``in_cascade``.
     """
@@ -182,9 +180,9 @@ def plan_undo(
     else:
         cut = () if next_batch is None else tuple(cut_steps(history, sink, next_batch, change_id, replan=replan))
         steps = (*first, *_steps(roots, done, cut, change_id), *last)
-    _refuse_incomplete_quarantine(roots, steps, done)
+    refuse_incomplete_quarantine(roots, steps, done)
     if newer:
-        _refuse_incomplete_result(roots, steps, done)
+        refuse_incomplete_result(roots, steps, done)
     change = Change(
         change_id,
         "undo",
@@ -262,12 +260,12 @@ def _steps(roots: Roots, done: Change, cut: Iterable[Step], change_id: str) -> I
         if not isinstance(step, CommitToTable) and not (isinstance(step, Move) and step.target.startswith(quarantine))
     ]
     if done.verb == "repair":  # a leftover must not replace a file that was written since
-        taken = set(_present(roots, ((step.root, step.target) for step in returning)))
+        taken = set(present(roots, ((step.root, step.target) for step in returning)))
         returning = [step for step in returning if (step.root, step.target) not in taken]
     leaving = [step for step in cut if isinstance(step, Move)]
     left = {(step.root, step.source) for step in leaving}
     in_the_way = dict.fromkeys([*added, *((step.root, step.target) for step in returning)])
-    for root, path in _present(roots, (place for place in in_the_way if place not in left)):
+    for root, path in present(roots, (place for place in in_the_way if place not in left)):
         leaving.append(set_aside(change_id, root, path))
     yield from leaving
     yield from returning
@@ -279,100 +277,7 @@ def _missing_log_files(roots: Roots, steps: Sequence[Step], cut: Iterable[Step])
     puts = [step for step in cut if isinstance(step, Put)]
     previews = {root: Preview(files, steps, root) for root, files in roots.items()}
     for root, folder in dict.fromkeys((step.root, parent_and_name(step.path)[0]) for step in puts):
-        names = _log_names(previews[root], folder)
+        names = log_names(previews[root], folder)
         if names.latest is None or names.missing_for(names.latest):
             wanted = [step for step in puts if (step.root, parent_and_name(step.path)[0]) == (root, folder)]
             yield from (step for step in wanted if not previews[root].exists(step.path))
-
-
-def _refuse_incomplete_quarantine(roots: Roots, steps: Iterable[Step], done: Change) -> None:
-    """Raise ``ChangeRefused`` if a file that has to be moved back is no longer in the quarantine."""
-    quarantine = f"{quarantine_of(done.change_id)}/"
-    sources = [
-        (step.root, step.source) for step in steps if isinstance(step, Move) and step.source.startswith(quarantine)
-    ]
-    lost = set(sources) - set(_present(roots, sources))
-    if lost:
-        root, path = min(lost)
-        raise ChangeRefused(
-            "quarantine-incomplete",
-            f"cannot undo the last {done.verb}: {count(len(lost), 'file')} that it set aside cannot be found",
-            evidence={"first missing": path, "in": roots[root].location},
-            remedy="restore the folder _headwater/quarantine from a backup",
-        )
-
-
-def _refuse_incomplete_result(roots: Roots, steps: Sequence[Step], done: Change) -> None:
-    """Raise ``ChangeRefused`` if Spark could not continue from the result."""
-    missing = next(_missing_after(roots, steps), None)
-    if missing is not None:
-        raise ChangeRefused(
-            "cannot-restore",
-            f"cannot undo the {done.verb}: Spark has since removed files that the restored ones need",
-            evidence={"missing": missing, "checkpoint": roots["checkpoint"].location},
-        )
-
-
-def _missing_after(roots: Roots, steps: Sequence[Step]) -> Iterator[str]:
-    preview = Preview(roots["checkpoint"], steps)
-    history = History(preview)
-    last = history.last_committed
-    if last is not None:
-        why_not = history.batch(last).why_not
-        if why_not:
-            yield why_not
-            return
-        yield from _missing_snapshot_files(history, last)
-    for folder in preview.entries(SOURCES):
-        yield from _missing_in_log(preview, f"{SOURCES}/{folder.name}")
-    if "sink" in roots:
-        yield from _missing_in_log(Preview(roots["sink"], steps, "sink"), SINK_LOG)
-
-
-def _missing_snapshot_files(history: History, last: BatchId) -> Iterator[str]:
-    entry = history.logs.offsets.get(last)
-    tree = history.logs.state
-    for key in tree.expected(entry.shuffle_partitions if entry else None):
-        recipe = tree.store(key).recipe(version_written_by(last))
-        if recipe is None or recipe.snapshot is None or not recipe.snapshot.endswith(".zip"):
-            continue
-        path = f"{key.folder}/{recipe.snapshot}"
-        try:
-            snapshot = open_snapshot_zip(read_bytes(history.files, path), path)
-            snapshot.verify()
-        except CheckpointUnreadable as error:
-            yield error.problem
-            continue
-        yield from (
-            f"{key.folder}/{file.path} of {path}"
-            for file in snapshot.files
-            if not history.files.exists(f"{key.folder}/{file.path}")
-        )
-
-
-def _missing_in_log(files: FileTree, folder: str) -> Iterator[str]:
-    names = _log_names(files, folder)
-    if names.latest is None:
-        return
-    if not names.compact_ids:
-        yield from (join(folder, str(number)) for number in names.missing_for(names.latest))
-        return
-    for setting in {DEFAULT_INTERVAL, interval_of(names.compact_ids)}:
-        for number in ids_that_spark_reads(names.compact_ids, names.latest, setting):
-            if number not in names.by_id:
-                yield join(folder, str(number))
-
-
-def _log_names(files: FileTree, folder: str) -> LogNames:
-    return LogNames.of(entry.name for entry in files.entries(folder) if not entry.is_folder)
-
-
-def _present(roots: Roots, paths: Iterable[tuple[Root, str]]) -> Iterator[tuple[Root, str]]:
-    """Yield the paths at which there is a file."""
-    listed: dict[tuple[Root, str], set[str]] = {}
-    for root, path in paths:
-        folder, name = parent_and_name(path)
-        if (root, folder) not in listed:
-            listed[root, folder] = {entry.name for entry in roots[root].entries(folder)}
-        if name in listed[root, folder]:
-            yield root, path

@@ -1,4 +1,7 @@
-"""Why a batch took as long as it did: the phases that Spark reports, compared with those of other batches."""
+"""Why a batch took as long as it did: the phases that Spark reports, compared with those of other batches.
+
+Also how evenly the rows of the state are spread over its partitions, because one task handles each partition.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,7 @@ LEAST_BATCHES = 3
 # In the order in which Spark runs them; others follow.
 ORDER = ("latestOffset", "walCommit", "getBatch", "queryPlanning", "addBatch", "commitOffsets", "commitBatch")
 _NOTABLE = 1.5
+_SKEWED, _LEAST_ROWS = 2.0, 100
 
 
 @dataclass(frozen=True)
@@ -108,3 +112,20 @@ def _median(records: Sequence[ProgressRecord]) -> PhaseBar:
     phases = [_phases(record) for record in records]
     names = {name for one in phases for name in one}
     return PhaseBar("median", {name: int(median(one.get(name, 0) for one in phases)) for name in names})
+
+
+def explain_skew(rows: Mapping[int, int]) -> str:
+    """Return a sentence on the partition with the most rows, given the rows of each partition."""
+    total = sum(rows.values())
+    if not rows or not total:
+        return "The state has no rows."
+    if len(rows) == 1:
+        return f"All {count(total, 'row')} are in one partition."
+    largest = max(rows, key=lambda partition: rows[partition])
+    usual = median(rows.values())
+    share = f"partition {largest} has {rows[largest]:,} of {count(total, 'row')} ({rows[largest] / total:.0%})"
+    empty = sum(number == 0 for number in rows.values())
+    without = f"; {count(empty, 'partition')} of {len(rows)} without rows" if empty else ""
+    if usual and rows[largest] / usual >= _SKEWED and total >= _LEAST_ROWS:
+        return f"Skewed: {share}, {rows[largest] / usual:.1f} times the median{without}."
+    return f"The largest {share}{without}."

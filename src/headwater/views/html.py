@@ -15,7 +15,8 @@ from headwater.checkpoint.history import Batch, History
 from headwater.core.finding import Finding
 from headwater.core.text import count
 from headwater.migration.comparison import Comparison
-from headwater.views.batches import COLUMNS, batch_cells, batch_facts, offset_range
+from headwater.views.batch_table import COLUMNS, batch_cells
+from headwater.views.batches import batch_facts, offset_range
 from headwater.views.code_check import TITLES
 from headwater.views.formatting import format_time, shorten
 

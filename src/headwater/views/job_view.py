@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from headwater.core.errors import JobFailed
-from headwater.statefiles.reader import StateAnswer, rows_of
+from headwater.statefiles.answer import StateAnswer, rows_of
 
 StateView = Callable[[list[dict[str, Any]]], list[dict[str, Any]]]
 

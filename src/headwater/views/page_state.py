@@ -14,8 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater.core.ids import BatchId
+from headwater.statefiles.answer import StateAnswer
 from headwater.statefiles.columns import PARTITION
-from headwater.statefiles.reader import StateAnswer, StateReader
+from headwater.statefiles.reader import StateReader
 from headwater.statefiles.sqltypes import distinct
 from headwater.statefiles.stores import StateTarget
 from headwater.timemachine.diff import CHANGED, REMOVED, StateDiff, diff

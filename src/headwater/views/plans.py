@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from headwater.checkpoint.layout import SINK_LOG
-from headwater.core.text import count
+from headwater.core.text import batch_span, count
 from headwater.lakehouse.tables import FilesMoved, TablePlan
 from headwater.timemachine.edit_plan import EditPlan
 from headwater.timemachine.effects import Reread
@@ -198,9 +198,8 @@ def repartition_text(plan: RepartitionPlan) -> PlanText:
 def _batch_span(batches: tuple[int, ...]) -> str:
     if not batches:
         return "no batch of the checkpoint"
-    if len(batches) == 1:
-        return f"batch {batches[0]}"
-    return f"batches {batches[0]} to {batches[-1]} ({count(len(batches), 'batch')})"
+    span = batch_span(batches[0], batches[-1])
+    return span if len(batches) == 1 else f"{span} ({count(len(batches), 'batch')})"
 
 
 def file_counts(paths: Iterable[str]) -> str:

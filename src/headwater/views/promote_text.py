@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from headwater.core.text import count
+from headwater.core.text import batch_span, count
 from headwater.timemachine.promote import PromotePlan, PromoteUndoPlan, WrittenByBoth
 from headwater.views.comparison import RowsCompared, compare_rows
 from headwater.views.plans import PlanText
@@ -44,7 +44,7 @@ def promote_text(plan: PromotePlan, found: list[tuple[WrittenByBoth, RowsCompare
     facts += [
         ("original", f"{plan.original.location} {running}; it keeps its files and refuses to run"),
         ("fork", f"{plan.fork.location} {'keeps running' if plan.runs[1] else 'is not running'}"),
-        ("afterwards", f"the path and the name of {plan.original.location} lead to the fork"),
+        ("afterwards", f"the path and the name of {plan.original.location} refer to the fork"),
     ]
     return PlanText(f"Promote {plan.fork.location} in place of {plan.original.location}", tuple(facts), plan.warnings)
 
@@ -54,7 +54,7 @@ def difference_lines(found: list[tuple[WrittenByBoth, RowsCompared]]) -> Iterato
     for one, rows in found:
         if rows.same:
             continue
-        yield f"{_span(one.part.original)} of the original, {_span(one.part.fork)} of the fork: rows differ"
+        yield f"{batch_span(*one.part.original)} of the original, {batch_span(*one.part.fork)} of the fork: rows differ"
         lines = [f"  - {_text(row)}" for row in rows.only_before] + [f"  + {_text(row)}" for row in rows.only_after]
         lines += [line for was, now in rows.differ for line in (f"  ~ {_text(was)}", f"    {_text(now)}")]
         yield from lines[:MOST_ROWS]
@@ -69,10 +69,6 @@ def promote_undo_text(plan: PromoteUndoPlan) -> PlanText:
         ("fork", f"{plan.pointer.to} stays as it is, under its own path"),
     )
     return PlanText(f"Undo the promotion of {plan.pointer.to}", facts)
-
-
-def _span(batches: tuple[int, int]) -> str:
-    return f"batch {batches[0]}" if batches[0] == batches[1] else f"batches {batches[0]} to {batches[1]}"
 
 
 def _text(row: dict[str, Any]) -> str:

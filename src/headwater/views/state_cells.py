@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from headwater.statefiles.reader import StateAnswer
+from headwater.statefiles.answer import StateAnswer
 from headwater.statefiles.sqltypes import distinct
 from headwater.timemachine.diff import ADDED, CHANGED, REMOVED, StateDiff
 from headwater.timemachine.key_history import KeyHistory

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from headwater.statefiles.answer import StateAnswer
 from headwater.statefiles.buffers import one_array
 from headwater.statefiles.columns import PARTITION
-from headwater.statefiles.reader import StateAnswer
 from headwater.statefiles.sqltypes import SqlType
 from headwater.views.state_json import json_object, json_texts
 from headwater.views.state_table import in_standard_units, sql_type_of

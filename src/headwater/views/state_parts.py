@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from headwater.statefiles.reader import StateAnswer
+from headwater.statefiles.answer import StateAnswer
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq

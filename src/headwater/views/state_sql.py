@@ -17,8 +17,8 @@ import numpy as np
 import pyarrow as pa
 
 from headwater.core.errors import UsageProblem
+from headwater.statefiles.answer import StateAnswer
 from headwater.statefiles.buffers import Ints, Mask, as_mask, as_numbers, numbers, one_array
-from headwater.statefiles.reader import StateAnswer
 
 _ROW = "__headwater_row"
 _ROWS_AT_ONCE = 100_000

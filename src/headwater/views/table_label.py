@@ -13,7 +13,7 @@ from typing import Literal
 import numpy as np
 import pyarrow as pa
 
-from headwater.statefiles.reader import StateAnswer
+from headwater.statefiles.answer import StateAnswer
 from headwater.statefiles.sqltypes import Field, Struct
 from headwater.timemachine.diff import StateDiff
 from headwater.timemachine.key_history import KeyHistory

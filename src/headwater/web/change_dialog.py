@@ -10,9 +10,8 @@ from nicegui import ui
 from headwater.checkpoint.filetree import FileTree
 from headwater.checkpoint.lease import refuse_if_held
 from headwater.core.errors import ChangeRefused
-from headwater.kafka.offsets import earliest_offsets
-from headwater.kafka.retention import retention_from
-from headwater.timemachine.rewind import RewindPlan, plan_query_rewind, plan_with_retention
+from headwater.timemachine.rewind import RewindPlan
+from headwater.timemachine.rewind_target import plan_rewind_to
 from headwater.timemachine.undo import UndoPlan, plan_undo
 from headwater.views.plans import rewind_text, undo_text
 from headwater.web.gate import Visitor
@@ -26,8 +25,7 @@ class RewindChange:
 
     def __init__(self, files: FileTree, to: int) -> None:
         refuse_if_held(files, f"cannot rewind to batch {to}")
-        plan = plan_query_rewind(files, to=to, ask_kafka=earliest_offsets)
-        self.plan: RewindPlan = plan_with_retention(plan, retention_from)
+        self.plan: RewindPlan = plan_rewind_to(files, to)
         self.plan.refuse_missing_input()
         self.confirmation = f"rewind to {to}"
         self.title = f"Rewind to batch {to}"

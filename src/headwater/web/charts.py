@@ -9,7 +9,6 @@ import html
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from headwater.fleet.graph import Edge, levels
 from headwater.views.batch_phases import OTHER, PhaseComparison
 from headwater.views.formatting import format_time
 from headwater.views.page_events import Mark
@@ -89,7 +88,7 @@ def timeline(
         "grid": {"left": 4, "right": 4, "top": 14, "bottom": 20},
         "xAxis": _batch_axis(found),
         "yAxis": {"type": "value", "show": False, "max": 1},
-        "tooltip": _tooltip(trigger="item", formatter="p => p.data.tip || p.name"),
+        "tooltip": tooltip(trigger="item", formatter="p => p.data.tip || p.name"),
         "series": [series],
     }
 
@@ -239,66 +238,6 @@ def replace(chart: Any, options: Options) -> None:
     chart.update()
 
 
-_NODE_COLORS = {"error": RED, "warning": AMBER, "running": GREEN, "idle": GREY}
-
-
-def _edge_tip(edge: Edge) -> str:
-    if edge.kind == "fork":
-        return "fork"
-    return html.escape(edge.label) + ("" if edge.is_certain else ", by the name of the topic only")
-
-
-def stream_graph(edges: Sequence[Edge], severities: Mapping[str, str]) -> Options:
-    """Return streams from left to right, each right of what feeds it; dashed where a link is not certain."""
-    columns = levels(list(edges))
-    filled: dict[int, int] = {}
-    nodes: list[Options] = []
-    for name in sorted(columns, key=lambda one: (columns[one], one)):
-        row = filled.get(columns[name], 0)
-        filled[columns[name]] = row + 1
-        color = _NODE_COLORS[severities.get(name, "idle")]
-        nodes.append(
-            {
-                "name": name,
-                "about": html.escape(name),
-                "value": [columns[name], row],
-                "row": row,
-                "itemStyle": {"color": color},
-            }
-        )
-    links = [
-        {
-            "source": edge.source,
-            "target": edge.target,
-            "about": _edge_tip(edge),
-            "label": {"show": True, "formatter": edge.label.replace("{", "(").replace("}", ")")},
-            "lineStyle": {"type": "solid" if edge.is_certain and edge.kind == "feeds" else "dashed"},
-        }
-        for edge in edges
-    ]
-    series = {
-        "type": "graph",
-        "coordinateSystem": "cartesian2d",
-        "data": nodes,
-        "links": links,
-        "symbolSize": 18,
-        "cursor": "pointer",
-        "edgeSymbol": ["none", "arrow"],
-        "edgeSymbolSize": 8,
-        "label": {"show": True, "position": "bottom", "color": TEXT, "fontSize": 12},
-        "edgeLabel": {"color": TEXT, "fontSize": 10},
-        "lineStyle": {"color": TEXT, "width": 1.4},
-    }
-    return {
-        "animation": False,
-        "grid": {"left": 110, "right": 110, "top": 24, "bottom": 44},
-        "xAxis": {"type": "value", "show": False, "min": 0, "max": max(columns.values(), default=0)},
-        "yAxis": {"type": "value", "show": False, "min": 0, "max": max([1, *filled.values()]) - 0.5, "inverse": True},
-        "tooltip": _tooltip(trigger="item", formatter="p => p.data.about"),
-        "series": [series],
-    }
-
-
 _BYTES = "v => v >= 1e9 ? (v/1e9).toFixed(1)+' GB' : v >= 1e6 ? (v/1e6).toFixed(0)+' MB' : (v/1e3).toFixed(0)+' kB'"
 
 
@@ -318,11 +257,11 @@ def _frame() -> Options:
             "itemGap": 14,
             "textStyle": {"color": TEXT, "fontSize": 11},
         },
-        "tooltip": _tooltip(trigger="axis"),
+        "tooltip": tooltip(trigger="axis"),
     }
 
 
-def _tooltip(*, trigger: str, formatter: str | None = None) -> Options:
+def tooltip(*, trigger: str, formatter: str | None = None) -> Options:
     shown: Options = {
         "trigger": trigger,
         "confine": True,

@@ -17,6 +17,7 @@ from headwater.web.fleet_watch import FleetWatch
 from headwater.web.frame import Frame
 from headwater.web.gate import Visitor
 from headwater.web.permalink import Place
+from headwater.web.stream_graph import stream_graph
 from headwater.web.widgets import panel, placeholder, show_error
 
 STREAM_PATH = "/stream"
@@ -99,7 +100,7 @@ class FleetPage:
         self._frame.build(lambda: ui.label("all streams").classes("hw-checkpoint"))
         with ui.element("div").classes("hw-main hw-main-wide"):
             self._problems = ui.element("div")
-            with panel("Streams", about="the most troubled ones first", classes="hw-wide"):
+            with panel("Streams", about="those with problems first", classes="hw-wide"):
                 with ui.element("div").classes("hw-controls"):
                     self._counts = ui.label().classes("hw-about").props("data-counts aria-live=polite")
                     ui.space()
@@ -108,7 +109,7 @@ class FleetPage:
                     ).classes("hw-search")
                 self._table = self._build_table()
             with panel("Streams that feed each other", about="from their records", classes="hw-wide") as self._graph:
-                self._chart = ui.echart(charts.stream_graph([], {}), on_point_click=self._node_clicked, renderer="svg")
+                self._chart = ui.echart(stream_graph([], {}), on_point_click=self._node_clicked, renderer="svg")
                 self._chart.classes("hw-graph")
             self._graph.set_visibility(False)
         self._draw()
@@ -202,7 +203,7 @@ class FleetPage:
         by_name = {stream.name: stream for stream in snapshot.streams}
         severities = {name: _severity(by_name[name], now_ms) for edge in edges for name in (edge.source, edge.target)}
         self._graph.set_visibility(bool(edges))
-        options = charts.stream_graph(edges, severities)
+        options = stream_graph(edges, severities)
         rows = max((node["row"] for node in options["series"][0]["data"]), default=0) + 1
         self._chart.style(f"height: {90 + 56 * rows}px !important")
         charts.replace(self._chart, options)

@@ -6,6 +6,7 @@ import logging
 import secrets
 import socket
 import threading
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -15,13 +16,14 @@ from fastapi import FastAPI, HTTPException, Request
 from nicegui import ui
 
 from headwater.checkpoint.filetree import FileTree
+from headwater.checkpoint.locate import open_checkpoint
 from headwater.core.errors import SetupProblem
+from headwater.fleet.fleet import Fleet
 from headwater.kafka.options import Connection
 from headwater.web.access import AccessOptions
 from headwater.web.fleet_page import STREAM_PATH, FleetPage
 from headwater.web.fleet_watch import FleetWatch
 from headwater.web.gate import VISITOR, WILDCARDS, Gate, Visitor
-from headwater.web.open_streams import OpenStreams
 from headwater.web.page import Actions, Page, SharedCheckpoint
 from headwater.web.permalink import Place
 from headwater.web.records_pane import FindRecords
@@ -31,6 +33,7 @@ from headwater.web.watch import WatchedCheckpoint
 LOOPBACK = "127.0.0.1"
 DEFAULT_PORT = 8765
 STOP_SECONDS = 10.0
+UNUSED_SECONDS = 120.0
 
 
 @dataclass(frozen=True)
@@ -184,3 +187,36 @@ def _own_address() -> str:
         probe.connect(("192.0.2.1", 9))
         return str(probe.getsockname()[0])
     return LOOPBACK
+
+
+class OpenStreams:
+    """Returns what readers of a stream's page share, and closes what no page has used for a while."""
+
+    def __init__(self, fleet: Fleet, find_view_rows: FindViewRows | None = None) -> None:
+        self._fleet = fleet
+        self._find_view_rows = find_view_rows
+        self._open: dict[str, SharedCheckpoint] = {}
+        self._lock = threading.Lock()
+
+    def get(self, name: str) -> SharedCheckpoint | None:
+        """Return a stream by its name in the fleet; None if there is none."""
+        files = self._fleet.files_of(name)
+        if files is None:
+            return None
+        with self._lock:
+            self._close(lambda shared: time.monotonic() - shared.used_at > UNUSED_SECONDS)
+            if name not in self._open:
+                location = files.location
+                watched = WatchedCheckpoint(name, lambda: open_checkpoint(location))
+                watched.start()
+                self._open[name] = SharedCheckpoint(watched, None, self._find_view_rows)
+            return self._open[name]
+
+    def close(self) -> None:
+        """Close all of them."""
+        with self._lock:
+            self._close(lambda _: True)
+
+    def _close(self, is_unused: Callable[[SharedCheckpoint], bool]) -> None:
+        for name in [name for name, shared in self._open.items() if is_unused(shared)]:
+            self._open.pop(name).watched.stop()

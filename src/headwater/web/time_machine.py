@@ -8,14 +8,18 @@ from typing import Any
 from nicegui import events, ui
 
 from headwater.checkpoint.history import Batch
+from headwater.views.batch_phases import compare_phases, explain_skew
 from headwater.views.batches import offset_ranges
 from headwater.views.formatting import format_duration, format_time
-from headwater.web.batch_pane import BatchPane
+from headwater.views.page_state import JobStateView, StateView
+from headwater.web import charts
 from headwater.web.permalink import Place
 from headwater.web.state_cache import StateCache
 from headwater.web.state_pane import StatePane
 from headwater.web.watch import Snapshot
 from headwater.web.widgets import chip, panel, placeholder
+
+UNKNOWN = "Known only for batches that were run by headwater run, or by a program with headwater.attach."
 
 
 class TimeMachine:
@@ -174,3 +178,33 @@ class TimeMachine:
                 with ui.element("span").classes("hw-fact"):
                     ui.label(name).classes("hw-fact-name")
                     ui.label(text)
+
+
+class BatchPane:
+    """Two charts about the selected batch: the phases that it took, and its state by partition."""
+
+    def build(self) -> None:
+        with ui.element("div").classes("hw-charts"):
+            with panel("Duration", about="phases of the batch, and the median of those before it"):
+                self._phases = ui.echart({"series": []}, renderer="svg").classes("hw-chart")
+                self._phases_text = ui.label().classes("hw-explanation").props("data-phases")
+            with panel("Partitions", about="rows of the state in each") as self._partitions_panel:
+                self._partitions = ui.echart({"series": []}, renderer="svg").classes("hw-chart")
+                self._partitions_text = ui.label().classes("hw-explanation").props("data-skew")
+
+    def show_batch(self, snapshot: Snapshot, batch: int | None, since: int | None) -> None:
+        """Show the phases of a batch, beside those of another one."""
+        found = None if batch is None else compare_phases(snapshot.progress, batch, since)
+        self._phases_text.set_text(UNKNOWN if found is None else str(found))
+        self._phases.set_visibility(found is not None)
+        if found is not None:
+            charts.replace(self._phases, charts.phases(found))
+
+    def show_state(self, view: StateView | JobStateView | None) -> None:
+        """Show the partitions of a state, once it was read."""
+        rows = view.partition_rows if isinstance(view, StateView) else {}
+        about = f"Batch {view.batch}: " if isinstance(view, StateView) else ""
+        self._partitions_text.set_text(f"{about}{explain_skew(rows)}" if rows else "This batch has no state to show.")
+        self._partitions.set_visibility(bool(rows))
+        if rows:
+            charts.replace(self._partitions, charts.partition_rows(rows))

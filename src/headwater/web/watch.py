@@ -6,22 +6,20 @@ import json
 import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from headwater.checkpoint.filetree import FileTree
 from headwater.checkpoint.history import Batch, History
-from headwater.checkpoint.layout import COMMITS, HEADWATER_FOLDER, OFFSETS
 from headwater.checkpoint.lease import Lease, live_lease
 from headwater.checkpoint.plan_record import RecordedPlan, read_plans
-from headwater.checkpoint.record import PROGRESS_FILE, JobRecord, ProgressRecord, ProgressTail
-from headwater.checkpoint.restore_points import FOLDER as KEPT
+from headwater.checkpoint.progress_files import ProgressTail
+from headwater.checkpoint.record import JobRecord, ProgressRecord
 from headwater.checkpoint.restore_points import RestorePoint, names_by_batch, restore_points
 from headwater.checkpoint.watermark_hold import WatermarkHold, watermark_hold
 from headwater.core.errors import HeadwaterError, InternalError
+from headwater.fleet.fleet import change_marker
 from headwater.timemachine.fork import ORIGIN_FILE
-from headwater.timemachine.journal import FOLDER as JOURNAL
 from headwater.timemachine.journal import Entry, read_entries
 
 POLL_SECONDS, REMOTE_POLL_SECONDS = 0.3, 2.0
@@ -69,7 +67,7 @@ class WatchedCheckpoint:
         self._known: dict[int, Batch] = {}
         self._recorded: dict[int, int] = {}
         self._tail: ProgressTail | None = None
-        self._last_fingerprint: object = None
+        self._last_marker: object = None
         self._lease_at = 0.0
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._watch, name=f"watch {name}", daemon=True)
@@ -95,10 +93,10 @@ class WatchedCheckpoint:
         try:
             if self.files is None:
                 self.files = self._open()
-            fingerprint = _fingerprint(self.files)
-            if fingerprint != self._last_fingerprint:
+            marker = change_marker(self.files)
+            if marker != self._last_marker:
                 self._refresh(self.files)
-                self._last_fingerprint = fingerprint
+                self._last_marker = marker
             elif time.monotonic() - self._lease_at >= LEASE_SECONDS:
                 self._check_lease(self.files)
         except HeadwaterError as error:
@@ -188,22 +186,6 @@ class WatchedCheckpoint:
 
     def _publish(self, snapshot: Snapshot) -> None:
         self.snapshot = replace(snapshot, version=self.snapshot.version + 1)
-
-
-def _fingerprint(files: FileTree) -> object:
-    """Return a value that differs after any change worth reading. Cheap on a local disk."""
-    root = files.local_path()
-    if root is not None:
-        found = []
-        for path in (OFFSETS, COMMITS, HEADWATER_FOLDER, JOURNAL, KEPT, PROGRESS_FILE):
-            with suppress(OSError):
-                info = (root / path).stat()
-                found.append((path, info.st_mtime_ns, info.st_size))
-        return found
-    return [
-        [(entry.name, entry.modified_ms) for entry in files.entries(folder)]
-        for folder in (OFFSETS, COMMITS, JOURNAL, KEPT)
-    ]
 
 
 def _origin(files: FileTree) -> dict[str, Any] | None:

@@ -8,6 +8,7 @@ from itertools import pairwise
 from headwater.checkpoint.checks.context import CheckContext
 from headwater.checkpoint.layout import COMMITS, OFFSETS, batch_id
 from headwater.core.finding import Finding
+from headwater.core.text import batch_span
 
 
 def check(context: CheckContext) -> Iterator[Finding]:
@@ -27,8 +28,8 @@ def _looks_asynchronous(context: CheckContext) -> bool:
 
 
 def _gap(folder: str, before: int, after: int, *, at_the_end: bool, asynchronous: bool) -> Finding:
-    missing = f"batch {before + 1} is" if after == before + 2 else f"batches {before + 1} to {after - 1} are"
-    message = f"{missing} missing between {before} and {after}"
+    missing = batch_span(before + 1, after - 1)
+    message = f"{missing} {'is' if after == before + 2 else 'are'} missing between {before} and {after}"
     code, path = f"{folder}-gap", f"{folder}/{before + 1}"
     if asynchronous:
         effect = "such gaps are normal with asynchronous progress tracking, which the query must keep using"

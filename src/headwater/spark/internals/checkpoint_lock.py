@@ -5,7 +5,7 @@ its locks on a file when it closes any handle of it, so the JVM's system propert
 nothing opens those. ``headwater.streaming.LeasedFolder``, the Java class that locks checkpoints of attached queries, does the
 same.
 
-Seen on: PySpark 4.2.0, 4.3.0.
+Seen on: PySpark 4.0.5, 4.2.0, 4.3.0.
 Without it (no Py4J: Spark Connect): a run cannot lock a checkpoint on a local disk, and is refused.
 """
 

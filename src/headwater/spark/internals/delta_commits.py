@@ -3,7 +3,7 @@
 Delta checks the actions against the protocol of the table and writes them in its own form, with what its table features
 add to a commit. It offers nothing public that sets back the transaction of a query.
 
-Seen on: PySpark 4.2.0 with Delta 4.4.0.
+Seen on: PySpark 4.2.0 with Delta 4.4.0. On 4.0.5, only the probe was run, and succeeds; Delta has no release for 4.3.
 Without it: ``--engine spark`` is refused, and tables with features that Headwater does not know cannot be rewound.
 """
 

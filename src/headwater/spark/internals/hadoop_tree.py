@@ -1,6 +1,6 @@
 """Small files next to a checkpoint on an object store, through Spark's Hadoop client and its credentials.
 
-Seen on: PySpark 4.2.0.
+Seen on: PySpark 4.2.0. On 4.0.5 and 4.3.0, only the probe was run, and succeeds.
 Without it (no Py4J: Spark Connect): a run cannot hold a lease or keep a record on an object store, and is refused.
 """
 

@@ -4,7 +4,7 @@ PySpark's own ``StreamingQueryListener`` makes one call for every number of a re
 a class; with small batches this took a fifth of the JVM's time. This listener receives the report as JSON, through
 ``PythonStreamingQueryListenerWrapper``. All queries of a session share one.
 
-Seen on: PySpark 4.2.0, 4.3.0.
+Seen on: PySpark 4.0.5, 4.2.0, 4.3.0.
 Without it: reports arrive through PySpark's own listener, and cost more.
 """
 

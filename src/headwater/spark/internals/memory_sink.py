@@ -1,6 +1,6 @@
 """The last batch in a memory table, read from Spark's ``MemorySink``. A query's progress names a batch only later.
 
-Seen on: PySpark 4.2.0.
+Seen on: PySpark 4.2.0. On 4.0.5 and 4.3.0, only the probe was run, and succeeds.
 Without it: a result of ``run --query --every`` names the last batch that Spark has reported, which may be one too few.
 """
 

@@ -1,6 +1,6 @@
 """Spark's offline change of the number of state partitions (``_streamingCheckpointManager``).
 
-Seen on: PySpark 4.2.0.
+Seen on: PySpark 4.2.0, 4.3.0; 4.0 and 4.1 do not have it.
 Without it: ``headwater repartition`` is refused.
 """
 

@@ -4,7 +4,7 @@ Adding a jar to a session would ship it to all executors, so the class is loaded
 the private members of ``StreamExecution`` that ``MEMBERS`` names: the checkpoint, the sink, the plan and the thread of a
 query. On request it stops a query, by the state of ``StreamExecution`` that ``query_end`` sets too.
 
-Seen on: PySpark 4.2.0.
+Seen on: PySpark 4.2.0. On 4.0.5 and 4.3.0, only the probe was run, and succeeds.
 Without it (Spark Connect, or a release that renamed these members): ``headwater.attach`` warns and does nothing.
 """
 

@@ -4,7 +4,7 @@ Spark plans a batch with ``IncrementalExecution``. Planning writes the metadata 
 below the state folder that it is given. If the folder already has them, Spark compares them with the plan, and raises the
 errors that a query would raise when it starts.
 
-Seen on: PySpark 4.2.0.
+Seen on: PySpark 4.2.0. On 4.0.5 and 4.3.0, only the probe was run, and succeeds.
 Without it: ``check --checkpoint`` compares only what a run has recorded, not the schemas of the state.
 """
 

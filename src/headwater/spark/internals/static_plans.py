@@ -4,7 +4,7 @@ Spark plans a static table again in each micro-batch, but with the list of files
 fails the query, and a new file is not read. Persisting the DataFrame of the table would not be enough: other uses of the
 same files in the session would get the persisted rows, and a write to them would replace these.
 
-Seen on: PySpark 4.2.0.
+Seen on: PySpark 4.2.0. On 4.0.5 and 4.3.0, only the probe was run, and succeeds.
 Without it (no Py4J: Spark Connect), jobs with static tables are refused. Without Headwater's jar (a JVM that another
 program started), ``refresh="batch"`` is refused for files, except in a per-batch job, which reads its tables by itself.
 """

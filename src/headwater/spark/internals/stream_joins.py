@@ -1,6 +1,6 @@
 """What Spark derives from the condition of a join of two streams: its keys, and which rows its state can expire.
 
-Seen on: PySpark 4.2.0.
+Seen on: PySpark 4.2.0. On 4.0.5 and 4.3.0, only the probe was run, and succeeds.
 Without it: ``check`` accepts joins that Spark refuses when the first batch runs, and does not warn of state that never
 expires.
 """

@@ -4,7 +4,7 @@ Spark's progress reports contain the global watermark only. ``MicroBatchExecutio
 ``sourceIdMap`` (from Spark 4.2 on) the names of the sources in the offset log. Reading them takes two milliseconds per
 batch, and happens only for queries with several sources.
 
-Seen on: PySpark 4.2.0.
+Seen on: PySpark 4.2.0. On 4.0.5 and 4.3.0, only the probe was run, and succeeds.
 Without it: which source holds the watermark back is concluded from the offsets.
 """
 
