@@ -3,7 +3,7 @@
 A ``foreachBatch`` function in Python is called back for every batch and plans a query of its own for the rows. This one
 collects them in the job that computes the batch, and writes them with the generator behind ``to_json``.
 
-Seen on: PySpark 4.0.5, 4.1.4, 4.2.0, 4.3.0.
+Seen on: PySpark 4.2.0.
 Without it (a JVM that another program started does not have the jar): a function in Python captures the rows.
 """
 
