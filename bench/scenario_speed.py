@@ -13,8 +13,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from headwater.jobs.loading import load_job
-from headwater.spark.session import start_session
 from headwater.testing.scenario import Scenario
+from headwater.testing.session import start_scenario_session
 
 JOBS = ("browser-stats-stateful", "visits-windows-counter", "sliding-counts")
 FEEDS = 40
@@ -33,7 +33,7 @@ def make_row(job: str, number: int) -> dict[str, object]:
 
 
 def measure_rate(spark: object, name: str) -> float:
-    """Return batches a second, not counting the first feed, which includes code generation."""
+    """Return batches a second, not counting the first feed, which starts the query."""
     with tempfile.TemporaryDirectory() as folder:
         scenario = Scenario(spark, load_job(name), Path(folder))
         first = scenario.feed(make_row(name, 0))
@@ -49,8 +49,7 @@ def measure_rate(spark: object, name: str) -> float:
 
 def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
-        conf = {"spark.sql.shuffle.partitions": "2"}
-        spark = start_session("bench", master="local[2]", conf=conf, jars=(), log=Path(folder) / "spark.log")
+        spark = start_scenario_session(Path(folder), jars=())
         rates = {name: round(measure_rate(spark, name), 1) for name in JOBS}
         spark.stop()
     for name, rate in rates.items():

@@ -71,7 +71,12 @@ def _run_slow_tests() -> int:
     environment = {**os.environ, "HEADWATER_RANDOM_EXAMPLES": "1"}
     command = [sys.executable, "-m", "pytest", "-m", "slow or (hypothesis and not services)"]
     # With generated code, which the tests of every run go without.
-    command += ["-o", "headwater_conf=spark.sql.streaming.stateStore.maintenanceInterval=100ms"]
+    conf = (
+        "spark.sql.streaming.stateStore.maintenanceInterval=100ms",
+        "spark.sql.codegen.factoryMode=FALLBACK",
+        "spark.sql.codegen.wholeStage=true",
+    )
+    command += ["-o", "headwater_conf=" + "\n".join(conf)]
     return subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode
 
 

@@ -19,6 +19,8 @@ from headwater.jobs.job import Job
 from headwater.jobs.rules import check_job
 from headwater.spark.decoding import parse_schema
 from headwater.spark.failures import root_cause
+from headwater.spark.internals import captured_batches
+from headwater.spark.internals.captured_batches import CapturedBatches
 from headwater.spark.internals.query_end import end_after_batch
 from headwater.spark.prepared import PreparedJob, prepare_job
 from headwater.spark.session import temporary_settings
@@ -69,6 +71,13 @@ class Driver:
         self._query: StreamingQuery | None = None
         self._has_run = False
         self._prepared = self._prepare()
+        self._captured = CapturedBatches(spark) if self._can_capture_in_jvm() else None
+
+    def _can_capture_in_jvm(self) -> bool:
+        """Return whether no code in Python has to see a batch. Columns with the same name are left to Spark to refuse."""
+        names = self._prepared.schema.fieldNames()
+        needs_python = self.job.per_batch or self.sink is not None or len(set(names)) < len(names)
+        return not needs_python and captured_batches.probe(self.spark)
 
     @property
     def prepared(self) -> PreparedJob:
@@ -105,13 +114,16 @@ class Driver:
         self._has_run = True
         self._prepared.tables.load()
         writer = self._prepared.frame.writeStream.outputMode(self.job.mode)
-        writer = writer.option("checkpointLocation", str(self.checkpoint)).foreachBatch(self._on_batch)
+        writer = writer.option("checkpointLocation", str(self.checkpoint))
+        writer = self._captured.capture(writer) if self._captured else writer.foreachBatch(self._on_batch)
         with temporary_settings(self.spark, self.job.conf):  # the query keeps the settings that it starts with
             self._query = writer.start()
 
     def drain(self, crash: Crash | None = None) -> tuple[list[BatchRun], str | None]:
         """Run until all input is processed. Return the batches that ran, and how the job crashed if it did."""
         self._crash = crash
+        if self._captured and crash:
+            self._captured.surround(self._before_output, self._after_output)
         if self._query is None:
             self.start()
         assert self._query is not None
@@ -124,8 +136,15 @@ class Driver:
             self._end()
             outcome = f"crashed {crash.value}" if crash else None
         self._crash = None
+        if self._captured and crash:
+            self._captured.surround()
+        return self._take_runs(), outcome
+
+    def _take_runs(self) -> list[BatchRun]:
+        if self._captured:
+            return [BatchRun(batch_id, rows) for batch_id, rows in self._captured.take()]
         runs, self._runs = self._runs, []
-        return runs, outcome
+        return runs
 
     def stop(self) -> None:
         if self._query is not None:
@@ -157,11 +176,17 @@ class Driver:
         return sorted(number for number in ids if number is not None)
 
     def _on_batch(self, batch: DataFrame, batch_id: int) -> None:
-        if self._crash is Crash.BEFORE_BATCH:
-            raise RuntimeError(INJECTED_CRASH)
+        self._before_output()
         result = self._prepared.result_of(batch)
         rows = captured_rows(result) if self.sink is None else self.sink.write(result, batch_id)
         self._runs.append(BatchRun(batch_id, rows))
+        self._after_output()
+
+    def _before_output(self) -> None:
+        if self._crash is Crash.BEFORE_BATCH:
+            raise RuntimeError(INJECTED_CRASH)
+
+    def _after_output(self) -> None:
         if self._crash is Crash.AFTER_OUTPUT:
             raise RuntimeError(INJECTED_CRASH)
         if self._crash is Crash.AFTER_COMMIT:

@@ -35,20 +35,13 @@ def headwater_spark(request: pytest.FixtureRequest, tmp_path_factory: pytest.Tem
     """The session that all scenarios of a test run share, with Headwater's defaults."""
     from headwater.jars.versions import has_release  # noqa: PLC0415
     from headwater.spark.missing import missing_internals_note  # noqa: PLC0415
-    from headwater.spark.session import start_session  # noqa: PLC0415  a test run without scenarios does not import Spark
+    from headwater.testing.session import start_scenario_session  # noqa: PLC0415  other test runs do not import Spark
 
     folder = tmp_path_factory.mktemp("headwater")
     chosen = dict(line.split("=", 1) for line in request.config.getini("headwater_conf"))
-    conf = {
-        "spark.sql.warehouse.dir": str(folder / "warehouse"),
-        "spark.sql.shuffle.partitions": "2",
-        # Short enough that snapshots are uploaded even in a test of ten batches.
-        "spark.sql.streaming.stateStore.maintenanceInterval": "5s",
-        **chosen,
-    }
     # A format without a release for this Spark is refused when a scenario needs it: the others can run.
     jars = ("spark", *(name for name in request.config.getini("headwater_jars") if has_release(name)))
-    spark = start_session("headwater tests", master="local[2]", conf=conf, jars=jars, log=folder / "spark.log")
+    spark = start_scenario_session(folder, chosen, jars)
     request.config.stash[MISSING] = missing_internals_note(spark)
     yield spark
     spark.stop()
