@@ -24,7 +24,7 @@ from headwater.spark.table_formats import DELTA_CATALOG, DELTA_EXTENSION, EXTENS
 from pipelines.trees import STREAMING, rows_of
 from waiting_support import wait_until
 
-pytestmark = [pytest.mark.slow, pytest.mark.services]
+pytestmark = [pytest.mark.slow, pytest.mark.services, pytest.mark.timeout(3600)]
 
 FLOWS = """
 from pyspark import pipelines as dp
