@@ -257,10 +257,10 @@ class Pair:
 
 
 def _plan_pair(pair: Pair) -> CascadePlan:
-    from headwater.timemachine.cascade import _joined
+    from headwater.timemachine.cascade import joined_plans
 
     plans = [plan_query_rewind(pair.first, to=4), plan_query_rewind(pair.reader, to=6, replan=True)]
-    return CascadePlan(tuple(_joined(plans)), ("first", "reader"), (), ())
+    return CascadePlan(tuple(joined_plans(plans)), ("first", "reader"), (), ())
 
 
 @pytest.mark.parametrize("medium", [CrashingDisk, CrashingObjectStore])

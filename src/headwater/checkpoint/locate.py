@@ -31,12 +31,19 @@ def open_files(location: str) -> FileTree:
 def open_checkpoint(name: str, *, follow: bool = True) -> FileTree:
     """Return the checkpoint with this path, URL or job name; ``CheckpointUnreadable`` shows what was found instead.
 
+    ``PIPELINE:FLOW`` names a flow of a declarative pipeline, by the pipeline's storage folder or its spec.
+
     If a fork was promoted in its place, return the fork, unless ``follow`` is False.
     """
     for location in candidates(name):
         files = _open(location)
         if is_checkpoint(_names(files, "")):
             return follow_promotion(files, _open) if follow else files
+    from headwater.checkpoint.pipelines import open_flow  # noqa: PLC0415  it opens files with this module
+
+    flow = open_flow(name)
+    if flow is not None:
+        return flow
     raise _no_checkpoint(name)
 
 
@@ -126,7 +133,17 @@ def _first_line(error: Exception | str) -> str:
 
 
 def _no_checkpoint(name: str) -> CheckpointUnreadable:
+    from headwater.checkpoint.pipelines import open_pipeline  # noqa: PLC0415  it opens files with this module
+
     known = known_names()
+    pipeline = open_pipeline(name)
+    if pipeline is not None:
+        return CheckpointUnreadable(
+            "not-a-checkpoint",
+            f"{name} is a pipeline of {len(pipeline.flows)} flows; this works on one of them",
+            evidence={"flows": _some(list(pipeline.flows))},
+            remedy=f"headwater log {name}:{next(iter(pipeline.flows))}",
+        )
     for location in candidates(name):
         files = _open(location)
         names = _names(files, "")

@@ -105,11 +105,16 @@ def folder_of(uri: str) -> str:
 
 
 def read_job_record(files: FileTree) -> JobRecord:
-    """Return the recorded job, or an empty record if there is none or it is corrupt, which ``fsck`` reports."""
+    """Return the recorded job, or an empty record if there is none or it is corrupt, which ``fsck`` reports.
+
+    A flow of a declarative pipeline has no record; what is known about it is returned in the form of one.
+    """
     try:
         return parse_job_record(files.read(JOB_FILE))
     except (OSError, CheckpointUnreadable):
-        return JobRecord()
+        from headwater.checkpoint.flow_record import flow_record  # noqa: PLC0415  it returns a record
+
+        return flow_record(files) or JobRecord()
 
 
 def parse_job_record(data: bytes) -> JobRecord:

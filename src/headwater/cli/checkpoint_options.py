@@ -26,7 +26,7 @@ CheckpointName = Annotated[
     str,
     typer.Argument(
         metavar="CKPT",
-        help="Checkpoint: a folder, an object-store URL or a job name.",
+        help="Checkpoint: a folder, an object-store URL, a job name, or PIPELINE:FLOW.",
         autocompletion=checkpoint_names,
     ),
 ]
@@ -34,7 +34,8 @@ CheckpointsOrRoots = Annotated[
     list[str],
     typer.Argument(
         metavar="CKPT|ROOT...",
-        help="A checkpoint (folder, object-store URL or job name), or folders and URLs with checkpoints below them.",
+        help="A checkpoint (folder, object-store URL, job name or PIPELINE:FLOW), a declarative pipeline (its spec or "
+        "storage folder), or folders and URLs with checkpoints below them.",
         autocompletion=checkpoint_names,
     ),
 ]
@@ -56,7 +57,10 @@ def open_to_read(checkpoint: str) -> FileTree:
 def note_promotion(checkpoint: str, files: FileTree) -> None:
     """Print a note if a name refers to a fork that was promoted."""
     from headwater.checkpoint.locate import candidates
+    from headwater.checkpoint.pipelines import flow_at
 
+    if flow_at(files.location):
+        return
     if files.location.rstrip("/") not in [location.rstrip("/") for location in candidates(checkpoint)]:
         note(f"{checkpoint} is now {files.location}: the fork was promoted in its place")
 

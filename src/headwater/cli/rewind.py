@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -59,6 +60,16 @@ def rewind(
         bool,
         typer.Option("--cascade", help="Also rewind the streams that have read what the undone batches wrote."),
     ] = False,
+    tables: Annotated[
+        str | None,
+        typer.Option(
+            metavar="A,B", help="Of a pipeline, rewind only these tables; with --cascade, and those that read them."
+        ),
+    ] = None,
+    warehouse: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Folder with the tables of a pipeline: its spark.sql.warehouse.dir."),
+    ] = None,
     reader: Annotated[
         list[str] | None,
         typer.Option(
@@ -87,21 +98,46 @@ def rewind(
     With --cascade, streams that read the files, the Delta table or the topic that this one writes are rewound with it, so
     that nothing of the undone output remains in them. One undo reverts all of it.
 
+    CKPT may be a declarative pipeline of Spark: its storage folder, or its spark-pipeline.yml. With --to-time, all of its
+    flows and their tables return to that time as one change, or those of --tables. PIPELINE:FLOW names a single flow.
+
     Examples:
       headwater rewind visits-windows-counter --redo 5 --dry-run
       headwater rewind visits-windows-counter --redo 5
       headwater rewind retail-sales-bronze --to 41 --cascade
+      headwater rewind spark-pipeline.yml --to-time 10:30 --tables sales --cascade
     """
     from headwater.checkpoint.locate import open_checkpoint
     from headwater.cli.checkpoint_options import confirm, open_to_change, print_plan
+    from headwater.cli.pipeline_rewind import flow_to_finish, named_pipeline, rewind_pipeline
     from headwater.timemachine.rewind_target import plan_rewind_to
     from headwater.views.plans import rewind_text
 
     if resume and abort:
         raise UsageProblem("bad-option", "--resume and --abort cannot be combined")
+    pipeline = named_pipeline(checkpoint)
     if resume or abort:
-        _end_interrupted(open_checkpoint(checkpoint), abort=abort)
+        _end_interrupted(flow_to_finish(checkpoint, pipeline) if pipeline else open_checkpoint(checkpoint), abort=abort)
         return
+    if pipeline is not None:
+        _refuse_for_pipeline({"--to": to, "--redo": redo, "--sink": sink, "--source": source, "--reader": reader})
+        rewind_pipeline(
+            checkpoint,
+            pipeline,
+            to_time,
+            tables=tables,
+            warehouse=warehouse,
+            cascade=cascade,
+            keep_foreign=keep_foreign,
+            engine=engine,
+            allow_missing_input=allow_missing_input,
+            dry_run=dry_run,
+            yes=yes,
+            as_json=as_json,
+        )
+        return
+    if tables or warehouse:
+        raise UsageProblem("bad-option", "--tables and --warehouse are for a pipeline, not for one checkpoint")
     if (reader or allow_duplicates) and not cascade:
         raise UsageProblem("bad-option", "--reader and --allow-duplicates have no effect without --cascade")
     files = open_to_change(checkpoint)
@@ -144,6 +180,16 @@ def rewind(
     note(f"done: batch {plan.next_batch} runs next. To undo: headwater undo {checkpoint}")
     if as_json:
         json_line({"done": entry.change.change_id})
+
+
+def _refuse_for_pipeline(options: dict[str, object]) -> None:
+    given = [name for name, value in options.items() if value is not None and value != []]
+    if given:
+        raise UsageProblem(
+            "bad-option",
+            f"{given[0]} works on one flow, not on a pipeline",
+            remedy="--to-time TIME for the pipeline, or PIPELINE:FLOW for one flow",
+        )
 
 
 def _rewind_together(

@@ -35,7 +35,8 @@ def undo(
     """Undo the last rewind, edit, import, migration, move, promotion, repair or repartition.
 
     Moves the files that were set aside back to where they were. A table that was rewound gets its rows back by a
-    further commit. Streams that were rewound together are undone together. To undo a move or a promotion, name the old
+    further commit. Streams that were rewound together are undone together, and so are the flows of a pipeline: name its
+    storage folder or its spark-pipeline.yml. To undo a move or a promotion, name the old
     location. Repeat the command to undo earlier changes.
 
     Example:
@@ -44,12 +45,16 @@ def undo(
     from headwater.checkpoint.locate import open_checkpoint
     from headwater.checkpoint.moved import read_pointer
     from headwater.cli.checkpoint_options import StepProgress, confirm, open_to_change, print_plan
+    from headwater.cli.pipeline_rewind import flow_to_undo, named_pipeline
     from headwater.timemachine.joint_change import plan_cascade_undo
     from headwater.timemachine.move import absolute
     from headwater.timemachine.undo import UndoPlan, plan_query_undo
     from headwater.views.cascade_text import cascade_undo_lines
     from headwater.views.plans import undo_text
 
+    pipeline = named_pipeline(checkpoint)
+    if pipeline is not None:
+        checkpoint = flow_to_undo(checkpoint, pipeline).location
     named = open_checkpoint(checkpoint, follow=False)
     pointer = read_pointer(named)
     if pointer is not None and pointer.promoted:

@@ -14,6 +14,7 @@ from headwater.checkpoint.filetree import FileTree
 from headwater.checkpoint.layout import COMMITS, HEADWATER_FOLDER, OFFSETS, STATE
 from headwater.checkpoint.lease import live_lease
 from headwater.checkpoint.locate import open_files, unreachable
+from headwater.checkpoint.pipelines import stream_names
 from headwater.checkpoint.record import PROGRESS_FILE
 from headwater.checkpoint.restore_points import FOLDER as KEPT
 from headwater.core.errors import HeadwaterError, InternalError
@@ -181,8 +182,8 @@ class Fleet:
                     raise
                 problems.append(unreachable(search.files, error))
                 continue
-            for path in paths:
-                name = "/".join(filter(None, [prefix, path])) or _base(search.files.location)
+            for path, short in stream_names(paths).items():
+                name = "/".join(filter(None, [prefix, short])) or _base(search.files.location)
                 known = self._known.get(name)
                 found[name] = known.files if known else (search.files.subtree(path) if path else search.files)
         return dict(sorted(found.items())), tuple(problems)

@@ -55,8 +55,12 @@ def open_or_root(name: str) -> FileTree | str:
     except CheckpointUnreadable as error:
         if error.code != "not-a-checkpoint":
             raise
+        from headwater.checkpoint.pipelines import open_pipeline  # noqa: PLC0415  nor a pipeline
         from headwater.fleet.fleet import Fleet  # noqa: PLC0415  one checkpoint needs none
 
+        pipeline = open_pipeline(name)
+        if pipeline is not None:
+            return pipeline.location
         for location in candidates(name):
             if Fleet([location]).find():
                 return location

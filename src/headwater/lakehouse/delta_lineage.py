@@ -72,6 +72,17 @@ class Link:
         return commit is not None and commit.batch_of(app_id) is None and commit.changes_rows and not self.is_jump
 
 
+def repeats_metadata(log: DeltaLog, link: Link) -> bool:
+    """Return whether a commit writes nothing but the schema and properties that the table had before.
+
+    Each run of a declarative pipeline makes such a commit to each of its tables.
+    """
+    commit = link.commit
+    if commit is None or set(commit.actions) - {"commitInfo"} != {"metaData"} or not log.can_rebuild(link.version - 1):
+        return False
+    return commit.actions["metaData"][-1] == log.snapshot(link.version - 1).metadata
+
+
 def lineage(log: DeltaLog, head: int) -> Generator[Link, None, bool]:
     """Yield the lineage of a version, newest first. Return whether it is complete, or ends where the log was cleaned."""
     version = head

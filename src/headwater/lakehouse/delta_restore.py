@@ -10,7 +10,7 @@ from headwater.core.text import count
 from headwater.lakehouse.delta_actions import Action, Commit, file_key, rows_in
 from headwater.lakehouse.delta_commit import Restoration
 from headwater.lakehouse.delta_files import missing_files
-from headwater.lakehouse.delta_lineage import Link, lineage, lineage_until, mark_of
+from headwater.lakehouse.delta_lineage import Link, lineage, lineage_until, mark_of, repeats_metadata
 from headwater.lakehouse.delta_log import DeltaLog, Snapshot
 from headwater.lakehouse.tables import Checkpointed, FilesMoved
 
@@ -42,13 +42,13 @@ def plan_restoration(
     _refuse_copy_start(gone, to, uri, query)
     base, rest = _split(links, {link.version for link in gone})
     first_gone = links.index(gone[0]) if gone else len(links)
-    others = [link for link in links[first_gone:] if link.is_foreign(app_id)]
+    others = _others(log, links[first_gone:], app_id)
     if others_since == "leave out":
         before = {link.version for link in links[:first_gone]}
         others, rest = [], [link for link in rest if link.version in before]
     if others and others_since == "refuse":
         raise _foreign(others, query, to, uri)
-    rest = rest if any(_matters(link) for link in rest) else []
+    rest = rest if any(_matters(log, link) for link in rest) else []
     result, kept = _replay(log, head, base, rest, gone, uri)
     batches = {batch for link in gone if not link.is_jump and (batch := link.batch_of(app_id)) is not None}
     return Restoration(
@@ -132,7 +132,7 @@ def _return_to(
     to: int | None,
 ) -> Restoration:
     """Return the contents of a version, without the query's commits since, and with those of others if they are kept."""
-    others = [link for link in since if link.is_foreign(app_id)]
+    others = _others(log, since, app_id)
     if others and not keep_foreign:
         raise _foreign(others, query, to, uri)
     gone = [link for link in since if link.batch_of(app_id) is not None]
@@ -176,8 +176,13 @@ def _split(links: Sequence[Link], gone: set[int]) -> tuple[int | None, list[Link
     return base, [link for link in links[start:] if link.version not in gone]
 
 
-def _matters(link: Link) -> bool:
-    return link.commit is not None and link.commit.changes_rows and not link.is_jump
+def _others(log: DeltaLog, links: Iterable[Link], app_id: str) -> list[Link]:
+    return [link for link in links if link.is_foreign(app_id) and not repeats_metadata(log, link)]
+
+
+def _matters(log: DeltaLog, link: Link) -> bool:
+    changes = link.commit is not None and link.commit.changes_rows and not link.is_jump
+    return changes and not repeats_metadata(log, link)
 
 
 def _replay(

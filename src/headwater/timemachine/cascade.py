@@ -130,12 +130,12 @@ def plan_cascade(
                 unaffected.setdefault(reader.location, reader.name)
                 continue
             affected[upstream.location, reader.location, link.source] = found
-            to = _last_kept(reader, found)
+            to = last_kept(reader, found)
             known = plans.get(reader.location)
-            if known is not None and _is_before(known.to, to):
+            if known is not None and is_before(known.to, to):
                 continue
-            planned = plan_reader(reader.files, to, _log_after(plans.values()))
-            _refuse_unmoved(found, planned, is_table=is_table)
+            planned = plan_reader(reader.files, to, log_after(plans.values()))
+            refuse_unmoved(found, planned, is_table=is_table)
             if link.kind != "kafka":  # what it has read there leaves, and what is written again is new to it
                 others = tuple(one for one in planned.rereads if one.source != link.source)
                 planned = replace(planned, rereads=others)
@@ -143,7 +143,7 @@ def plan_cascade(
             waiting.append(reader)
     order = _in_order(root, members, affected)
     return CascadePlan(
-        tuple(_joined([plans[place] for place in order])),
+        tuple(joined_plans([plans[place] for place in order])),
         tuple(members[place].name for place in order),
         tuple(affected.values()),
         tuple(name for place, name in unaffected.items() if place not in plans),
@@ -158,17 +158,19 @@ def _planner(with_engine: WithEngine) -> PlanReader:
     return plan
 
 
-def _last_kept(reader: Stream, found: Affected) -> int | None:
+def last_kept(reader: Stream, found: Affected) -> int | None:
+    """Return the last batch of a reader that has no undone output in it; None if there is none."""
     if found.batch is None:
         return max(History(reader.files).logs.commits.ids, default=None)
     return found.batch - 1 if found.batch > 0 else None
 
 
-def _is_before(known: int | None, to: int | None) -> bool:
+def is_before(known: int | None, to: int | None) -> bool:
+    """Return whether a rewind to one batch undoes at least as much as a rewind to another; None is before all batches."""
     return known is None or (to is not None and known <= to)
 
 
-def _log_after(plans: Iterable[RewindPlan]) -> OpenLog:
+def log_after(plans: Iterable[RewindPlan]) -> OpenLog:
     """Return what opens the log of a table as it will be after the commits of plans."""
     commits = {
         Place.of(parsed.path): plan.table.action
@@ -186,7 +188,7 @@ def _log_after(plans: Iterable[RewindPlan]) -> OpenLog:
     return open_log
 
 
-def _refuse_unmoved(found: Affected, plan: RewindPlan, *, is_table: bool) -> None:
+def refuse_unmoved(found: Affected, plan: RewindPlan, *, is_table: bool) -> None:
     """Raise ``ChangeRefused`` if a reader would read the commits of a Delta table that are taken back."""
     link = found.link
     if is_table and plan.to is not None and link.source not in {one.source for one in plan.moved_sources}:
@@ -227,7 +229,7 @@ def _in_order(
     return order
 
 
-def _joined(plans: Sequence[RewindPlan]) -> Iterator[RewindPlan]:
+def joined_plans(plans: Sequence[RewindPlan]) -> Iterator[RewindPlan]:
     """Yield the plans with what leads from each change to the others, for undo."""
     first = plans[0]
     readers = [{"location": plan.location, "change_id": plan.change.change_id} for plan in plans[1:]]

@@ -13,9 +13,10 @@ from typing import Literal
 
 from headwater.checkpoint.filetree import FileTree
 from headwater.checkpoint.history import History
-from headwater.checkpoint.layout import JOB_FILE, SINK_LOG
+from headwater.checkpoint.layout import JOB_FILE, METADATA, SINK_LOG
 from headwater.checkpoint.locate import CHECKPOINTS, open_files
 from headwater.checkpoint.moved import POINTER
+from headwater.checkpoint.pipelines import find_flows, flow_at
 from headwater.checkpoint.record import JobRecord, folder_of, read_job_record, uri_kind
 from headwater.checkpoint.source_offsets import kafka_partitions, log_offset, offset_value
 from headwater.checkpoint.table_offsets import delta_position
@@ -65,7 +66,10 @@ def open_stream(files: FileTree) -> Stream:
 
 
 def known_streams(files: FileTree, named: Iterable[FileTree] = ()) -> list[Stream]:
-    """Return the streams with a record beside a checkpoint and in the default folder, and those that are named."""
+    """Return the streams with a record beside a checkpoint and in the default folder, and those that are named.
+
+    For a flow of a declarative pipeline, the other flows of the pipeline are among them.
+    """
     parent = files.location.rstrip("/").rpartition("/")[0]
     found: dict[Place, FileTree] = {}
     for folder in (open_files(parent or "."), open_files(CHECKPOINTS)):
@@ -75,8 +79,20 @@ def known_streams(files: FileTree, named: Iterable[FileTree] = ()) -> list[Strea
                 found.setdefault(Place.of(tree.spark_uri()), tree)
     trees = [tree for tree in found.values() if tree.exists(JOB_FILE) and not tree.exists(POINTER)]
     own = Place.of(files.spark_uri())
-    others = {Place.of(tree.spark_uri()): tree for tree in (*trees, *named)}
+    others = {Place.of(tree.spark_uri()): tree for tree in (*trees, *_flows_beside(files), *named)}
     return [open_stream(tree) for place, tree in others.items() if place != own]
+
+
+def _flows_beside(files: FileTree) -> Iterator[FileTree]:
+    """Yield the checkpoints of the flows that are in the same pipeline as a checkpoint, if that is one of a flow."""
+    found = flow_at(files.location)
+    if found is None:
+        return
+    storage = open_files(found[0])
+    for flow in find_flows(storage):
+        tree = storage.subtree(flow.path)
+        if tree.exists(METADATA):  # a full refresh starts with an empty folder
+            yield tree
 
 
 def readers_of(upstream: Stream, streams: Iterable[Stream]) -> Iterator[Link]:

@@ -13,7 +13,7 @@ def cascade_lines(plan: CascadePlan) -> list[str]:
     """Describe a cascade: each stream with why it is rewound, and what is read twice."""
     lines = [f"{plan.names[0]}, which was named:", *_indented(rewind_text(plan.first).lines())]
     for name, one in zip(plan.names[1:], plan.plans[1:], strict=True):
-        reasons = [_reason(found) for found in plan.affected if found.link.reader.location == one.location]
+        reasons = [reason_text(found) for found in plan.affected if found.link.reader.location == one.location]
         lines += [f"{name}, because {'; '.join(reasons)}:", *_indented(rewind_text(one).lines())]
     if len(plan.plans) == 1:
         lines.append("no stream has read what the undone batches wrote")
@@ -22,7 +22,8 @@ def cascade_lines(plan: CascadePlan) -> list[str]:
     return lines
 
 
-def _reason(found: Affected) -> str:
+def reason_text(found: Affected) -> str:
+    """Say why a reader is rewound, as a clause about it."""
     link = found.link
     if found.batch is None:
         return f"it reads {link.through}, which returns to an earlier version"
