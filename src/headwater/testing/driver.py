@@ -54,6 +54,7 @@ class Driver:
     ) -> None:
         check_job(job)
         self.sink = _sink_table(job, folder)
+        self.sink_kind = job.writes.kind
         if self.sink is not None:
             _require_format(spark, self.sink.table)
         self.spark = spark

@@ -216,7 +216,7 @@ class Scenario:
     def table(self) -> list[dict[str, Any]]:
         """The rows of the Delta or Iceberg table that the job writes to."""
         if self._driver.sink is None:
-            kind = self.job.writes.kind
+            kind = self._driver.sink_kind
             reason = "Iceberg has no release for this PySpark" if kind == "iceberg" else "only tables can be read"
             raise ValueError(f"{self.job.name} writes to {kind}: {reason}")
         return self._driver.sink.rows(self._spark)
