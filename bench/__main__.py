@@ -93,6 +93,9 @@ def parse_options() -> argparse.Namespace:
         help="lakehouse: batches that a rewind undoes, of twice as many (default: %(default)s)",
     )
     parser.add_argument(
+        "--table-records", type=int, default=20_000, help="lakehouse: records of a batch (default: %(default)s)"
+    )
+    parser.add_argument(
         "--points", type=int, default=1_000, help="restore_points: points of one checkpoint (default: %(default)s)"
     )
     parser.add_argument(
@@ -101,7 +104,7 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--report", action="store_true", help="run nothing; rewrite the tables and plots")
     options = parser.parse_args()
     sizes = ("only", "rounds", "records", "rate", "seconds", "purchases", "keys", "first_records", "first_keys")
-    sizes += ("delta_batches", "points")
+    sizes += ("delta_batches", "table_records", "points")
     options.publish |= all(getattr(options, name) == parser.get_default(name) for name in sizes)
     return options
 
@@ -146,7 +149,9 @@ def run_workloads(options: argparse.Namespace) -> dict[str, dict[str, Any]]:
             "time_machine": lambda: time_machine.run(WORK, keys=options.keys, large=options.large_keys, **repeat),
             "growth": lambda: growth.run(bootstrap, WORK, **sizes, **repeat),
             "settings": lambda: settings.run(bootstrap, WORK, records=options.records * 2 // 5, **repeat),
-            "lakehouse": lambda: lakehouse.run(WORK, batches=options.delta_batches, **repeat),
+            "lakehouse": lambda: lakehouse.run(
+                WORK, records=options.table_records, batches=options.delta_batches, **repeat
+            ),
             "restore_points": lambda: restore_points.run(WORK, keys=max(options.keys), points=options.points, **repeat),
         }
         found: dict[str, dict[str, Any]] = {}

@@ -55,9 +55,20 @@ def publish_report(tables: dict[str, str], plots: dict[str, dict[str, str]]) -> 
             (IMAGES / f"{plot}.svg").write_text(svg)
             links.append(f"![{_title(svg)}](images/{plot}.svg)")
         block = "\n\n".join([table, *links])
-        pattern = re.compile(rf"(<!-- bench {name} -->\n).*?(<!-- end {name} -->)", re.DOTALL)
-        page = pattern.sub(lambda found, block=block: f"{found[1]}\n{block}\n\n{found[2]}", page)
+        page = _with_block(page, name, block)
     PAGE.write_text(page)
+
+
+def _with_block(page: str, name: str, block: str) -> str:
+    """Return the page with a block between the markers of a workload; refuse a page without them."""
+    pattern = re.compile(rf"(<!-- bench {name} -->\n).*?(<!-- end {name} -->)", re.DOTALL)
+    page, count = pattern.subn(lambda found: f"{found[1]}\n{block}\n\n{found[2]}", page)
+    if count != 1:
+        raise SystemExit(
+            f"bench: {PAGE.name} must have one section from <!-- bench {name} --> to <!-- end {name} -->, "
+            f"and has {count}: the results are in {LATEST.name}; add the markers, then python -m bench --report"
+        )
+    return page
 
 
 def _title(svg: str) -> str:

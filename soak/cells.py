@@ -194,6 +194,11 @@ JOBS_AND_SINKS = [
     (_sales("append", "closed"), "files"),
     (_sales("update", "changed"), "postgresql"),
     (UNITED, "kafka"),
+    (_stats("append", "closed"), "delta"),
+    (_stats("update", "changed"), "delta"),
+    (DEDUPLICATED, "delta"),
+    (TOTALS, "delta"),
+    (_orders("complete", "all"), "delta"),
 ]
 
 

@@ -290,7 +290,7 @@ class CheckpointChanges:
         if at < 0:
             return "too early to fork"
         stream = self.env.create_stream(f"fork{self.tally['forks']}")
-        sink = ["--sink", self.env.sink_uri(stream)] if self.env.cell.sink == "files" else []
+        sink = ["--sink", self.env.sink_uri(stream)] if self.env.cell.sink in ("files", "delta") else []
         result = run_in_process("fork", self.stream.checkpoint, stream.checkpoint, "--at", at, *sink)
         if result.code == "cannot-fork":
             require(self.env.story.retained_batches < FULL_RETENTION, "fork was refused without reason:", result.err)

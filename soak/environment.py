@@ -116,6 +116,9 @@ class StoryEnvironment:
                 return f"kafka://{self.services.kafka.address}/{self.tag}-{stream.name}?key={self.job.sink_key}"
             case "postgresql":
                 return f"{self.services.postgres.url}?table={self.tag}-{stream.name}&key={self.job.sink_key}"
+            case "delta":
+                keys = f"?merge_on={self.job.sink_key}" if self.job.mode == "update" else ""
+                return f"delta:{stream.sink}{keys}"
             case _:
                 return f"files:{stream.sink}?format=json"
 

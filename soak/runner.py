@@ -189,12 +189,12 @@ class StoryRunner:
     def _checkpoint_files(self, moment: str) -> set[str]:
         """Return the files whose appearance marks a moment of a batch."""
         checkpoint = self.stream.checkpoint
-        files_sink = self.env.cell.sink == "files"
+        logs = {"files": self.stream.sink / "_spark_metadata", "delta": self.stream.sink / "_delta_log"}
         folders = {
             "offsets": [checkpoint / "offsets"],
             "commits": [checkpoint / "commits"],
             "sources": [checkpoint / "sources" / str(number) for number, _ in enumerate(self.env.job.sources)],
-            "sink": [self.stream.sink / "_spark_metadata" if files_sink else checkpoint / "commits"],
+            "sink": [logs.get(self.env.cell.sink, checkpoint / "commits")],
             "state": [place for part in ("0", "1") for place in _with_folders(checkpoint / "state" / "0" / part)],
         }.get(moment, [])
         return {f"{folder}/{name}" for folder in folders for name in _file_names(folder)}

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from soak.cells import JobKind
-from soak.oracle import ExpectedBatch, Key, Rows, Value
+from soak.oracle import Bag, ExpectedBatch, Key, Rows, Value
 
 NEVER_WRITTEN: Value = ("never written",)
 
@@ -49,6 +49,28 @@ def read_folder_rows(job: JobKind, folder: Path) -> Counter[tuple[Key, Value]]:
     files = [Path(unquote(urlsplit(entry["path"]).path)) for entry in entries if entry["action"] == "add"]
     lines = [line for file in files for line in file.read_text().splitlines()]
     return Counter(job.row(flatten(json.loads(line))) for line in lines)
+
+
+def read_delta_rows(job: JobKind, folder: Path) -> Bag:
+    """Return the rows of a Delta table, read with a library that shares nothing with Headwater or Spark."""
+    from deltalake import DeltaTable
+
+    if not (folder / "_delta_log").is_dir():
+        return Counter()
+    rows = DeltaTable(str(folder)).to_pyarrow_table().to_pylist()
+    return Counter(job.row(flatten(row)) for row in rows)
+
+
+def delta_rows_after(job: JobKind, batches: Sequence[ExpectedBatch]) -> Bag:
+    """Return the rows of a table after batches: appended, merged by key, or in complete mode those of the last one."""
+    if job.mode == "append":
+        return sum((batch.emitted for batch in batches), Counter())
+    if job.mode == "complete":  # a batch that only carries the state on writes nothing
+        return next((batch.emitted for batch in reversed(batches) if batch.emitted), Counter())
+    merged: Rows = {}
+    for batch in batches:
+        merged |= dict(list(batch.emitted))
+    return Counter(merged.items())
 
 
 @dataclass

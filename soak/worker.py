@@ -24,7 +24,7 @@ class SharedSpark:
 
     def __init__(self, folder: Path) -> None:
         self._start = product_session.start_session
-        self._base = self._start("soak", master=MASTER, jars=("spark",), log=folder / "spark.log")
+        self._base = self._start("soak", master=MASTER, jars=("spark", "delta"), log=folder / "spark.log")
         self._latest: Any = None
         vars(product_session).update(start_session=self.start_session, stop_session=self.stop_session)
 

@@ -112,3 +112,36 @@ def test_demo_starts_stops_and_cleans_up_after_one_that_was_killed(tmp_path: Pat
         assert second.returncode == 0, errors
         assert "nothing is left running" in errors
     assert left_running(tmp_path) == []
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_lakehouse_demo_corrects_both_tables(tmp_path: Path) -> None:
+    """After the bad deployment, the rewind and the re-run, both tables have what the landed files have."""
+    from deltalake import DeltaTable
+
+    done = headwater("demo", "--lakehouse", cwd=tmp_path, timeout=800)
+    assert done.returncode == 0, done.stderr
+    home = tmp_path / ".headwater/demo"
+    sales = [json.loads(line) for file in (home / "landing").glob("*.json") for line in file.read_text().splitlines()]
+    assert len(sales) == 8
+    bronze = DeltaTable(home / "lake/bronze").to_pyarrow_table().to_pylist()
+    assert sorted((row["store"], row["amount"]) for row in bronze) == sorted((s["store"], s["amount"]) for s in sales)
+    totals = DeltaTable(home / "lake/totals").to_pyarrow_table().to_pylist()
+    assert sum(row["sales"] for row in totals) == sum(sale["amount"] for sale in sales)
+    assert sum(row["receipts"] for row in totals) == len(sales)
+
+    before, wrong, rewound, corrected = (
+        _shown_totals(part) for part in done.stdout.split("\n\n") if "receipts" in part
+    )
+    assert rewound == before
+    assert wrong["10:30", "north"] == "80000" and corrected["10:30", "north"] == "800"
+    assert "retail-sales-bronze --source" in done.stdout and "rewind .headwater/demo/checkpoints/totals" in done.stdout
+    for command in ("log", "fsck"):
+        assert run_here(command, ".headwater/demo/checkpoints/totals", cwd=tmp_path).returncode == 0
+
+
+def _shown_totals(text: str) -> dict[tuple[str, str], str]:
+    """Return the sales of each window and store in a table that the demo printed."""
+    lines = text[text.index("receipts") :].splitlines()[1:]
+    return {(row[0], row[1]): row[2].replace(",", "") for row in map(str.split, lines) if len(row) == 4}

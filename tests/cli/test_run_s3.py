@@ -7,9 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from broker_support import headwater
+from broker_support import headwater, run_here
+from cli.commands import running
 from cli.one_process import run_all
 from s3_support import BUCKET, S3
+from waiting_support import wait_until
+
+ROWS_OF_A_RATE = """
+from headwater import Console, Job, Rate
+
+JOB = Job("ticks", lambda rows: rows, reads=Rate(10), writes=Console())
+"""
 
 
 @pytest.fixture
@@ -54,3 +62,31 @@ def test_generated_sales_are_counted(run: list[str], s3: S3, tmp_path: Path) -> 
         assert [json.loads(line)["batch_id"] for line in logged.out.splitlines()] == batches
     record = json.loads((tmp_path / ".headwater/checkpoints/retail-sales/_headwater/job.json").read_text())
     assert record["source"] == f"files:s3a://{BUCKET}/sales"
+
+
+@pytest.mark.slow
+def test_stop_of_a_job_whose_checkpoint_is_in_s3(s3: S3, tmp_path: Path) -> None:
+    """The request reaches the job through the bucket; it finishes its batch, and the next start continues after it."""
+    checkpoint = f"s3a://{BUCKET}/stopped"
+    conf = {"endpoint": s3.endpoint, "endpoint.region": "us-east-1", "path.style.access": "true"}
+    settings = [word for name, value in conf.items() for word in ("--conf", f"spark.hadoop.fs.s3a.{name}={value}")]
+    (tmp_path / "job.py").write_text(ROWS_OF_A_RATE)
+    run = ("run", "job.py:JOB", "--checkpoint", checkpoint, "--trigger", "1 second", *settings)
+
+    def committed() -> list[int]:
+        logged = run_here("log", checkpoint, "--json")
+        found = [json.loads(line) for line in logged.stdout.splitlines()]
+        return [batch["batch_id"] for batch in found if batch["status"] == "committed"]
+
+    last = -1
+    for stop in (("--wait", "240"), ("--wait", "240", "--now")):
+        with running(tmp_path, *run) as job:
+            job.wait_for("batch ")
+            wait_until(lambda: max(committed(), default=-1) > last, "a batch in S3")  # noqa: B023  it is called here
+            stopped = run_here("stop", checkpoint, *stop)
+            assert (stopped.returncode, "stopped" in stopped.stdout) == (0, True), stopped.stderr
+            assert job.end() in (0, 130)
+        numbers = committed()
+        assert numbers == list(range(len(numbers))) and numbers[-1] > last
+        last = numbers[-1]
+        assert not [name for name in s3.objects("stopped/_headwater") if "stop" in name]

@@ -21,7 +21,7 @@ from soak.join_oracle import CLICKS, IMPRESSIONS, simulate_attribution
 from soak.lineage import Lineage, PlannedBatch, places, read_lineage
 from soak.oracle import MINUTE_MS, ExpectedBatch, simulate
 from soak.records import GENERATORS, START, Burst, milliseconds
-from soak.sinks import LastWrites
+from soak.sinks import LastWrites, delta_rows_after, read_delta_rows
 from soak.story import ACTIONS, Feed, Run, generate_story
 from soak.tables import ProductTable
 from soak.watermarks import Arrival, BatchInput
@@ -110,6 +110,18 @@ def test_an_uncommitted_batch_leaves_two_possible_values() -> None:
     assert writes.differences({("F",): (1,), ("H",): (1,)}) != []
     writes.record_committed(ExpectedBatch(1, 0, second, Counter()))
     assert writes.differences({("F",): (1,)}) != []
+
+
+def test_rows_of_a_delta_table(tmp_path: Path) -> None:
+    """Batches are appended, merged by key, or replaced; a batch that only carries the state on changes nothing."""
+    rows = [{("F",): (1,)}, {("F",): (2,), ("G",): (1,)}, {}]
+    batches = [ExpectedBatch(number, 0, Counter(emitted.items()), Counter()) for number, emitted in enumerate(rows)]
+    jobs = {cell.job.mode: cell.job for cell in CELLS if cell.sink == "delta"}
+    last = Counter({(("F",), (2,)): 1, (("G",), (1,)): 1})
+    assert delta_rows_after(jobs["append"], batches) == last + Counter({(("F",), (1,)): 1})
+    assert delta_rows_after(jobs["update"], batches) == delta_rows_after(jobs["complete"], batches) == last
+    assert delta_rows_after(jobs["complete"], batches[:1]) == Counter({(("F",), (1,)): 1})
+    assert read_delta_rows(jobs["append"], tmp_path) == Counter()
 
 
 def test_places_of_a_batch() -> None:

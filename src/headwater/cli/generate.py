@@ -1,4 +1,4 @@
-"""``headwater generate``: write generated data to a topic, a folder, an object store or a Delta table."""
+"""``headwater generate``: write generated data to a topic, a folder, an object store, or a Delta or Iceberg table."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from headwater.datagen.files import FileWriter
     from headwater.kafka.records import TopicWriter
     from headwater.lakehouse.delta_lines import DeltaLineWriter
+    from headwater.lakehouse.iceberg_lines import IcebergLineWriter
 
 DEFAULT_EVERY_SECONDS = 5.0
 
@@ -40,8 +41,8 @@ def generate(
         ...,
         "--to",
         metavar="URI",
-        help="Target: kafka://127.0.0.1:9092/visits, files:DIR?format=json, s3://BUCKET/DIR or delta:PATH. NAME=URI for "
-        "each stream of impressions,clicks.",
+        help="Target: kafka://127.0.0.1:9092/visits, files:DIR?format=json, s3://BUCKET/DIR, delta:PATH or "
+        "iceberg:CATALOG.DATABASE.TABLE?catalog.type=jdbc&…. NAME=URI for each stream of impressions,clicks.",
     ),
     rate: float = typer.Option(None, "--rate", help="Records per second; default: as fast as possible."),
     count: int = typer.Option(None, "--count", min=1, help="Total number of records; default: until Ctrl-C."),
@@ -263,12 +264,13 @@ def _format(uri: Uri) -> str:
     if uri.scheme == "kafka":
         return "json"
     found = uri.options.get("format", "json")
-    unknown = uri.options.keys() - {"format", "header"}
-    if uri.scheme not in ("files", "delta") or found not in SUFFIXES or unknown:
+    settings = {name for name in uri.options if uri.scheme == "iceberg" and name.startswith("catalog.")}
+    unknown = uri.options.keys() - {"format", "header"} - settings
+    if uri.scheme not in ("files", "delta", "iceberg") or found not in SUFFIXES or unknown:
         raise UsageProblem(
             "bad-target",
             "generated records can be written to a Kafka topic, as json, csv or text to a folder or to S3, or to a Delta "
-            "table",
+            "or Iceberg table",
             evidence={"found": uri.redacted()},
             remedy="--to kafka://127.0.0.1:9092/visits, or --to 'files:data/visits?format=json'",
         )
@@ -277,7 +279,7 @@ def _format(uri: Uri) -> str:
 
 def _target(
     uri: Uri, shape: str, stem: str, format_name: str, per_file: int
-) -> AbstractContextManager[TopicWriter | FileWriter | DeltaLineWriter]:
+) -> AbstractContextManager[TopicWriter | FileWriter | DeltaLineWriter | IcebergLineWriter]:
     from pathlib import Path
 
     from headwater.core.errors import UsageProblem
@@ -291,6 +293,11 @@ def _target(
         from headwater.lakehouse.delta_lines import DeltaLineWriter
 
         return DeltaLineWriter(open_files(str(Path(uri.path).absolute())), records_per_file=per_file)
+    if uri.scheme == "iceberg":
+        from headwater.lakehouse.iceberg_lines import IcebergLineWriter
+        from headwater.lakehouse.tables import TableUri
+
+        return IcebergLineWriter(TableUri("iceberg", uri.path, uri.options), records_per_file=per_file)
     if uri.scheme == "files":
         header = uri.options.get("header", "false").lower() == "true" and format_name == "csv"
         layout: dict[str, Any] = {

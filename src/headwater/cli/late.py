@@ -23,7 +23,9 @@ def late(
     batch: Annotated[str | None, typer.Option(metavar="B", help="Only this batch; default: all in the log.")] = None,
     to: Annotated[
         str | None,
-        typer.Option(metavar="URI", help="Save the records to kafka://…, files:DIR, table:NAME or delta:PATH."),
+        typer.Option(
+            metavar="URI", help="Save the records to kafka://…, files:DIR, table:NAME, delta:PATH or iceberg:TABLE."
+        ),
     ] = None,
     summary: Annotated[
         bool, typer.Option("--summary", help="Show counts and how late the records were instead of the records.")

@@ -65,7 +65,8 @@ def run(
     dead_letters: Annotated[
         str | None,
         typer.Option(
-            metavar="URI", help="Save late and malformed records to kafka://…, files:DIR, table:NAME or delta:PATH."
+            metavar="URI",
+            help="Save late and malformed records to kafka://…, files:DIR, table:NAME, delta:PATH or iceberg:TABLE.",
         ),
     ] = None,
     ui: Annotated[bool, typer.Option("--ui", help="Serve the live page while the job runs.")] = False,

@@ -28,11 +28,12 @@ class PyIcebergTable:
     """A table of a catalog, by its name in Spark and the settings that Spark has for the catalog.
 
     Without settings, those of PyIceberg apply: the file ``.pyiceberg.yaml`` and the variables ``PYICEBERG_CATALOG__*``.
+    With ``creates``, the tables of a catalog are created in a database that has none, as Spark does it.
     """
 
-    def __init__(self, name: str, settings: Mapping[str, str]) -> None:
+    def __init__(self, name: str, settings: Mapping[str, str], *, creates: bool = False) -> None:
         self.catalog_name, _, self.identifier = name.partition(".")
-        self.settings = settings
+        self.settings, self._creates = settings, creates
 
     @cached_property
     def catalog(self) -> Catalog:
@@ -40,12 +41,14 @@ class PyIcebergTable:
         with naming_extras():
             from pyiceberg.catalog import load_catalog  # noqa: PLC0415
         properties = pyiceberg_settings(self.settings)
+        if self._creates:
+            properties.pop("init_catalog_tables", None)
         try:
             return load_catalog(self.catalog_name, **properties)
         except ModuleNotFoundError as error:
             with naming_extras():
                 raise
-            raise _unreachable(self.catalog_name, error) from error
+            raise catalog_unreachable(self.catalog_name, error) from error
         except ValueError as error:
             raise UsageProblem(
                 "catalog",
@@ -55,7 +58,7 @@ class PyIcebergTable:
                 f", or describe the catalog for PyIceberg: PYICEBERG_CATALOG__{self.catalog_name.upper()}__URI=…",
             ) from error
         except Exception as error:
-            raise _unreachable(self.catalog_name, error) from error
+            raise catalog_unreachable(self.catalog_name, error) from error
 
     def load(self) -> TableMetadata | None:
         catalog = self.catalog
@@ -66,7 +69,7 @@ class PyIcebergTable:
         except (NoSuchTableError, NoSuchNamespaceError):
             return None
         except Exception as error:
-            raise _unreachable(self.catalog_name, error) from error
+            raise catalog_unreachable(self.catalog_name, error) from error
         value: dict[str, Any] = json.loads(table.metadata.model_dump_json(by_alias=True))
         return TableMetadata(value, table.metadata_location)
 
@@ -142,7 +145,8 @@ def _remove_ref(name: str) -> Any:
     return RemoveSnapshotRefUpdate(ref_name=name)
 
 
-def _unreachable(name: str, error: Exception) -> ServiceUnreachable:
+def catalog_unreachable(name: str, error: Exception) -> ServiceUnreachable:
+    """Return the error to show for a catalog that PyIceberg cannot use."""
     return ServiceUnreachable(
         "catalog-unreachable",
         f"the Iceberg catalog {name} cannot be used",

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame, SparkSession
+from collections.abc import Callable
+
+from pyspark.sql import DataFrame, DataFrameWriterV2, SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 
 from headwater.jobs.endpoints import Iceberg
@@ -22,20 +25,35 @@ def start_iceberg(writer: DataStreamWriter, sink: Iceberg) -> StreamingQuery:
     return writer.format("iceberg").options(**{**DEFAULT_OPTIONS, **sink.options}).toTable(sink.table)
 
 
+def create_iceberg_table(sink: Iceberg, frame: DataFrame) -> None:
+    """Create an empty table with the columns of a frame, unless there is one."""
+    if frame.sparkSession.catalog.tableExists(sink.table):
+        return
+    created = frame.limit(0).writeTo(sink.table).using("iceberg")
+    if sink.partition_names:
+        created = created.partitionedBy(*[frame[name] for name in sink.partition_names])
+    created.create()
+
+
 def write_iceberg_batch(sink: Iceberg, frame: DataFrame, batch_id: int) -> None:
     """Append one micro-batch. If it was applied before, only run it, so that Spark writes its state."""
+    _write(sink, frame, batch_id, lambda rows: rows.append())
+
+
+def replace_iceberg_rows(sink: Iceberg, frame: DataFrame, batch_id: int) -> None:
+    """Replace all rows by those of one micro-batch, in the same way."""
+    _write(sink, frame, batch_id, lambda rows: rows.overwrite(F.lit(True)))
+
+
+def _write(sink: Iceberg, frame: DataFrame, batch_id: int, act: Callable[[DataFrameWriterV2], None]) -> None:
     spark = frame.sparkSession
     query_id = str(spark.sparkContext.getLocalProperty(QUERY_ID_PROPERTY))
-    if not spark.catalog.tableExists(sink.table):
-        created = frame.limit(0).writeTo(sink.table).using("iceberg")
-        (
-            created.partitionedBy(*[frame[name] for name in sink.partition_names]) if sink.partition_names else created
-        ).create()
+    create_iceberg_table(sink, frame)
     if _applied(spark, sink, query_id) >= batch_id:
         frame.write.format("noop").mode("overwrite").save()
         return
     record = {f"snapshot-property.{QUERY_ID}": query_id, f"snapshot-property.{EPOCH_ID}": str(batch_id)}
-    frame.writeTo(sink.table).options(**{**DEFAULT_OPTIONS, **sink.options, **record}).append()
+    act(frame.writeTo(sink.table).options(**{**DEFAULT_OPTIONS, **sink.options, **record}))
 
 
 def _applied(spark: SparkSession, sink: Iceberg, query_id: str) -> int:

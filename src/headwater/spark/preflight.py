@@ -64,6 +64,8 @@ def check_dead_letters(job: Job, uri: str, *, warn: Callable[[str], None] = lamb
     refuse_feedback_loop(job, sink)
     if isinstance(sink, Kafka):
         _check_sink_topic(sink, warn)
+    elif isinstance(sink, Delta | Iceberg):
+        _check_format(sink, job)
     return sink
 
 

@@ -14,6 +14,7 @@ from headwater.checkpoint.layout import log_id
 from headwater.checkpoint.local_tree import LocalTree
 from headwater.checkpoint.log_entries import parse_commit, parse_offsets
 from headwater.core.errors import JobRefused
+from headwater.jars.versions import has_release
 from headwater.jobs.endpoints import Console, Decoding, Delta, Iceberg, Kafka, Rate, Table
 from headwater.jobs.job import Job
 from headwater.jobs.rules import check_job
@@ -27,6 +28,7 @@ from headwater.spark.session import temporary_settings
 from headwater.spark.static_tables import StaticTables
 from headwater.spark.table_formats import require_format
 from headwater.spark.writing import captured_rows
+from headwater.testing.iceberg_sink import IcebergSinkTable
 from headwater.testing.kafka_feed import decode_fed, kafka_decoding
 from headwater.testing.records import Crash, Fed, Inbox
 from headwater.testing.sink_table import SinkTable
@@ -53,14 +55,15 @@ class Driver:
         tables: Mapping[str, Sequence[Fed]] | None = None,
     ) -> None:
         check_job(job)
-        if isinstance(job.writes, Delta):
-            _require_delta(spark, job.writes)
+        self.sink = _sink_table(job, folder)
+        self.sink_kind = job.writes.kind
+        if self.sink is not None:
+            _require_format(spark, self.sink.table)
         self.spark = spark
         self.tables = {name: TableFolder(folder, job, name, schemas.get(name)) for name in tables or {}}
         for name, rows in (tables or {}).items():
             self.tables[name].replace(rows)
         self.job = job.with_inputs({name: table.static for name, table in self.tables.items()})
-        self.sink = SinkTable(job.writes, job.mode, folder) if isinstance(job.writes, Delta) else None
         if isinstance(job.writes, Delta | Iceberg):
             self.job = replace(self.job, writes=self.sink.table if self.sink else Console())
         self.checkpoint = folder / "checkpoint"
@@ -200,11 +203,23 @@ class Driver:
         return f"crashed {Crash.AFTER_COMMIT.value}"
 
 
-def _require_delta(spark: SparkSession, table: Delta) -> None:
+def _sink_table(job: Job, folder: Path) -> SinkTable | IcebergSinkTable | None:
+    """Return the table that stands for the job's own. Without an Iceberg for this PySpark, rows are only captured."""
+    if isinstance(job.writes, Delta):
+        return SinkTable(job.writes, job.mode, folder)
+    if isinstance(job.writes, Iceberg) and has_release("iceberg"):
+        return IcebergSinkTable(job.writes, job.mode, folder)
+    return None
+
+
+def _require_format(spark: SparkSession, table: Delta | Iceberg) -> None:
+    """Refuse a session that was started without the format of the table."""
     try:
         require_format(spark, table)
     except JobRefused as refused:
-        refused.remedy = 'headwater_jars = ["delta"] in the pytest configuration, as in [tool.pytest.ini_options]'
+        refused.remedy = (
+            f'headwater_jars = ["{table.kind}"] in the pytest configuration, as in [tool.pytest.ini_options]'
+        )
         raise
 
 

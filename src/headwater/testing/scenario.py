@@ -214,9 +214,11 @@ class Scenario:
 
     @property
     def table(self) -> list[dict[str, Any]]:
-        """The rows of the Delta table that the job writes to."""
+        """The rows of the Delta or Iceberg table that the job writes to."""
         if self._driver.sink is None:
-            raise ValueError(f"{self.job.name} writes to {self.job.writes.kind}, and only a Delta table can be read")
+            kind = self._driver.sink_kind
+            reason = "Iceberg has no release for this PySpark" if kind == "iceberg" else "only tables can be read"
+            raise ValueError(f"{self.job.name} writes to {kind}: {reason}")
         return self._driver.sink.rows(self._spark)
 
     @property

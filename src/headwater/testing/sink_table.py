@@ -61,7 +61,7 @@ class SinkTable:
         if self.table.merge_names:
             keys = {self._key(row) for row in captured_rows(frame)}
             return [row for row in after if self._key(row) in keys]
-        return after if self._mode == "complete" else _added(before, after)
+        return after if self._mode == "complete" else rows_added(before, after)
 
     def _version(self) -> int:
         log = DeltaLog(LocalTree(Path(self.table.path)))
@@ -80,7 +80,8 @@ def _value(row: Any, name: str) -> Any:
     return row
 
 
-def _added(before: Rows, after: Rows) -> Rows:
+def rows_added(before: Rows, after: Rows) -> Rows:
+    """Return the rows that a table has now and did not have before, as often as it has more of them."""
     known = Counter(json.dumps(row, sort_keys=True) for row in before)
     added = []
     for row in after:

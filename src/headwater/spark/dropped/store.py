@@ -1,4 +1,4 @@
-"""Where dead letters are saved: a topic, a folder, a table or a Delta table.
+"""Where dead letters are saved: a topic, a folder, a table, or a Delta or Iceberg table.
 
 A record that is saved again replaces its file or is skipped by the table; in a topic it has the same key.
 """
@@ -21,15 +21,16 @@ from headwater.checkpoint.layout import METADATA
 from headwater.checkpoint.locate import open_files
 from headwater.checkpoint.log_entries import parse_query_metadata
 from headwater.core.errors import CheckpointUnreadable, UsageProblem
-from headwater.jobs.endpoints import Console, Delta, Files, Kafka, Sink, Source, Table
+from headwater.jobs.endpoints import Console, Delta, Files, Iceberg, Kafka, Sink, Source, Table
 from headwater.jobs.job import Job
 from headwater.jobs.uris import sink_from_uri, uri_of
 from headwater.spark import delta
+from headwater.spark.iceberg import create_iceberg_table
 from headwater.spark.table_formats import require_format
 from headwater.spark.tables import add_columns, prepare_table
 from headwater.spark.writing import kafka_options
 
-DeadLetterSink: TypeAlias = Kafka | Files | Table | Delta
+DeadLetterSink: TypeAlias = Kafka | Files | Table | Delta | Iceberg
 Record: TypeAlias = Mapping[str, Any]
 
 COLUMNS = {
@@ -71,11 +72,11 @@ def dead_letter_sink(uri: str) -> DeadLetterSink:
             f"dead letters are sent to a topic as JSON, not as {sink.format}",
             remedy=f"kafka://{sink.servers}/{sink.topic}",
         )
-    if not isinstance(sink, Kafka | Files | Table | Delta):
+    if not isinstance(sink, Kafka | Files | Table | Delta | Iceberg):
         raise UsageProblem(
             "bad-option",
             f"dead letters cannot be saved to {sink.kind}",
-            remedy="kafka://HOST:PORT/TOPIC, files:DIR, table:NAME or delta:PATH",
+            remedy="kafka://HOST:PORT/TOPIC, files:DIR, table:NAME, delta:PATH or iceberg:CATALOG.DATABASE.TABLE",
         )
     return sink
 
@@ -96,6 +97,8 @@ def _is_same(sink: DeadLetterSink, source: Source) -> bool:
         return sink.topic in {source.topic, *source.options.get("subscribe", "").split(",")}
     if isinstance(sink, Delta) and isinstance(source, Delta):
         return _place(sink) == _place(source)
+    if isinstance(sink, Iceberg) and isinstance(source, Iceberg):
+        return sink.table == source.table
     return isinstance(sink, Files) and isinstance(source, Files) and _place(sink) == _place(source)
 
 
@@ -135,6 +138,10 @@ class DeadLetterStore:
             self._refuse_columns(
                 self.spark.read.format("delta").load(delta.location(self.sink)).columns, self.sink.path
             )
+        if isinstance(self.sink, Iceberg):
+            require_format(self.spark, self.sink)
+            create_iceberg_table(self.sink, self._rows(()))
+            self._refuse_columns(self.spark.table(self.sink.table).columns, self.sink.table)
         if not isinstance(self.sink, Table):
             return
         prepare_table(self.spark, self.sink, StructType.fromDDL(_ddl(COLUMNS)))
@@ -165,10 +172,21 @@ class DeadLetterStore:
             case Kafka():
                 self._to_topic(self.sink, dead_letters)
             case Table():
-                self._to_table(self.sink, dead_letters)
+                self.prepare()
+                # Another process may have added files that this session's catalog has not seen.
+                self.spark.catalog.refreshTable(self.sink.name)
+                new = self._new_rows(self.sink.name, dead_letters)
+                if new is not None:
+                    new.write.insertInto(self.sink.name)
             case Delta():
                 self.prepare()
                 delta.insert_new(self.sink, self._rows(dead_letters), ("job", "position"))
+            case Iceberg():
+                self.prepare()
+                self.spark.catalog.refreshTable(self.sink.table)
+                new = self._new_rows(self.sink.table, dead_letters)
+                if new is not None:
+                    new.writeTo(self.sink.table).options(**self.sink.options).append()
 
     def _to_folder(self, sink: Files, records: Sequence[Record]) -> None:
         """Write one file per batch, which replaces the file of an earlier attempt."""
@@ -183,20 +201,16 @@ class DeadLetterStore:
         frame = self.spark.createDataFrame(rows, "key STRING, value STRING").coalesce(1)
         frame.write.format("kafka").options(**kafka_options(sink)).save()
 
-    def _to_table(self, sink: Table, records: Sequence[Record]) -> None:
-        """Insert the records that the table does not have yet."""
-        self.prepare()
-        # Another process may have added files that this session's catalog has not seen.
-        self.spark.catalog.refreshTable(sink.name)
-        saved = self.spark.table(sink.name).where(F.col("job") == self.job)
+    def _new_rows(self, table: str, records: Sequence[Record]) -> DataFrame | None:
+        """Return the records that a table does not have yet, as rows; None if it has all of them."""
+        saved = self.spark.table(table).where(F.col("job") == self.job)
         for column in ("offset", "line"):
             numbers = [record[column] for record in records if column in record]
             if numbers:
                 saved = saved.where(F.col(column).between(min(numbers), max(numbers)))
         known = {row["position"] for row in saved.select("position").collect()}
         new = [record for record in records if position_key(record) not in known]
-        if new:
-            self._rows(new).write.insertInto(sink.name)
+        return self._rows(new) if new else None
 
     def _rows(self, records: Sequence[Record]) -> DataFrame:
         """Return records as rows of a table."""
