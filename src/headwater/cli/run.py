@@ -231,16 +231,18 @@ def _run(
     """Start Spark, run the jobs on it, and show the result of ``--query``."""
     from headwater.spark.job_session import log_file
     from headwater.spark.memory_tables import sql_result
+    from headwater.spark.real_time import session_for
     from headwater.spark.runner import start_job
     from headwater.spark.session import jars_for, start_session, stop_session
     from headwater.spark.together import keep_settings_apart, session_conf
 
     jobs = [run.job for run in runs]
+    master, settings = session_for(runs, master, session_conf(runs))
     try:
         spark = start_session(
             ", ".join(job.name for job in jobs),
             master=master,
-            conf=session_conf(runs),
+            conf=settings,
             jars=sorted({name for run in runs for name in jars_for(run.job, run.checkpoint)}),
             log=log_file(jobs),
         )

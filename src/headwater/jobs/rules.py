@@ -92,7 +92,7 @@ def _check_trigger(job: Job) -> None:
     if job.per_batch or job.mode != "update":
         raise JobRefused(
             "trigger",
-            "the real-time trigger supports only stateless jobs in update mode",
+            "the real-time trigger supports only update mode, and no per-batch jobs",
             evidence={"mode": job.mode, "per batch": str(job.per_batch).lower()},
             remedy='--mode update, or --trigger "1 second"',
         )

@@ -37,6 +37,7 @@ from headwater.spark.missing import missing_internals_note
 from headwater.spark.ownership import Run, check_ownership, holding_lease, job_record
 from headwater.spark.prepared import prepare_job
 from headwater.spark.progress import listening
+from headwater.spark.real_time import real_time_settings
 from headwater.spark.running import BatchCounts, RunningJob
 from headwater.spark.session import matching_checkpoint_format, temporary_settings
 from headwater.spark.source_names import check_source_order, naming_settings
@@ -79,6 +80,7 @@ def start_job(
         # Again, now that the lease is held: the checkpoint may have changed since check_run.
         check_ownership(files, run)
         _refuse_stuck_batch(spark, files, run)
+        real_time = real_time_settings(prepared, files, run.checkpoint)
         prepared.tables.load()
         if isinstance(job.writes, Postgres):
             postgres.prepare(job.writes, prepared.schema)
@@ -102,7 +104,7 @@ def start_job(
         with (
             explained(f"Spark cannot start {job.name}"),
             matching_checkpoint_format(spark, files),
-            temporary_settings(spark, naming),
+            temporary_settings(spark, {**naming, **real_time}),
         ):
             query = prepared.start(run.checkpoint, generation=generation)
         try:
