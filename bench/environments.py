@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import sysconfig
 from pathlib import Path
 
 from headwater.jars.resolve import jar_paths
@@ -21,6 +22,7 @@ PACKAGES = {
     "bytewax": ("bytewax==0.21.1", "confluent-kafka==2.16.1", "orjson==3.13.0"),
     "quixstreams": ("quixstreams==3.28.1",),
     "pathway": ("pathway==0.33.0",),
+    "pyspark-4.3": ("pyspark==4.3.0",),
 }
 
 
@@ -39,6 +41,15 @@ def peer_python(peer: str) -> str:
         _run_or_raise([str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *PACKAGES[peer]])
         stamp.write_text(pinned)
     return str(python)
+
+
+def spark_python(peer: str) -> str:
+    """Return the Python of an environment with another PySpark, and with all other packages of this environment."""
+    python = peer_python(peer)
+    own = next((ENVIRONMENTS / peer).glob("lib/python3*/site-packages"))
+    # Last on its path: the PySpark of the environment comes first.
+    (own / "zz_other_packages.pth").write_text(f"{sysconfig.get_path('purelib')}\n{HERE.parent / 'src'}\n")
+    return python
 
 
 def peer_jars(configuration: str) -> list[Path]:
