@@ -66,7 +66,7 @@ def _check_format(job: Job, files: FileTree, checkpoint: str) -> None:
         "checkpoint-format",
         f"{job.name} cannot use the real-time trigger on a checkpoint of format 1",
         evidence={"checkpoint": checkpoint, "needed": "checkpoint format 2"},
-        remedy=f"headwater migrate {checkpoint} --checkpoint-format 2, or a new --checkpoint",
+        remedy=f"headwater migrate {checkpoint} --checkpoint-format 2   (or choose a new --checkpoint)",
     )
 
 
