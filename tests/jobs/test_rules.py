@@ -38,6 +38,14 @@ JOB = Job("job", lambda rows: rows, reads=Files("in"), writes=Console())
             },
             "does not support avro records",
         ),
+        (
+            {
+                "trigger": "real-time 5 seconds",
+                "mode": "update",
+                "reads": Kafka("t", options={"maxOffsetsPerTrigger": "10"}),
+            },
+            "does not support maxOffsetsPerTrigger",
+        ),
     ],
 )
 def test_contradictions(changes: dict[str, Any], text: str) -> None:
