@@ -1,6 +1,7 @@
 package headwater.hadoop;
 
 import java.lang.reflect.Field;
+import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
@@ -24,20 +25,25 @@ public final class UnusedDefaults {
       return 0;
     }
     Class.forName("org.apache.hadoop.mapred.JobConf"); // loading it adds two of the files to every configuration
+    List<String> unused = new ArrayList<>();
     Map<String, String> kept = new HashMap<>();
     for (Map.Entry<String, String> entry : configuration) {
       String[] sources = configuration.getPropertySources(entry.getKey());
-      if (sources == null || !FILES.containsAll(List.of(sources))) {
+      if (sources != null && FILES.containsAll(List.of(sources))) {
+        unused.add(entry.getKey());
+      } else {
         kept.put(entry.getKey(), configuration.getRaw(entry.getKey()));
       }
     }
-    int removed = configuration.size() - kept.size();
-    // Otherwise the entries return when any other class of Hadoop adds a file.
+    if (unused.isEmpty()) {
+      return 0;
+    }
+    // Otherwise the entries return when any other class of Hadoop adds a file. What is set stays.
+    kept.forEach(configuration::set);
     Field loadDefaults = Configuration.class.getDeclaredField("loadDefaults");
     loadDefaults.setAccessible(true);
     loadDefaults.setBoolean(configuration, false);
-    configuration.clear();
-    kept.forEach(configuration::set);
-    return removed;
+    unused.forEach(configuration::unset);
+    return unused.size();
   }
 }
