@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bench.broker import HEADWATER
 from bench.contender import PROGRAMS, SPARK_ENV, Command, RunContext, program
-from bench.environments import compile_peer, peer_jars, peer_python
+from bench.environments import compile_peer, peer_jars, peer_python, spark_python
 from headwater.jars.resolve import jar_paths
 
 
@@ -39,6 +39,14 @@ def headwater(
         *more,
     ]
     return Command(argv, SPARK_ENV)
+
+
+def headwater_on(version: str, context: RunContext, *more: str) -> Command:
+    """Run the browser statistics with another version of PySpark."""
+    python = spark_python(version)
+    command = headwater(context, *more)
+    env = {"TZ": "UTC", "PYSPARK_PYTHON": python, "PYSPARK_DRIVER_PYTHON": python}
+    return Command([python, "-m", "headwater", *command.argv[1:]], env)
 
 
 def headwater_drain(context: RunContext, source: str = "") -> Command:

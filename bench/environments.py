@@ -23,6 +23,7 @@ PACKAGES = {
     "quixstreams": ("quixstreams==3.28.1",),
     "pathway": ("pathway==0.33.0",),
     "pyspark-4.1": ("pyspark==4.1.4",),
+    "pyspark-4.3": ("pyspark==4.3.0",),
 }
 
 
@@ -48,7 +49,7 @@ def spark_python(version: str) -> str:
     python = Path(peer_python(f"pyspark-{version}"))
     own = next(python.parents[1].glob("lib/python3*/site-packages"))
     # The file comes last on the path, so the PySpark of the environment is found first.
-    (own / "zz_other_packages.pth").write_text(f"{sysconfig.get_path('purelib')}\n")
+    (own / "zz_other_packages.pth").write_text(f"{sysconfig.get_path('purelib')}\n{HERE.parent / 'src'}\n")
     return str(python)
 
 

@@ -14,7 +14,7 @@ from bench import measure
 from bench.broker import PARTITIONS, create_topic, delete_topics
 from bench.charts import HEADWATER_COLOR, OTHER_COLOR, Bar, draw_bars
 from bench.contender import Contender, ContenderFailed, RunContext, run_rounds, select
-from bench.engines import flink, headwater, kafka_streams, tutorial
+from bench.engines import flink, headwater, headwater_on, kafka_streams, tutorial
 from bench.tables import best, describe_conditions, format_number, last_line, markdown_table, median, wrap
 from bench.traffic import OutputReader, VisitProducer, record_latencies, update_latencies
 
@@ -35,6 +35,12 @@ class Load:
 
 CONTENDERS = (
     Contender("headwater", "Headwater, stateful", "durable", headwater),
+    Contender(
+        "headwater-stateful-real-time",
+        "Headwater, stateful, real-time trigger, PySpark 4.3",
+        "durable",
+        lambda context: headwater_on("4.3", context, "--trigger", "real-time 10 seconds"),
+    ),
     Contender(
         "headwater-stateless",
         "Headwater, per batch, stateless",
@@ -159,7 +165,13 @@ def format_table(result: dict[str, Any]) -> str:
 
 def summarize(result: dict[str, Any]) -> str:
     rows = {row["slug"]: row for row in result["contenders"] if row["runs"]}
-    names = {"headwater": "Headwater", "flink": "PyFlink", "streams": "Kafka Streams", "tutorial": "tutorial PySpark"}
+    names = {
+        "headwater": "Headwater",
+        "headwater-stateful-real-time": "Headwater in real time",
+        "flink": "PyFlink",
+        "streams": "Kafka Streams",
+        "tutorial": "tutorial PySpark",
+    }
     parts = [
         f"{name} {median(rows[slug], 'p50_ms'):,.0f} and {median(rows[slug], 'p99_ms'):,.0f} ms"
         for slug, name in names.items()

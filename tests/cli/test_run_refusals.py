@@ -48,6 +48,7 @@ def refused(command: Command, *arguments: str) -> Ran:
         ([JOB, "--trigger", "soon"], "bad-trigger", 2),
         ([JOB, "--set", "windw=1"], "unknown-setting", 2),
         ([JOB, "--conf", "spark.x"], "bad-option", 2),
+        ([JOB, "--profile", "speed"], "bad-option", 2),
         ([JOB, "--source", "files:nowhere"], "no-folder", 10),
         ([JOB, "--source", "files:in", "--sink", "files:out"], "mode", 10),
         (["browser-stats-stateless", "--mode", "complete"], "mode", 10),

@@ -27,7 +27,7 @@ JOB = Job("job", lambda rows: rows, reads=Files("in"), writes=Console())
         ({"mode": "update", "writes": Iceberg("c.d.t")}, "update mode into iceberg"),
         ({"trigger": "available-now", "reads": Socket()}, "socket source has no end"),
         ({"trigger": "once", "reads": Rate()}, "rate source has no end"),
-        ({"trigger": "real-time 5 seconds", "reads": Kafka("t")}, "only stateless jobs in update mode"),
+        ({"trigger": "real-time 5 seconds", "reads": Kafka("t")}, "only update mode"),
         ({"trigger": "real-time 5 seconds", "mode": "update"}, "only Kafka as source"),
         (
             {
@@ -37,6 +37,14 @@ JOB = Job("job", lambda rows: rows, reads=Files("in"), writes=Console())
                 "writes": Console(),
             },
             "does not support avro records",
+        ),
+        (
+            {
+                "trigger": "real-time 5 seconds",
+                "mode": "update",
+                "reads": Kafka("t", options={"maxOffsetsPerTrigger": "10"}),
+            },
+            "does not support maxOffsetsPerTrigger",
         ),
     ],
 )

@@ -54,6 +54,7 @@ JOBS = (
             "tests/cli/test_check_checkpoint.py",
         ),
     ),
+    TestSet("real-time trigger", ("tests/spark/test_real_time.py",), marks=ALL),
     TestSet("Delta tables", ("tests/spark/test_delta.py",), marks=ALL),
     TestSet(
         "Iceberg tables",
@@ -76,6 +77,7 @@ FILES = {
     "test_static_tables": "joins with static tables",
     "test_memory_tables": "memory tables",
     "test_workers": "Headwater's Python workers",
+    "test_real_time": "the real-time trigger with state, or its refusal",
     "test_connect": "refusal of Spark Connect",
     "test_delta": "Delta tables",
     "iceberg_tables": "Iceberg tables, or their refusal",

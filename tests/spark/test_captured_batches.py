@@ -71,15 +71,3 @@ def test_an_action_that_raises_fails_the_query(headwater_spark: SparkSession, tm
         query.processAllAvailable()
     assert calls == [[]]
     assert captured.take() == [(0, [{"value": "a"}])]
-
-
-def test_settings_of_clusters_are_removed(headwater_spark: SparkSession) -> None:
-    """A session on one machine has Hadoop's defaults for files, none for YARN, and whatever somebody has set."""
-    conf = headwater_spark.sparkContext._jsc.hadoopConfiguration()  # type: ignore[attr-defined]
-    assert conf.get("yarn.resourcemanager.address") is None
-    assert conf.get("fs.defaultFS") == "file:///"
-    other = headwater_spark._jvm.org.apache.hadoop.mapred.JobConf()  # type: ignore[union-attr]
-    other.set("yarn.resourcemanager.hostname", "chosen")
-    assert headwater_spark._jvm.headwater.hadoop.ClusterDefaults.remove(other) > 500  # type: ignore[union-attr]
-    assert other.get("yarn.resourcemanager.hostname") == "chosen"
-    assert other.get("yarn.resourcemanager.address") is None

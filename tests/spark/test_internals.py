@@ -20,7 +20,7 @@ from headwater.spark.missing import missing_internals, missing_internals_note
 from versions_support import SPARK
 
 # The first PySpark that has what a module needs, if it is not 4.0.
-SINCE = {"workers": (4, 1), "offline_repartition": (4, 2)}
+SINCE = {"workers": (4, 1), "offline_repartition": (4, 2), "real_time": (4, 3)}
 UNTIL = {"delta_commits": (4, 2)}  # Delta has no release for newer ones
 MODULES = sorted(found.name for found in pkgutil.iter_modules(internals.__path__))
 

@@ -114,12 +114,6 @@ REFUSED = [
     (replace(JOB, transform=sorted_rows), "spark-refuses", "append mode", None),
     (replace(JOB, reads=Files("in", schema="a INTT")), "spark-refuses", "schema", None),
     (
-        replace(JOB, transform=per_window, reads=Kafka("t", SCHEMA), mode="update", trigger="real-time 5 seconds"),
-        "trigger",
-        "keeps state",
-        "--trigger",
-    ),
-    (
         replace(JOB, transform=processing_timers, mode="update", trigger="available-now"),
         "trigger",
         "never end",

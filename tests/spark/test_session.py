@@ -75,3 +75,17 @@ def test_permissions_are_set_without_a_shell(headwater_spark: SparkSession, tmp_
     assert mode("folder") == "drwxr-x---"
     files.setPermission(hadoop.Path(str(tmp_path / "folder")), permission("-rwxrwxrwt"))
     assert mode("folder") == "drwxrwxrwt"
+
+
+def test_hadoop_settings_without_unused_defaults(headwater_spark: SparkSession) -> None:
+    """Hadoop's settings lack the defaults of MapReduce and YARN; all others stay, and so does what a user sets."""
+    settings = headwater_spark.sparkContext._jsc.hadoopConfiguration()
+    assert settings.get("yarn.resourcemanager.webapp.address") is None
+    assert settings.get("fs.s3a.impl")
+    copy = headwater_spark._jvm.org.apache.hadoop.conf.Configuration()
+    copy.set("mapreduce.job.maps", "7")
+    assert copy.get("yarn.resourcemanager.webapp.address")
+    removed = headwater_spark._jvm.headwater.hadoop.UnusedDefaults.remove(copy)
+    assert removed > 500
+    assert copy.get("mapreduce.job.maps") == "7"
+    assert copy.get("yarn.resourcemanager.webapp.address") is None

@@ -62,6 +62,13 @@ def run(
     master: Annotated[str, typer.Option(metavar="URL", help="Spark master.")] = "local[*]",
     settings: Settings = None,
     conf: Conf = None,
+    profile: Annotated[
+        str | None,
+        typer.Option(
+            metavar="latency|throughput",
+            help="Settings for small batches, or for large ones; default: the size of the batches decides.",
+        ),
+    ] = None,
     dead_letters: Annotated[
         str | None,
         typer.Option(
@@ -140,13 +147,19 @@ def run(
             _refuse_options_of_one_job(jobs, [option for option, given in own.items() if given])
 
         from headwater.cli.job_options import parse_pairs, select_job
+        from headwater.jobs.profiles import profile_settings
 
         shared = parse_pairs(conf, "--conf")
         chosen = [
             select_job(job, source=source, sink=sink, mode=mode, trigger=trigger, settings=settings) for job in jobs
         ]
         chosen = [
-            replace(job, dead_letters=dead_letters or job.dead_letters, conf={**job.conf, **shared}) for job in chosen
+            replace(
+                job,
+                dead_letters=dead_letters or job.dead_letters,
+                conf={**job.conf, **profile_settings(profile), **shared},
+            )
+            for job in chosen
         ]
         sql = parse_query(query, every, chosen[0])
         keep = _keep_policy(keep_every, keep_for)
@@ -232,16 +245,18 @@ def _run(
     """Start Spark, run the jobs on it, and show the result of ``--query``."""
     from headwater.spark.job_session import log_file
     from headwater.spark.memory_tables import sql_result
+    from headwater.spark.real_time import session_for
     from headwater.spark.runner import start_job
     from headwater.spark.session import jars_for, start_session, stop_session
     from headwater.spark.together import keep_settings_apart, session_conf
 
     jobs = [run.job for run in runs]
+    master, settings = session_for(runs, master, session_conf(runs))
     try:
         spark = start_session(
             ", ".join(job.name for job in jobs),
             master=master,
-            conf=session_conf(runs),
+            conf=settings,
             jars=sorted({name for run in runs for name in jars_for(run.job, run.checkpoint)}),
             log=log_file(jobs),
         )

@@ -11,6 +11,14 @@ from headwater.jobs.triggers import parse_trigger
 from headwater.jobs.uris import sources_text, uri_of
 
 APPEND_ONLY = (Files, Table)
+# Options of a Kafka source with which a real-time query fails in its first batch.
+LIMITS_OF_BATCHES = (
+    "maxoffsetspertrigger",
+    "minoffsetspertrigger",
+    "maxtriggerdelay",
+    "minpartitions",
+    "endingtimestamp",
+)
 
 
 def check_job(job: Job) -> None:
@@ -92,7 +100,7 @@ def _check_trigger(job: Job) -> None:
     if job.per_batch or job.mode != "update":
         raise JobRefused(
             "trigger",
-            "the real-time trigger supports only stateless jobs in update mode",
+            "the real-time trigger supports only update mode, and no per-batch jobs",
             evidence={"mode": job.mode, "per batch": str(job.per_batch).lower()},
             remedy='--mode update, or --trigger "1 second"',
         )
@@ -111,6 +119,14 @@ def _check_trigger(job: Job) -> None:
             "trigger",
             f"the real-time trigger does not support {in_python} records, which Python workers decode and encode",
             remedy='--trigger "1 second", or decode the values with Spark\'s functions: format="raw"',
+        )
+    limits = [name for one in topics for name in one.options if name.lower() in LIMITS_OF_BATCHES]
+    if limits:
+        raise JobRefused(
+            "trigger",
+            f"the real-time trigger does not support {limits[0]}: its batches end by time",
+            evidence={"options": ", ".join(limits)},
+            remedy=f'omit {limits[0]}, or --trigger "1 second"',
         )
 
 

@@ -48,6 +48,12 @@ def list_topics(connection: Connection, *, internal: bool = False) -> list[Topic
     return _with_offsets(cluster, {name: sorted(found[name].partitions) for name in names})
 
 
+def list_partitions(connection: Connection) -> list[Partition]:
+    """Return the partitions of all topics, without their offsets."""
+    found = Cluster(connection).metadata().topics
+    return [Partition(name, number) for name in sorted(found) for number in sorted(found[name].partitions)]
+
+
 def find_topic(connection: Connection, name: str) -> Topic:
     """Return a topic; raise ``ServiceUnreachable`` if it does not exist."""
     cluster = Cluster(connection)

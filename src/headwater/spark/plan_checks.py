@@ -11,6 +11,7 @@ from headwater.jobs.triggers import parse_trigger
 from headwater.spark.failures import refusal
 from headwater.spark.internals.plans import Plan, analyzed, check_for_streaming
 from headwater.spark.join_checks import check_joins
+from headwater.spark.real_time_checks import check_real_time
 
 PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 NO_DATA_BATCHES = "spark.sql.streaming.noDataMicroBatches.enabled"
@@ -32,7 +33,7 @@ def check_plan(spark: SparkSession, job: Job, result: DataFrame) -> list[str]:
     plan = analyzed(result)
     warnings = check_joins(spark, job, plan)
     _check_custom_state(spark, job, plan)
-    _check_real_time(job, plan)
+    check_real_time(spark, job, plan)
     _check_timeouts(spark, job, plan)
     try:
         check_for_streaming(spark, plan, job.mode)
@@ -51,17 +52,6 @@ def _check_custom_state(spark: SparkSession, job: Job, plan: Plan) -> None:
         evidence={"state store": provider.rpartition(".")[2], "required": "RocksDBStateStoreProvider"},
         remedy=f"headwater run {job.name}   (without --conf {PROVIDER}=…)",
     )
-
-
-def _check_real_time(job: Job, plan: Plan) -> None:
-    stateful = [node.name for node in plan.nodes() if node.name in STATEFUL_NODES]
-    if stateful and parse_trigger(job.trigger).kind == "real-time":
-        raise JobRefused(
-            "trigger",
-            f"{job.name} keeps state, and Headwater supports the real-time trigger for stateless jobs only",
-            evidence={"stateful operators": ", ".join(stateful)},
-            remedy='--trigger "1 second"',
-        )
 
 
 def _check_timeouts(spark: SparkSession, job: Job, plan: Plan) -> None:

@@ -91,7 +91,7 @@ def _check_master(master: str) -> None:
 def _check_source_topics(source: Kafka, warn: Callable[[str], None]) -> None:
     check_kafka_source(source)
     with_resolved_schema(source)
-    topics = [] if "subscribePattern" in source.options else _topic_names(source)
+    topics = [] if "subscribePattern" in source.options else topic_names(source)
     try:
         require_topics(Connection(source.servers, source.options), topics)
     except UnmappedOption as unmapped:
@@ -112,7 +112,8 @@ def _unchecked(endpoint: Kafka, unmapped: UnmappedOption) -> str:
     return f"warning: cannot check the broker at {endpoint.servers}: {unmapped.problem} ({unmapped.evidence['reason']})"
 
 
-def _topic_names(source: Kafka) -> list[str]:
+def topic_names(source: Kafka) -> list[str]:
+    """Return the topics that a source names; it must not choose them by a pattern."""
     if "assign" in source.options:
         return re.findall(r'"([^"]+)"\s*:\s*\[', source.options["assign"])
     return source.options.get("subscribe", source.topic).split(",")

@@ -24,6 +24,7 @@ from headwater.spark.internals.gateway import is_stopped
 from headwater.spark.job_session import log_file
 from headwater.spark.ownership import Run, check_run, checkpoint_location
 from headwater.spark.preflight import check_services
+from headwater.spark.real_time import session_for
 from headwater.spark.runner import start_job
 from headwater.spark.running import RunningJob
 from headwater.spark.session import (
@@ -81,7 +82,8 @@ def _session(run: Run, spark: SparkSession | None, master: str) -> SparkSession:
     """Return the session of the program, or a new one."""
     job, jars = run.job, jars_for(run.job, run.checkpoint)
     if spark is None:
-        return start_session(job.name, master=master, conf=job.conf, jars=jars, log=log_file([job]))
+        master, conf = session_for([run], master, job.conf)
+        return start_session(job.name, master=master, conf=conf, jars=jars, log=log_file([job]))
     if is_own(spark):
         add_jars(spark, jars)  # the job that started this session may have needed fewer
     else:

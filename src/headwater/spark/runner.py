@@ -25,6 +25,7 @@ from headwater.jobs.endpoints import Delta, Kafka, Postgres, Sink, Table
 from headwater.lakehouse.delta_log import DeltaLog
 from headwater.spark import postgres
 from headwater.spark.change_guard import accept_or_refuse
+from headwater.spark.code_by_size import CodeBySize
 from headwater.spark.delta import location
 from headwater.spark.dropped import collecting_dead_letters
 from headwater.spark.dropped.lateness import source_order
@@ -38,6 +39,7 @@ from headwater.spark.missing import missing_internals_note
 from headwater.spark.ownership import Run, check_ownership, holding_lease, job_record
 from headwater.spark.prepared import prepare_job
 from headwater.spark.progress import listening
+from headwater.spark.real_time import real_time_settings
 from headwater.spark.running import BatchCounts, RunningJob
 from headwater.spark.session import matching_checkpoint_format, temporary_settings
 from headwater.spark.source_names import check_source_order, naming_settings
@@ -80,6 +82,7 @@ def start_job(
         # Again, now that the lease is held: the checkpoint may have changed since check_run.
         check_ownership(files, run)
         _refuse_stuck_batch(spark, files, run)
+        real_time = real_time_settings(prepared, files, run.checkpoint)
         prepared.tables.load()
         if isinstance(job.writes, Postgres):
             postgres.prepare(job.writes, prepared.schema)
@@ -92,21 +95,28 @@ def start_job(
         # Dropped records are found while the job runs, when the session no longer has the job's settings.
         finder = isolated_session(spark) if changed and job.dead_letters else spark
         collect = resources.enter_context(collecting_dead_letters(finder, job, files, warn, prepared.tables.kept))
-        counts = BatchCounts()
+        counts, code = BatchCounts(), CodeBySize(spark, job)
         keeping = [] if keep is None else [resources.enter_context(_keeper(spark, files, keep, warn))]
         following = [resources.enter_context(follow(files, warn)) for follow in (*_own_followers(run), *followers)]
         following.append(resources.enter_context(recording_failure(files)))
         on_each = _recording(
-            files, counts.add, on_batch, collect, *(lambda _, one=one: one.after_batch() for one in keeping), *following
+            files,
+            counts.add,
+            code.after_batch,
+            on_batch,
+            collect,
+            *(lambda _, one=one: one.after_batch() for one in keeping),
+            *following,
         )
         reports = resources.enter_context(listening(spark, on_each, record.sources))
         with (
             explained(f"Spark cannot start {job.name}"),
             matching_checkpoint_format(spark, files),
-            temporary_settings(spark, naming),
+            temporary_settings(spark, {**naming, **real_time}),
         ):
             query = prepared.start(run.checkpoint, generation=generation)
         try:
+            code.follow(query)
             reports.follow(query)
             if isinstance(job.writes, Table):
                 files.write(JOB_FILE, replace(record, table_folder=table_folder(spark, job.writes)).to_bytes())

@@ -32,6 +32,7 @@ from headwater.spark.failures import SPARK_ERRORS, root_cause
 from headwater.spark.internals import workers
 from headwater.spark.internals.file_manager import file_manager_class
 from headwater.spark.internals.gateway import conf_of_spark_submit, has_class, jvm_has_class, starting_jvm
+from headwater.spark.internals.hadoop_defaults import remove_unused_defaults
 from headwater.spark.table_formats import DELTA_EXTENSION, ICEBERG_CATALOG, format_settings, formats_of
 
 LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
@@ -136,6 +137,7 @@ def start_session(
     with _explained_start(log), starting_jvm(log), _same_interrupt_handler():
         session = builder.getOrCreate()
     _own_contexts.add(session.sparkContext)
+    remove_unused_defaults(session)
     if not own_jvm:
         add_jars(session, jars)
     return session

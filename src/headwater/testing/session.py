@@ -7,7 +7,6 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from headwater.spark.internals.cluster_defaults import remove_cluster_defaults
 from headwater.spark.session import start_session
 
 # What makes large batches fast, generated code and the optimizing compiler, takes longer than a small batch itself.
@@ -31,6 +30,4 @@ def start_scenario_session(
 ) -> SparkSession:
     """Start Spark on two cores, with its warehouse and its log in ``folder``. ``conf`` replaces any of the settings."""
     settings = {"spark.sql.warehouse.dir": str(folder / "warehouse"), **CONF, **(conf or {})}
-    spark = start_session("headwater tests", master="local[2]", conf=settings, jars=jars, log=folder / "spark.log")
-    remove_cluster_defaults(spark)
-    return spark
+    return start_session("headwater tests", master="local[2]", conf=settings, jars=jars, log=folder / "spark.log")

@@ -93,6 +93,21 @@ class Plan:
         condition = self.node.condition()
         return str(condition.get().sql()) if condition.isDefined() else ""
 
+    @property
+    def is_global(self) -> bool:
+        """Whether an aggregation has one result for all rows."""
+        return bool(self.node.groupingExpressions().isEmpty())
+
+    @property
+    def groups_by_session(self) -> bool:
+        """Whether an aggregation groups by ``session_window``."""
+        return any(column.has_metadata("spark.sessionWindow") for child in self.children for column in child.output)
+
+    @property
+    def repartitions(self) -> int:
+        """The number of partitions that a ``repartition`` creates; 0 for ``coalesce``, which merges existing ones."""
+        return int(self.node.numPartitions()) if self.node.shuffle() else 0
+
     def nodes(self) -> Iterator[Plan]:
         """Yield every node, root first."""
         yield self
