@@ -24,11 +24,12 @@ from headwater.timemachine.edit import StateEditor
 from headwater.timemachine.erase import plan_erasure_of_key
 from headwater.timemachine.erased import ERASES
 from headwater.timemachine.executor import Executor, guard_notice
-from headwater.timemachine.extra_batch import StoreChange, plan_extra_batch
+from headwater.timemachine.extra_batch import plan_extra_batch
 from headwater.timemachine.journal import read_pending
 from headwater.timemachine.keep import drop_point, make_point
 from headwater.timemachine.restore import plan_restore
 from headwater.timemachine.rewind import plan_rewind
+from headwater.timemachine.store_files import StoreChange
 from headwater.timemachine.undo import plan_undo
 from timemachine.crashing import Crashed, CrashingDisk, CrashingObjectStore, CrashSchedule, Tree
 from timemachine.trees import MATRIX, SINK, Contents, as_spark_sees, checkpoint, rerun, sink, spark_files
@@ -104,7 +105,7 @@ def _verbs(name: str) -> Iterator[tuple[str, Verb]]:
     large = StoreChange([put(b"\0" * 10, random.Random(1).randbytes(100_000))])
     batch = plan_extra_batch(History(files), {store: large}, verb="edit", about="a large edit", sink=folder)
     assert batch.files
-    yield "large edit", Verb.of(Place(start.checkpoint | batch.files, start.sink), batch.change)
+    yield "large edit", Verb.of(Place(start.checkpoint | dict(batch.files), start.sink), batch.change)
     yield "erasure", _erasure(start)
     files, folder = trees(start)
     migrated = Verb.of(start, plan_extra_batch(History(files), {}, sink=folder, **_migration(start.checkpoint)).change)
@@ -139,7 +140,7 @@ def _erasure(start: Place) -> Verb:
     editor.sink = folder
     field = "field0" if any(one.folder_store in JOIN_STORES for one in editor.targets) else "user"
     batch = plan_erasure_of_key(editor, {field: "1" if field == "field0" else ""}).batch
-    verb = Verb.of(Place(files.contents | batch.files, start.sink), batch.change)
+    verb = Verb.of(Place(files.contents | dict(batch.files), start.sink), batch.change)
     left = [path for path in verb.after.checkpoint if "/quarantine/" in path or "/kept/" in path or "/scratch/" in path]
     assert [path for path in left if not path.endswith(".emptied")] == []
     return verb

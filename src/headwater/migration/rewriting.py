@@ -27,7 +27,7 @@ from headwater.statefiles.records import Records
 from headwater.statefiles.sqltypes import Struct, arrow_type, distinct
 from headwater.statefiles.statewriter import Operation, delete, put
 from headwater.statefiles.unsaferow import struct_of
-from headwater.timemachine.extra_batch import StoreChange
+from headwater.timemachine.store_files import StoreChange
 
 SAMPLE = 5
 Columns = dict[str, dict[str, str]]
