@@ -160,6 +160,22 @@ STORIES = {
         AFTER,
         keys="window, user, 'view'",
     ),
+    "key merged": Story(
+        updated(windows(count_rows, total, largest, keys=("user", "kind"))),
+        updated(windows(count_rows, total, largest)),
+        BEFORE,
+        AFTER,
+        keys="window, user",
+        merge={"count": "sum", "sum": "sum", "max": "max"},
+    ),
+    "session key merged": Story(
+        sessions(count_rows, total, keys=("user", "kind")),
+        sessions(count_rows, total),
+        [{"events": [event("ann", 1, 1), event("ann", 2, 1, "buy"), event("cem", 5, 6)]}],
+        CLOSING,
+        keys="user",
+        merge={"session_window": "first", "count": "sum", "sum": "sum"},
+    ),
     "key of another window": Story(
         updated(windows(count_rows, total)),
         updated(windows(count_rows, total, window=lambda: F.window("at", "10 minutes"))),

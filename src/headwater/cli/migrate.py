@@ -51,6 +51,13 @@ def migrate(
         str | None,
         typer.Option(metavar="SQL", help="The fields of a changed key, in their order, from the old key and value."),
     ] = None,
+    merge: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="FIELD=SQL",
+            help="How rows that fall on one key are merged: sum, min, max or an SQL aggregate. Repeatable.",
+        ),
+    ] = None,
     accept_change: Annotated[
         bool, typer.Option("--accept-change", help="Migrate although the code also gives the state another meaning.")
     ] = False,
@@ -70,7 +77,7 @@ def migrate(
 
     Fields are matched by name, and those of an aggregation by its recorded expressions. Added aggregates begin with Spark's
     own initial value, other added fields with null, or both with the SQL that --set gives. Dropped fields go, and wider
-    types are cast. A changed key needs --keys, and rows that would fall on one key are refused.
+    types are cast. A changed key needs --keys, and rows that fall on one key are merged as --merge says.
 
     Adds a batch that reads no input. Prints a plan with some rows before and after, and what the continued stream will
     differ in, and asks for confirmation. Can be undone and rewound.
@@ -84,6 +91,7 @@ def migrate(
       headwater migrate visits --job jobs.py:VISITS --dry-run
       headwater migrate visits --job jobs.py:VISITS --set max="window.start"
       headwater migrate visits --job jobs.py:VISITS --keys "window, user, 'web'"
+      headwater migrate visits --job jobs.py:VISITS --keys "window" --merge count=sum --merge max=max
       headwater migrate visits --store rocksdb-changelog
       headwater migrate visits --checkpoint-format 2
     """
@@ -110,6 +118,7 @@ def migrate(
         files,
         fields=wanted,
         keys=keys,
+        merge=parse_pairs(merge, "--merge"),
         accept_change=accept_change,
         reason=reason,
         sink=sink,
