@@ -29,6 +29,7 @@ from headwater.results import (
     ShownRepartitionPlan,
     ShownRewindPlan,
     ShownSeedPlan,
+    ShownStoreMigrationPlan,
     ShownUndoPlan,
     shown_as,
 )
@@ -291,6 +292,26 @@ class Checkpoint:
             conf=conf,
         )
         return shown_as(ShownMigrationPlan, plan)
+
+    def migrate_store(
+        self,
+        store: str | None = None,
+        *,
+        checkpoint_format: int | None = None,
+        reason: str | None = None,
+        sink: str | Path | None = None,
+    ) -> ShownStoreMigrationPlan:
+        """Plan to keep the state in another store. ``plan.apply()`` adds a batch that does it. Neither needs Spark.
+
+        ``store`` is ``"hdfs"``, ``"rocksdb"`` or ``"rocksdb-changelog"``; by default it stays as it is.
+        ``checkpoint_format`` can become 2. ``plan.after.conf`` are the settings with which the query continues.
+        """
+        from headwater.migration.store_migration import plan_store_migration  # noqa: PLC0415
+
+        plan = plan_store_migration(
+            self.files, store=store, checkpoint_format=checkpoint_format, reason=reason, sink=_sink_uri(sink)
+        )
+        return shown_as(ShownStoreMigrationPlan, plan)
 
     def late(
         self,

@@ -8,10 +8,9 @@ Earlier batches keep their files, so that they can be read and rewound to. Nothi
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import groupby
 from operator import itemgetter
-from typing import Any
 
 from headwater.checkpoint.filetree import FileTree
 from headwater.checkpoint.history import History
@@ -19,109 +18,20 @@ from headwater.checkpoint.lease import signs_of_life
 from headwater.checkpoint.record import sink_of
 from headwater.core.errors import ChangeRefused, UsageProblem
 from headwater.core.ids import StoreKey
+from headwater.migration.store_migration_plan import StoredForm, StoreMigrationPlan
 from headwater.statefiles.keyencoder import RowEncoder, storage_target
 from headwater.statefiles.reader import StateReader
 from headwater.statefiles.records import Records
 from headwater.statefiles.statewriter import Operation, put
 from headwater.statefiles.stores import StateTarget
-from headwater.timemachine.change import quarantine_of, shown_path
 from headwater.timemachine.cuts import has_sink_log
 from headwater.timemachine.edit import UNKNOWN_SINK
-from headwater.timemachine.edit_plan import ExtraBatch
-from headwater.timemachine.executor import Progress, no_progress, refuse_if_pending
+from headwater.timemachine.executor import refuse_if_pending
 from headwater.timemachine.extra_batch import plan_extra_batch, writable_batch
-from headwater.timemachine.journal import Entry
 from headwater.timemachine.store_files import StoreChange, StoreForm
 
 STORE_NAMES = ("hdfs", "rocksdb", "rocksdb-changelog")
-_FORMAT = "spark.sql.streaming.stateStore.checkpointFormatVersion"
-_CHANGELOG = "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled"
 _VERSION = b"\0"
-
-
-@dataclass(frozen=True)
-class StoredForm:
-    """A form, and whether RocksDB writes changelogs. The settings of a run decide on these, and no log records them."""
-
-    form: StoreForm
-    changelog: bool | None = None
-
-    @property
-    def text(self) -> str:
-        kind = "HDFS-backed" if self.form.hdfs else "RocksDB"
-        changelogs = {None: "", True: " with changelogs", False: " without changelogs"}[self.changelog]
-        return f"{kind}{changelogs}, checkpoint format {self.form.checkpoint_format}"
-
-    @property
-    def store(self) -> str:
-        if self.form.hdfs:
-            return "hdfs"
-        return "rocksdb-changelog" if self.changelog else "rocksdb"
-
-    @property
-    def conf(self) -> dict[str, str]:
-        """The settings with which Spark continues in this form, beyond those that it reads from the checkpoint."""
-        found = {_FORMAT: "2"} if self.form.unique_ids else {}
-        return found | ({} if self.changelog is None else {_CHANGELOG: str(self.changelog).lower()})
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the JSON form."""
-        return {"store": self.store, "checkpoint_format": self.form.checkpoint_format}
-
-
-@dataclass(frozen=True)
-class StoreMigrationPlan:
-    """A migration to another store that was planned: ``batch`` is what ``apply`` adds."""
-
-    files: FileTree = field(repr=False, compare=False)
-    sink_files: FileTree | None = field(repr=False, compare=False)
-    before: StoredForm
-    after: StoredForm
-    rows: int
-    batch: ExtraBatch
-    reason: str | None
-    warnings: tuple[str, ...]
-    signs_of_life: tuple[str, ...]
-
-    @property
-    def location(self) -> str:
-        """The path or URL of the checkpoint."""
-        return self.files.location
-
-    @property
-    def batch_id(self) -> int:
-        """The batch that the migration adds, which reads no input."""
-        return self.batch.batch_id
-
-    @property
-    def written(self) -> list[str]:
-        """The paths of the files to write; those in the sink have the prefix ``sink:``."""
-        quarantine = quarantine_of(self.batch.change.change_id)
-        touched = (step.touches[-1] for step in self.batch.change.steps)
-        return [shown_path(root, path) for root, path in touched if not path.startswith(quarantine)]
-
-    def apply(self, progress: Progress = no_progress) -> Entry:
-        """Write the state in the other form. The query has to be stopped.
-
-        Raise ``CheckpointBusy`` if another process holds the lease, and ``ChangeRefused`` if the checkpoint has changed
-        since the plan was made.
-        """
-        return self.batch.apply(self.files, self.sink_files, progress)
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the JSON form."""
-        return {
-            "verb": self.batch.change.verb,
-            "batch_id": self.batch_id,
-            "rows": self.rows,
-            "before": self.before.as_dict(),
-            "after": self.after.as_dict(),
-            "conf": self.after.conf,
-            "written": self.written,
-            "reason": self.reason,
-            "warnings": list(self.warnings),
-            "signs_of_life": list(self.signs_of_life),
-        }
 
 
 def plan_store_migration(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headwater.core.text import count
-from headwater.migration.store_migration import StoreMigrationPlan
+from headwater.migration.store_migration_plan import StoreMigrationPlan
 from headwater.views.plans import PlanText, file_counts
 
 
