@@ -134,7 +134,7 @@ def state_by_headwater(stream: ChangingStream, batch: int, **options: str) -> li
 
 def state_by_spark(spark: SparkSession, stream: ChangingStream, batch: int, **options: Any) -> list[str]:
     """Return the values of all rows of a store as Spark's own reader shows them."""
-    with matching_checkpoint_format(spark, stream.files):
+    with matching_checkpoint_format(spark, stream.files, batch):
         reader = spark.read.format("statestore").option("batchId", batch)
         for name, value in options.items():
             reader = reader.option(name, value)

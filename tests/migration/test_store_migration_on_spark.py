@@ -53,7 +53,7 @@ def follow_store(spark: SparkSession, folder: Path, name: str, old: str, new: st
     stream = ChangingStream(spark, folder / "changed", old)
     stream.run(job, *BEFORE)
     last = len(BEFORE) - 1
-    before = stream.state()
+    before, by_spark = stream.state(), state_by_spark(spark, stream, last, **options)
 
     plan_store_migration(stream.files, **FORMS[new]).apply()
     assert stream.state(last) == before, "earlier batches have to stay readable"
@@ -63,6 +63,7 @@ def follow_store(spark: SparkSession, folder: Path, name: str, old: str, new: st
     plan = plan_store_migration(stream.files, **FORMS[new])
     plan.apply()
     assert stream.problems() == []
+    assert state_by_spark(spark, stream, last, **options) == by_spark
     stream.store = new
     assert state_by_spark(spark, stream, plan.batch_id, **options) == state_by_headwater(
         stream, plan.batch_id, **options
