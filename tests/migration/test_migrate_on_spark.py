@@ -198,6 +198,14 @@ STORIES = {
         sessions(count_rows, total), sessions(count_rows, keys=("kind", "user")), VIEWS, CLOSING, keys="'view', user"
     ),
     "dedup key": Story(distinct("user", "at"), distinct("user"), BEFORE, AFTER, keys="user"),
+    "dedup within key": Story(
+        distinct("user", "kind", within=True),
+        distinct("user", within=True),
+        BEFORE,
+        AFTER,
+        keys="user",
+        merge={"expiresAtMicros": "min"},
+    ),
     "pandas state": Story(
         state_functions.group_state(state_functions.total, "total BIGINT"),
         state_functions.group_state(state_functions.noted_total, "note STRING, total BIGINT"),
@@ -221,6 +229,14 @@ STORIES = {
         BEFORE,
         CLOSING,
         {"doubled": "2 * total", "recent.note": "'of ' || \"user\"", "by_kind.note": "'seen'"},
+        options={"stateVarName": "total"},
+    ),
+    "custom state in pandas": Story(
+        state_functions.pandas_processor(state_functions.PandasTotals),
+        state_functions.pandas_processor(state_functions.WiderPandasTotals),
+        BEFORE,
+        AFTER,
+        {"doubled": "2 * total"},
         options={"stateVarName": "total"},
     ),
     "custom state with a time-to-live": Story(

@@ -63,7 +63,8 @@ def follow_store(spark: SparkSession, folder: Path, name: str, old: str, new: st
     plan = plan_store_migration(stream.files, **FORMS[new])
     plan.apply()
     assert stream.problems() == []
-    assert state_by_spark(spark, stream, last, **options) == by_spark
+    if new != "format2":  # next to its files, Spark's reader cannot list those of earlier batches
+        assert state_by_spark(spark, stream, last, **options) == by_spark
     stream.store = new
     assert state_by_spark(spark, stream, plan.batch_id, **options) == state_by_headwater(
         stream, plan.batch_id, **options

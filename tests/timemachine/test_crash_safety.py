@@ -17,6 +17,7 @@ from headwater.checkpoint.layout import PLANS_FILE
 from headwater.checkpoint.log_entries import JOIN_STORES
 from headwater.checkpoint.restore_points import restore_points
 from headwater.core.errors import ChangeRefused
+from headwater.core.ids import StoreKey
 from headwater.statefiles.statewriter import put
 from headwater.timemachine.change import Change
 from headwater.timemachine.compact import empty_quarantine
@@ -29,7 +30,7 @@ from headwater.timemachine.journal import read_pending
 from headwater.timemachine.keep import drop_point, make_point
 from headwater.timemachine.restore import plan_restore
 from headwater.timemachine.rewind import plan_rewind
-from headwater.timemachine.store_files import StoreChange
+from headwater.timemachine.store_files import StoreChange, StoreForm
 from headwater.timemachine.undo import plan_undo
 from timemachine.crashing import Crashed, CrashingDisk, CrashingObjectStore, CrashSchedule, Tree
 from timemachine.trees import MATRIX, SINK, Contents, as_spark_sees, checkpoint, rerun, sink, spark_files
@@ -112,6 +113,9 @@ def _verbs(name: str) -> Iterator[tuple[str, Verb]]:
     yield "migrate", migrated
     files, folder = trees(migrated.after)
     yield "undo of a migration", Verb.of(migrated.after, plan_undo(files, sink=folder).change)
+    if "format2" not in name:
+        yield from _store_migration(start)
+    files, folder = trees(migrated.after)
     yield "rewind across a migration", Verb.of(migrated.after, plan_rewind(files, to=8, sink=folder).change)
     files, folder = trees(start)
     point = make_point(files, at="4", sink=folder)
@@ -128,6 +132,22 @@ def _migration(contents: Contents) -> dict[str, Any]:
     schemas = [path for path in contents if path.endswith("/_metadata/schema")]
     metadata = dict.fromkeys(schemas, b"another schema") | {"state/0/_metadata/v2/10": b"v2\n{}"}
     return {"verb": "migrate", "about": "a migration", "metadata": metadata, "records": {PLANS_FILE: b'{"plans": []}'}}
+
+
+def _store_migration(start: Place) -> Iterator[tuple[str, Verb]]:
+    """Yield a migration to checkpoint format 2 in RocksDB, and the rewind across it."""
+    files, folder = Tree(start.checkpoint), Tree(start.sink, SINK)
+    form = {"form": StoreForm(hdfs=False, unique_ids=True), "verb": "migrate", "about": "another store"}
+    stores = {store: StoreChange([put(b"\0" * 10, b"\0" * 10)], snapshot=True) for store in _stores(files)}
+    batch = plan_extra_batch(History(files), stores, sink=folder, **form)
+    migrated = Verb.of(Place(start.checkpoint | dict(batch.files), start.sink), batch.change)
+    yield "migrate to another store", migrated
+    files, folder = Tree(migrated.after.checkpoint), Tree(migrated.after.sink, SINK)
+    yield "rewind to the other store", Verb.of(migrated.after, plan_rewind(files, to=8, sink=folder).change)
+
+
+def _stores(files: Tree) -> tuple[StoreKey, ...]:
+    return History(files).logs.state.expected(2)
 
 
 def _erasure(start: Place) -> Verb:
