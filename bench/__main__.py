@@ -28,6 +28,7 @@ WORKLOADS = (
     "settings",
     "lakehouse",
     "restore_points",
+    "changes",
 )
 WITHOUT_KAFKA = {"time_machine", "lakehouse", "restore_points"}
 
@@ -134,7 +135,17 @@ def main() -> int:
 
 def run_workloads(options: argparse.Namespace) -> dict[str, dict[str, Any]]:
     """Run the chosen workloads; each result is saved when its workload ends, so that a later failure does not lose it."""
-    from bench import custom_state, growth, lakehouse, latency, restore_points, settings, throughput, time_machine
+    from bench import (
+        changes,
+        custom_state,
+        growth,
+        lakehouse,
+        latency,
+        restore_points,
+        settings,
+        throughput,
+        time_machine,
+    )
     from bench.broker import local_broker
 
     only = [name for name in options.only.split(",") if name]
@@ -153,6 +164,7 @@ def run_workloads(options: argparse.Namespace) -> dict[str, dict[str, Any]]:
                 WORK, records=options.table_records, batches=options.delta_batches, **repeat
             ),
             "restore_points": lambda: restore_points.run(WORK, keys=max(options.keys), points=options.points, **repeat),
+            "changes": lambda: changes.run(bootstrap, WORK, keys=max(options.keys), **repeat),
         }
         found: dict[str, dict[str, Any]] = {}
         for name in options.workload:
@@ -162,7 +174,17 @@ def run_workloads(options: argparse.Namespace) -> dict[str, dict[str, Any]]:
 
 
 def _load_workloads() -> dict[str, Any]:
-    from bench import custom_state, growth, lakehouse, latency, restore_points, settings, throughput, time_machine
+    from bench import (
+        changes,
+        custom_state,
+        growth,
+        lakehouse,
+        latency,
+        restore_points,
+        settings,
+        throughput,
+        time_machine,
+    )
 
     return {
         "throughput": throughput,
@@ -173,6 +195,7 @@ def _load_workloads() -> dict[str, Any]:
         "settings": settings,
         "lakehouse": lakehouse,
         "restore_points": restore_points,
+        "changes": changes,
     }
 
 

@@ -1,4 +1,4 @@
-"""Changes of a checkpoint: rewind, undo, edit, fork, repartition, compact and repair, some of them killed half-way."""
+"""Changes of a checkpoint: rewind, undo, edit, migrate, fork, repartition, compact and repair, some of them killed half-way."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from soak.checks import require
 from soak.environment import StoryEnvironment, Stream
 from soak.lineage import Lineage
 from soak.processes import Command, CommandResult, run_in_process, wait_for
-from soak.story import Edit, Fork, Keep, Repartition, Rewind, RewindToPoint, Undo
+from soak.story import Edit, Fork, Keep, Migrate, Repartition, Rewind, RewindToPoint, Undo
 
 FULL_RETENTION = 100  # batches; a story has fewer, so Spark purges nothing
 
@@ -177,6 +177,21 @@ class CheckpointChanges:
         checks.check_state(self.env, self.stream, before.head, self.env.expected_batches(before)[-1].state)
         return f"{outcome or 'edited'}, then {undone}"
 
+    def migrate(self, migrate: Migrate) -> str:
+        """Keep the state in another store, from which the story continues."""
+        before = self.env.read_lineage(self.stream)
+        arguments = ["migrate", str(self.stream.checkpoint), "--store", migrate.store, "--yes", "--json"]
+        arguments += ["--checkpoint-format", "2"] if migrate.checkpoint_format == 2 else []
+
+        def is_done(now: Lineage) -> bool:
+            return now.identities()[:-1] == before.identities() and now.is_carried(now.head)
+
+        outcome = self._change(arguments, "migrate", before, is_done, migrate.kill_after_ms, migrate.ending)
+        now = self.env.read_lineage(self.stream)
+        if now != before:
+            checks.check_state(self.env, self.stream, now.head, self.env.expected_batches(now)[-1].state)
+        return outcome or f"migrated to {migrate.store} in batch {now.head}"
+
     def _change(
         self,
         arguments: list[str],
@@ -272,8 +287,14 @@ class CheckpointChanges:
         purged = self.env.story.retained_batches < FULL_RETENTION
         reasons = {
             "edit: uncommitted-batch": before.planned is not None,
-            "edit: cannot-edit": self.env.cell.store
-            in ("changelog", "format2"),  # no snapshot names its column families yet
+            # No snapshot names the column families of the state yet.
+            "edit: cannot-edit": self.env.cell.store in ("changelog", "format2"),
+            "migrate: cannot-write-state": self.env.cell.store in ("changelog", "format2"),
+            # Custom state needs RocksDB, and format 2 cannot be left.
+            "migrate: cannot-migrate": True,
+            "migrate: nothing-to-do": True,
+            "migrate: no-state": before.head < 0,
+            "migrate: uncommitted-batch": before.planned is not None,
             "rewind: nothing-to-undo": not before.batches or before.head < 0,
             "rewind: state-pruned": purged,
             "rewind: cannot-rewind": purged,
@@ -325,7 +346,7 @@ class CheckpointChanges:
         result = worker.finish()
         if result.status:
             reasons = {
-                "state-store": self.env.cell.store == "hdfs",
+                "state-store": self.env.cell.store == "hdfs" or self.tally["migrates"] > 0,
                 "uncommitted-batch": before.planned is not None,
                 "nothing-to-do": True,
                 "no-state": before.head < 0,

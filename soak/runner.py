@@ -22,6 +22,7 @@ from soak.story import (
     Inspect,
     Keep,
     KilledRun,
+    Migrate,
     Move,
     Outage,
     Repair,
@@ -80,6 +81,8 @@ class StoryRunner:
                 outcome = self._changes.repartition(action)
             case Edit():
                 outcome = self._changes.edit(action)
+            case Migrate():
+                outcome = self._changes.migrate(action)
             case Compact():
                 outcome = self._changes.compact()
             case Repair():

@@ -91,6 +91,16 @@ class Edit:
 
 
 @dataclass(frozen=True)
+class Migrate:
+    """The state is kept in another store from then on; if ``kill_after_ms``, killed that long after it began."""
+
+    store: Literal["hdfs", "rocksdb", "rocksdb-changelog"]
+    checkpoint_format: Literal[2] | None = None
+    kill_after_ms: float | None = None
+    ending: Literal["resume", "abort", "repair"] = "resume"
+
+
+@dataclass(frozen=True)
 class Compact:
     """``compact``: the quarantine is emptied."""
 
@@ -158,6 +168,7 @@ Action: TypeAlias = (
     | Move
     | Repartition
     | Edit
+    | Migrate
     | Compact
     | Repair
     | Outage
@@ -216,6 +227,7 @@ class _ActionGenerator:
             (5, self._fork),
             (6, self._repartition),
             (6, self._edit),
+            (5, self._migrate),
             (3, Compact),
             (2, Repair),
             (6, self._keep),
@@ -287,6 +299,11 @@ class _ActionGenerator:
 
     def _edit(self) -> Edit:
         return Edit(self._rng.randrange(1000), *self._kill_and_ending())
+
+    def _migrate(self) -> Migrate:
+        store = self._rng.choice(["hdfs", "rocksdb", "rocksdb-changelog"])
+        checkpoint_format = 2 if store != "hdfs" and self._rng.random() < 0.4 else None
+        return Migrate(store, checkpoint_format, *self._kill_and_ending())
 
     def _inspect(self) -> Inspect:
         return Inspect(self._rng.choice(["state", "spark-state", "late", "diff"]))

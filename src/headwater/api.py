@@ -22,6 +22,7 @@ from headwater.results import (
     ShownRepartitionPlan,
     ShownRewindPlan,
     ShownSeedPlan,
+    ShownStoreMigrationPlan,
     ShownUndoPlan,
     shown_as,
 )
@@ -45,6 +46,7 @@ class Checkpoint(ReadableCheckpoint):
         *,
         set: Mapping[str, str] | None = None,
         keys: str | None = None,
+        merge: Mapping[str, str] | None = None,
         accept_change: bool = False,
         reason: str | None = None,
         source: str | Mapping[str, str] | None = None,
@@ -55,9 +57,10 @@ class Checkpoint(ReadableCheckpoint):
         """Plan to convert the state to what a job's changed code expects. ``plan.apply()`` adds a batch that does it.
 
         ``set`` has SQL over the old key and value for fields of the new values, and ``keys`` a list of SQL expressions for
-        the fields of a changed key. With ``accept_change``, the job may also give the state another meaning. ``source``
-        and ``settings`` are those of the job. Uses the Spark session of this process, or starts one with the settings in
-        ``conf`` and stops it; ``plan.apply()`` needs none.
+        the fields of a changed key. ``merge`` has an SQL aggregate for each field of rows that fall on one key. With
+        ``accept_change``, the job may also give the state another meaning. ``source`` and ``settings`` are those of the
+        job. Uses the Spark session of this process, or starts one with the settings in ``conf`` and stops it;
+        ``plan.apply()`` needs none.
         """
         from headwater.jobs.loading import select_job  # noqa: PLC0415
 
@@ -70,6 +73,7 @@ class Checkpoint(ReadableCheckpoint):
             self.files,
             fields=set,
             keys=keys,
+            merge=merge,
             accept_change=accept_change,
             reason=reason,
             sink=sink_uri(sink),
@@ -77,6 +81,26 @@ class Checkpoint(ReadableCheckpoint):
             conf=conf,
         )
         return shown_as(ShownMigrationPlan, plan)
+
+    def migrate_store(
+        self,
+        store: str | None = None,
+        *,
+        checkpoint_format: int | None = None,
+        reason: str | None = None,
+        sink: str | Path | None = None,
+    ) -> ShownStoreMigrationPlan:
+        """Plan to keep the state in another store. ``plan.apply()`` adds a batch that does it. Neither needs Spark.
+
+        ``store`` is ``"hdfs"``, ``"rocksdb"`` or ``"rocksdb-changelog"``; by default it stays as it is.
+        ``checkpoint_format`` can become 2. ``plan.after.conf`` are the settings with which the query continues.
+        """
+        from headwater.migration.store_migration import plan_store_migration  # noqa: PLC0415
+
+        plan = plan_store_migration(
+            self.files, store=store, checkpoint_format=checkpoint_format, reason=reason, sink=sink_uri(sink)
+        )
+        return shown_as(ShownStoreMigrationPlan, plan)
 
     def plan_rewind(
         self,

@@ -14,6 +14,7 @@ from headwater.core.extras import naming_extras
 from headwater.core.finding import Finding
 from headwater.migration.comparison import Comparison
 from headwater.migration.migration_plan import MigrationPlan
+from headwater.migration.store_migration_plan import StoreMigrationPlan
 from headwater.timemachine.edit_plan import EditPlan
 from headwater.timemachine.executor import Progress, no_progress
 from headwater.timemachine.fork import ForkPlan
@@ -33,6 +34,7 @@ from headwater.views.plans import (
     seed_text,
     undo_text,
 )
+from headwater.views.store_migration import store_migration_text
 
 if TYPE_CHECKING:
     from headwater.spark.dropped.records import DroppedRecord
@@ -149,6 +151,16 @@ class ShownMigrationPlan(_ShownPlan, MigrationPlan):
         from headwater.views.migration import migration_text  # noqa: PLC0415 - its samples of rows need Arrow
 
         return migration_text(self)
+
+
+class ShownStoreMigrationPlan(_ShownPlan, StoreMigrationPlan):
+    """A planned migration to another state store."""
+
+    def apply(self, progress: Progress = no_progress) -> AppliedChange:
+        return shown_as(AppliedChange, super().apply(progress))
+
+    def _text(self) -> PlanText:
+        return store_migration_text(self)
 
 
 class ShownForkPlan(_ShownPlan, ForkPlan):

@@ -1,4 +1,4 @@
-"""``headwater migrate``: what it refuses before Spark starts. Its work is in ``test_check_checkpoint``, with check and run."""
+"""``headwater migrate``: refusals before Spark starts, and other stores. ``test_check_checkpoint`` has the rest."""
 
 from __future__ import annotations
 
@@ -13,3 +13,16 @@ def test_checkpoint_without_state(command: Command, tmp_path: Path) -> None:
     (tmp_path / "empty" / "metadata").write_text('{"id":"3b1e2a34-0000-4000-8000-000000000000"}')
     ran = command("migrate", str(tmp_path / "empty"), "--job", "word-count", "--yes")
     assert (ran.status, ran.err.partition(":")[0]) == (15, "error[no-state]"), ran.err
+
+
+def test_another_store(command: Command, corpus) -> None:
+    """The state store changes without a job and without Spark; a plan alone changes nothing."""
+    checkpoint = str(corpus("aggregation-hdfs").path)
+    planned = command("migrate", checkpoint, "--store", "rocksdb-changelog", "--dry-run")
+    assert "RocksDB with changelogs, checkpoint format 1" in planned.out, planned.err
+    done = command("migrate", checkpoint, "--store", "rocksdb-changelog", "--checkpoint-format", "2", "--yes")
+    assert (done.status, "done: batch 10 was added" in done.err) == (0, True), done.err
+    again = command("migrate", checkpoint, "--checkpoint-format", "2", "--yes")
+    assert again.err.partition(":")[0] == "error[nothing-to-do]", again.err
+    for options in ([], ["--job", "word-count", "--store", "hdfs"]):
+        assert command("migrate", checkpoint, *options).err.partition(":")[0] == "error[bad-option]"

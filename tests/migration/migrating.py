@@ -134,7 +134,7 @@ def state_by_headwater(stream: ChangingStream, batch: int, **options: str) -> li
 
 def state_by_spark(spark: SparkSession, stream: ChangingStream, batch: int, **options: Any) -> list[str]:
     """Return the values of all rows of a store as Spark's own reader shows them."""
-    with matching_checkpoint_format(spark, stream.files):
+    with matching_checkpoint_format(spark, stream.files, batch):
         reader = spark.read.format("statestore").option("batchId", batch)
         for name, value in options.items():
             reader = reader.option(name, value)
@@ -148,8 +148,8 @@ def state_by_spark(spark: SparkSession, stream: ChangingStream, batch: int, **op
 class Story:
     """A stream before and after a change of its code.
 
-    ``fields`` and ``keys`` are what ``--set`` and ``--keys`` give. Without ``expected``, the continued stream has to emit
-    what a run of the new code over all records emits, and to have its state.
+    ``fields``, ``keys`` and ``merge`` are what ``--set``, ``--keys`` and ``--merge`` give. Without ``expected``, the
+    continued stream has to emit what a run of the new code over all records emits, and to have its state.
     """
 
     old: Job
@@ -158,6 +158,7 @@ class Story:
     after: Sequence[Feed]
     fields: Mapping[str, str] = field(default_factory=dict)
     keys: str | None = None
+    merge: Mapping[str, str] = field(default_factory=dict)
     expected: Sequence[Rows] | None = None
     accept_change: bool = False
     settings: Mapping[str, str] = field(default_factory=dict)
@@ -172,7 +173,7 @@ def follow(spark: SparkSession, folder: Path, story: Story, store: str) -> None:
     last = len(story.before) - 1
     before = stream.state()
     by_spark = state_by_spark(spark, stream, last, **story.options)
-    wishes = {"fields": story.fields, "keys": story.keys, "accept_change": story.accept_change}
+    wishes = {"fields": story.fields, "keys": story.keys, "merge": story.merge, "accept_change": story.accept_change}
 
     stream.migrate(story.new, **wishes).apply()
     assert stream.state(last) == before, "earlier batches have to stay readable"

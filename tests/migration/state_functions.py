@@ -116,6 +116,35 @@ class WiderExpiringTotals(ExpiringTotals):
         return (total, 2 * total)
 
 
+class PandasTotals(Purchases):
+    """A total in ``transformWithStateInPandas``."""
+
+    def init(self, handle: Any) -> None:
+        self._total = handle.getValueState("total", self.value)
+
+    def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Any]:  # noqa: N802, N803
+        import pandas as pd
+
+        so_far = self._total.get()[0] if self._total.exists() else 0
+        self._total.update(self._new_total(int(so_far) + sum(int(frame["amount"].sum()) for frame in rows)))
+        stored = [int(one) for one in self._total.get()]
+        yield pd.DataFrame({"user": [str(key[0])], "total": [stored[0]], "note": [str(stored)]})
+
+
+class WiderPandasTotals(PandasTotals):
+    value = "total BIGINT, doubled BIGINT"
+
+    def _new_total(self, total: int) -> tuple[Any, ...]:
+        return (total, 2 * total)
+
+
+def pandas_processor(made: type[StatefulProcessor]) -> Job:
+    def transform(events: DataFrame) -> DataFrame:
+        return events.groupBy("user").transformWithStateInPandas(made(), OUTPUT, "Update", "None")
+
+    return event_job(transform, "update")
+
+
 def processor(made: type[StatefulProcessor], clock: str = "EventTime") -> Job:
     def transform(events: DataFrame) -> DataFrame:
         timed = events.withWatermark("at", "1 minute") if clock == "EventTime" else events

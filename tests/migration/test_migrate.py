@@ -25,7 +25,8 @@ from headwater.statefiles.reader import StateReader, state_rows
 from headwater.statefiles.schemafile import parse_schema_file
 from headwater.timemachine.undo import plan_undo
 from headwater.views.migration import migration_as_dict, migration_text
-from headwater.views.state_sql import computed, split_expressions
+from headwater.views.state_edits import plan_edit
+from headwater.views.state_sql import aggregated, computed, split_expressions
 from timemachine.crashing import Tree
 
 SCHEMA = "state/0/0/_metadata/schema"
@@ -59,13 +60,16 @@ class Corpus:
         planned = {**metadata, SCHEMA: schema_file(self.key, self.value), "state/0/0/1.delta": b""}
         return NewState(MemoryTree(planned), operators, buffers.get("buffers", {}))
 
-    def plan(self, new: NewState, keys: str | None = None, **fields: str) -> MigrationPlan:
-        wishes = Wishes(fields, split_expressions(keys) if keys else ())
+    def plan(
+        self, new: NewState, keys: str | None = None, merge: dict[str, str] | None = None, **fields: str
+    ) -> MigrationPlan:
+        wishes = Wishes(fields, split_expressions(keys) if keys else (), merge or {})
         return plan_migration(
             self.files,
             new,
             wishes,
             computed,
+            merge=aggregated,
             job="jobs.py",
             spark_version="4.2.0",
             recorded_at="2026-01-01T00:00:00.000Z",
@@ -160,13 +164,49 @@ def test_changed_keys(store: str) -> None:
 
 
 def test_rows_that_fall_on_one_key_are_refused() -> None:
-    """Rows with one key need to be merged, for which there is no rule."""
+    """Rows with one key need a rule for each field, also if their values are equal."""
     one = Corpus("aggregation-changelog")
     one.key = [field("kind", "string")]
     with pytest.raises(ChangeRefused, match="would have the key of another row"):
         one.plan(one.new_state(OLD), "'all'")
+    with pytest.raises(ChangeRefused, match="no rule for max, sum") as refused:
+        one.plan(one.new_state(OLD), "'all'", {"count": "sum"})
+    assert (refused.value.remedy or "").startswith("--merge max=sum --merge sum=sum")
+    with pytest.raises(UsageProblem, match="has a field total"):
+        one.plan(one.new_state(OLD), "'all'", {"total": "sum"})
+    plan_edit(one.files, sql="update state set count = 1, max = null, sum = 1").apply()
+    with pytest.raises(ChangeRefused, match="would have the key of another row"):
+        one.plan(one.new_state(OLD), "'all'")
     with pytest.raises(UsageProblem, match="one expression for each field"):
         one.plan(one.new_state(OLD), "user, 'all'")
+
+
+@pytest.mark.parametrize("store", STORES)
+def test_rows_that_fall_on_one_key_are_merged(store: str) -> None:
+    """Rows that fall on one key get the aggregates that the user names; all others stay as they are."""
+    one = Corpus(f"aggregation-{store}")
+    write_plan(one.files, RecordedPlan(0, OLD, "4.2.0"))
+    users: dict[Any, list[Any]] = {}
+    for row in state_rows(one.files):
+        users.setdefault(row["key"]["user"], []).append(row["value"])  # type: ignore[index]
+    one.key = [found for found in one.key if found["name"] == "user"]
+    plan = one.plan(one.new_state(OLD), "user", {"count": "sum", "max": "max", "sum": "sum(value.sum)"})
+    plan.apply()
+    largest = [
+        max((value["max"] for value in found if value["max"] is not None), default=None) for found in users.values()
+    ]
+    totals = [[value["sum"] for value in found if value["sum"] is not None] for found in users.values()]
+    expected = {
+        user: {"count": sum(value["count"] for value in found), "max": most, "sum": sum(total) if total else None}
+        for (user, found), most, total in zip(users.items(), largest, totals, strict=True)
+    }
+    assert {row["key"]["user"]: row["value"] for row in state_rows(one.files)} == expected  # type: ignore[index]
+    merged = sum(map(len, users.values())) - len(users)
+    assert merged > 0
+    assert migration_as_dict(plan)["stores"][0]["merged_rows"] == merged
+    assert any(f"{merged} rows merged" in line for line in migration_text(plan).lines())
+    assert_right_partitions(one.files, plan.batch_id)
+    assert not [found for found in run_checks(CheckContext(one.files, 0)) if found.severity == "error"]
 
 
 def test_a_deduplication_may_lose_a_field_of_its_key() -> None:

@@ -160,6 +160,22 @@ STORIES = {
         AFTER,
         keys="window, user, 'view'",
     ),
+    "key merged": Story(
+        updated(windows(count_rows, total, largest, keys=("user", "kind"))),
+        updated(windows(count_rows, total, largest)),
+        BEFORE,
+        AFTER,
+        keys="window, user",
+        merge={"count": "sum", "sum": "sum", "max": "max"},
+    ),
+    "session key merged": Story(
+        sessions(count_rows, total, keys=("user", "kind")),
+        sessions(count_rows, total),
+        [{"events": [event("ann", 1, 1), event("ann", 2, 1, "buy"), event("cem", 5, 6)]}],
+        CLOSING,
+        keys="user",
+        merge={"session_window": "first", "count": "sum", "sum": "sum"},
+    ),
     "key of another window": Story(
         updated(windows(count_rows, total)),
         updated(windows(count_rows, total, window=lambda: F.window("at", "10 minutes"))),
@@ -182,6 +198,14 @@ STORIES = {
         sessions(count_rows, total), sessions(count_rows, keys=("kind", "user")), VIEWS, CLOSING, keys="'view', user"
     ),
     "dedup key": Story(distinct("user", "at"), distinct("user"), BEFORE, AFTER, keys="user"),
+    "dedup within key": Story(
+        distinct("user", "kind", within=True),
+        distinct("user", within=True),
+        BEFORE,
+        AFTER,
+        keys="user",
+        merge={"expiresAtMicros": "min"},
+    ),
     "pandas state": Story(
         state_functions.group_state(state_functions.total, "total BIGINT"),
         state_functions.group_state(state_functions.noted_total, "note STRING, total BIGINT"),
@@ -205,6 +229,14 @@ STORIES = {
         BEFORE,
         CLOSING,
         {"doubled": "2 * total", "recent.note": "'of ' || \"user\"", "by_kind.note": "'seen'"},
+        options={"stateVarName": "total"},
+    ),
+    "custom state in pandas": Story(
+        state_functions.pandas_processor(state_functions.PandasTotals),
+        state_functions.pandas_processor(state_functions.WiderPandasTotals),
+        BEFORE,
+        AFTER,
+        {"doubled": "2 * total"},
         options={"stateVarName": "total"},
     ),
     "custom state with a time-to-live": Story(

@@ -54,6 +54,11 @@ def windows(rows: DataFrame) -> DataFrame:
     return rows.withWatermark("at", "5 minutes").groupBy(F.window("at", "10 minutes"), "user").count()
 
 
+def sessions(rows: DataFrame) -> DataFrame:
+    """Sessions that are open where the history ends: a user has a record every seven minutes."""
+    return rows.withWatermark("at", "5 minutes").groupBy(F.session_window("at", "8 minutes"), "user").count()
+
+
 def distinct(rows: DataFrame) -> DataFrame:
     return rows.withWatermark("at", "30 minutes").dropDuplicates(["user", "at"])
 
@@ -182,9 +187,11 @@ def test_positions_by_time(case) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("transform", "mode"), [(sums, "update"), (distinct, "append"), (custom, "update")])
+@pytest.mark.parametrize(
+    ("transform", "mode"), [(sums, "update"), (distinct, "append"), (sessions, "append"), (custom, "update")]
+)
 def test_other_operators_continue_from_history(headwater_spark: SparkSession, case, transform: Any, mode: str) -> None:
-    """Sums, seen events and custom state are those of a run over all records."""
+    """Sums, seen events, sessions and custom state are those of a run over all records."""
     one = case(transform, mode, Console())
     one.seed(headwater_spark, output="drop")
     one.drain(headwater_spark, "seeded")

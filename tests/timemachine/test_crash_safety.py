@@ -17,6 +17,7 @@ from headwater.checkpoint.layout import PLANS_FILE
 from headwater.checkpoint.log_entries import JOIN_STORES
 from headwater.checkpoint.restore_points import restore_points
 from headwater.core.errors import ChangeRefused
+from headwater.core.ids import StoreKey
 from headwater.statefiles.statewriter import put
 from headwater.timemachine.change import Change
 from headwater.timemachine.compact import empty_quarantine
@@ -24,11 +25,12 @@ from headwater.timemachine.edit import StateEditor
 from headwater.timemachine.erase import plan_erasure_of_key
 from headwater.timemachine.erased import ERASES
 from headwater.timemachine.executor import Executor, guard_notice
-from headwater.timemachine.extra_batch import StoreChange, plan_extra_batch
+from headwater.timemachine.extra_batch import plan_extra_batch
 from headwater.timemachine.journal import read_pending
 from headwater.timemachine.keep import drop_point, make_point
 from headwater.timemachine.restore import plan_restore
 from headwater.timemachine.rewind import plan_rewind
+from headwater.timemachine.store_files import StoreChange, StoreForm
 from headwater.timemachine.undo import plan_undo
 from timemachine.crashing import Crashed, CrashingDisk, CrashingObjectStore, CrashSchedule, Tree
 from timemachine.trees import MATRIX, SINK, Contents, as_spark_sees, checkpoint, rerun, sink, spark_files
@@ -104,13 +106,16 @@ def _verbs(name: str) -> Iterator[tuple[str, Verb]]:
     large = StoreChange([put(b"\0" * 10, random.Random(1).randbytes(100_000))])
     batch = plan_extra_batch(History(files), {store: large}, verb="edit", about="a large edit", sink=folder)
     assert batch.files
-    yield "large edit", Verb.of(Place(start.checkpoint | batch.files, start.sink), batch.change)
+    yield "large edit", Verb.of(Place(start.checkpoint | dict(batch.files), start.sink), batch.change)
     yield "erasure", _erasure(start)
     files, folder = trees(start)
     migrated = Verb.of(start, plan_extra_batch(History(files), {}, sink=folder, **_migration(start.checkpoint)).change)
     yield "migrate", migrated
     files, folder = trees(migrated.after)
     yield "undo of a migration", Verb.of(migrated.after, plan_undo(files, sink=folder).change)
+    if "format2" not in name:
+        yield from _store_migration(start)
+    files, folder = trees(migrated.after)
     yield "rewind across a migration", Verb.of(migrated.after, plan_rewind(files, to=8, sink=folder).change)
     files, folder = trees(start)
     point = make_point(files, at="4", sink=folder)
@@ -129,6 +134,22 @@ def _migration(contents: Contents) -> dict[str, Any]:
     return {"verb": "migrate", "about": "a migration", "metadata": metadata, "records": {PLANS_FILE: b'{"plans": []}'}}
 
 
+def _store_migration(start: Place) -> Iterator[tuple[str, Verb]]:
+    """Yield a migration to checkpoint format 2 in RocksDB, and the rewind across it."""
+    files, folder = Tree(start.checkpoint), Tree(start.sink, SINK)
+    form = {"form": StoreForm(hdfs=False, unique_ids=True), "verb": "migrate", "about": "another store"}
+    stores = {store: StoreChange([put(b"\0" * 10, b"\0" * 10)], snapshot=True) for store in _stores(files)}
+    batch = plan_extra_batch(History(files), stores, sink=folder, **form)
+    migrated = Verb.of(Place(start.checkpoint | dict(batch.files), start.sink), batch.change)
+    yield "migrate to another store", migrated
+    files, folder = Tree(migrated.after.checkpoint), Tree(migrated.after.sink, SINK)
+    yield "rewind to the other store", Verb.of(migrated.after, plan_rewind(files, to=8, sink=folder).change)
+
+
+def _stores(files: Tree) -> tuple[StoreKey, ...]:
+    return History(files).logs.state.expected(2)
+
+
 def _erasure(start: Place) -> Verb:
     """Return the erasure of a key from a checkpoint with a restore point and an earlier change."""
     files, folder = Tree(start.checkpoint), Tree(start.sink, SINK)
@@ -139,7 +160,7 @@ def _erasure(start: Place) -> Verb:
     editor.sink = folder
     field = "field0" if any(one.folder_store in JOIN_STORES for one in editor.targets) else "user"
     batch = plan_erasure_of_key(editor, {field: "1" if field == "field0" else ""}).batch
-    verb = Verb.of(Place(files.contents | batch.files, start.sink), batch.change)
+    verb = Verb.of(Place(files.contents | dict(batch.files), start.sink), batch.change)
     left = [path for path in verb.after.checkpoint if "/quarantine/" in path or "/kept/" in path or "/scratch/" in path]
     assert [path for path in left if not path.endswith(".emptied")] == []
     return verb

@@ -24,10 +24,11 @@ from headwater.statefiles.reader import StateReader, state_rows
 from headwater.statefiles.statewriter import put
 from headwater.statefiles.stores import JOIN
 from headwater.timemachine.edit import StateEditor
-from headwater.timemachine.extra_batch import StoreChange, plan_extra_batch
+from headwater.timemachine.extra_batch import plan_extra_batch
 from headwater.timemachine.journal import added_batches, read_entries
 from headwater.timemachine.rewind import plan_rewind
 from headwater.timemachine.row_edits import Wanted
+from headwater.timemachine.store_files import StoreChange
 from headwater.timemachine.transfer import export_tables, plan_import
 from headwater.timemachine.undo import plan_undo
 from headwater.views.state_edits import plan_edit

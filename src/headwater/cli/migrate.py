@@ -11,22 +11,36 @@ from headwater.cli.checkpoint_options import CheckpointName, DryRun, PlanJson, S
 from headwater.cli.edit import REASON
 from headwater.cli.job_options import Conf, ModeName, SinkUri, SourceUris, job_names
 from headwater.cli.output import json_line, note, say, table
+from headwater.core.errors import UsageProblem
 
 if TYPE_CHECKING:
     from headwater.migration.migration_plan import MigrationPlan
+    from headwater.timemachine.journal import Entry
 
 
 @app.command(rich_help_panel=CHANGE)
 def migrate(
     checkpoint: CheckpointName,
     job: Annotated[
-        str,
+        str | None,
         typer.Option(
             metavar="JOB",
             help="The changed job: a gallery name, module:NAME or path/to/file.py:NAME.",
             autocompletion=job_names,
         ),
-    ],
+    ] = None,
+    store: Annotated[
+        str | None,
+        typer.Option(
+            metavar="STORE",
+            help="Keep the state in another store: hdfs, rocksdb or rocksdb-changelog.",
+            autocompletion=lambda: ["hdfs", "rocksdb", "rocksdb-changelog"],
+        ),
+    ] = None,
+    checkpoint_format: Annotated[
+        int | None,
+        typer.Option(metavar="2", help="Write the state in checkpoint format 2, which needs RocksDB."),
+    ] = None,
     fields: Annotated[
         list[str] | None,
         typer.Option(
@@ -36,6 +50,13 @@ def migrate(
     keys: Annotated[
         str | None,
         typer.Option(metavar="SQL", help="The fields of a changed key, in their order, from the old key and value."),
+    ] = None,
+    merge: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="FIELD=SQL",
+            help="How rows that fall on one key are merged: sum, min, max or an SQL aggregate. Repeatable.",
+        ),
     ] = None,
     accept_change: Annotated[
         bool, typer.Option("--accept-change", help="Migrate although the code also gives the state another meaning.")
@@ -52,25 +73,40 @@ def migrate(
     yes: Yes = False,
     as_json: PlanJson = False,
 ) -> None:
-    """Convert the state to what changed code expects, so that the job can resume with it.
+    """Convert the state to what changed code expects, or to another state store, so that the job can resume with it.
 
     Fields are matched by name, and those of an aggregation by its recorded expressions. Added aggregates begin with Spark's
-    own initial value, other added fields with null, or both with the SQL that --set gives. Dropped fields are removed, and wider
-    types are cast. A changed key needs --keys, and rows that would fall on one key are refused.
+    own initial value, other added fields with null, or both with the SQL that --set gives. Dropped fields are removed, and
+    wider types are cast. A changed key needs --keys, and rows that fall on one key are merged as --merge says.
 
     Adds a batch that reads no input. Prints a plan with some rows before and after, and what the continued stream will
     differ in, and asks for confirmation. Can be undone and rewound.
 
     Spark plans the job on this machine. Its source and sink do not have to be reachable.
 
+    Without --job, --store and --checkpoint-format keep the same rows in another state store or checkpoint format. This
+    needs neither Spark nor Java.
+
     Examples:
       headwater migrate visits --job jobs.py:VISITS --dry-run
       headwater migrate visits --job jobs.py:VISITS --set max="window.start"
       headwater migrate visits --job jobs.py:VISITS --keys "window, user, 'web'"
+      headwater migrate visits --job jobs.py:VISITS --keys "window" --merge count=sum --merge max=max
+      headwater migrate visits --store rocksdb-changelog
+      headwater migrate visits --checkpoint-format 2
     """
     from headwater.cli.checkpoint_options import open_to_change
     from headwater.cli.job_options import parse_pairs, select_job
 
+    if job is None:
+        _migrate_store(checkpoint, store, checkpoint_format, reason, sink, dry_run=dry_run, yes=yes, as_json=as_json)
+        return
+    if store is not None or checkpoint_format is not None:
+        raise UsageProblem(
+            "bad-option",
+            "the code and the state store cannot change in one migration",
+            remedy="run headwater migrate twice: with --store or --checkpoint-format, and with --job",
+        )
     chosen = select_job(job, source=source, sink=sink, mode=mode, settings=settings)
     wanted, given = parse_pairs(fields, "--set"), parse_pairs(conf, "--conf")
     files = open_to_change(checkpoint)
@@ -82,6 +118,7 @@ def migrate(
         files,
         fields=wanted,
         keys=keys,
+        merge=parse_pairs(merge, "--merge"),
         accept_change=accept_change,
         reason=reason,
         sink=sink,
@@ -89,6 +126,37 @@ def migrate(
         conf=given,
     )
     _carry_out(plan, checkpoint, dry_run=dry_run, yes=yes, as_json=as_json)
+
+
+def _migrate_store(
+    checkpoint: str,
+    store: str | None,
+    checkpoint_format: int | None,
+    reason: str | None,
+    sink: str | None,
+    *,
+    dry_run: bool,
+    yes: bool,
+    as_json: bool,
+) -> None:
+    """Plan and apply a migration to another state store."""
+    from headwater.cli.checkpoint_options import confirm, open_to_change, print_plan
+    from headwater.migration.store_migration import plan_store_migration
+    from headwater.views.store_migration import store_migration_text
+
+    if store is None and checkpoint_format is None:
+        raise UsageProblem(
+            "bad-option",
+            "nothing to migrate to",
+            remedy="--job JOB for changed code, --store STORE or --checkpoint-format 2 for another state store",
+        )
+    plan = plan_store_migration(
+        open_to_change(checkpoint), store=store, checkpoint_format=checkpoint_format, reason=reason, sink=sink
+    )
+    print_plan(plan.as_dict(), store_migration_text(plan).lines(), as_json=as_json)
+    if dry_run or not confirm("Migrate the state?", yes=yes):
+        return
+    _say_done(plan.apply(StepProgress()), plan.batch_id, checkpoint, as_json=as_json)
 
 
 def _carry_out(plan: MigrationPlan, checkpoint: str, *, dry_run: bool, yes: bool, as_json: bool) -> None:
@@ -106,7 +174,10 @@ def _carry_out(plan: MigrationPlan, checkpoint: str, *, dry_run: bool, yes: bool
             note(f"and {cells.omitted:,} more")
     if dry_run or not confirm("Migrate the state?", yes=yes):
         return
-    entry = plan.apply(StepProgress())
-    note(f"done: batch {plan.batch_id} was added. To undo: headwater undo {checkpoint}")
+    _say_done(plan.apply(StepProgress()), plan.batch_id, checkpoint, as_json=as_json)
+
+
+def _say_done(entry: Entry, batch: int, checkpoint: str, *, as_json: bool) -> None:
+    note(f"done: batch {batch} was added. To undo: headwater undo {checkpoint}")
     if as_json:
-        json_line({"done": entry.change.change_id, "batch_id": plan.batch_id})
+        json_line({"done": entry.change.change_id, "batch_id": batch})

@@ -106,11 +106,13 @@ class StorePlan:
 class Wishes:
     """What the user asks for: SQL for fields of the new values, by name, and for the fields of a changed key, in order.
 
-    A name may begin with a store: ``left.site``.
+    A name may begin with a store: ``left.site``. ``merge`` has an SQL aggregate for each field of the values, for rows that
+    fall on one key.
     """
 
     fields: Mapping[str, str] = field(default_factory=dict)
     keys: tuple[str, ...] = ()
+    merge: Mapping[str, str] = field(default_factory=dict)
 
     def named(self, target: StateTarget, name: str) -> str | None:
         """Return the wish that names a field of a store."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
@@ -25,7 +25,8 @@ from headwater.migration.field_matching import keys_differ, plan_store, same_key
 from headwater.migration.field_plan import StorePlan, Unit, Wishes
 from headwater.migration.migration_plan import MigrationPlan, StoreMigration, effects
 from headwater.migration.plan_text import BUFFER_SIZES
-from headwater.migration.rewriting import Evaluate, RewrittenStores, StoreRewrite
+from headwater.migration.rekeyed_rows import Merge
+from headwater.migration.rewriting import Evaluate, RewrittenStores, StoreRewrite, rekeyed
 from headwater.migration.state_shapes import UNKNOWN
 from headwater.statefiles.reader import StateReader
 from headwater.statefiles.stores import StateTarget, find_targets
@@ -139,6 +140,7 @@ def plan_migration(
     wishes: Wishes,
     evaluate: Evaluate,
     *,
+    merge: Merge | None = None,
     job: str,
     spark_version: str,
     recorded_at: str,
@@ -146,13 +148,18 @@ def plan_migration(
     reason: str | None = None,
     sink: str | None = None,
 ) -> MigrationPlan:
-    """Plan a migration. ``accepted`` are the changes of meaning that the user accepts; they are recorded."""
+    """Plan a migration. ``accepted`` are the changes of meaning that the user accepts; they are recorded.
+
+    ``evaluate`` and ``merge`` compute the SQL of the wishes.
+    """
     refuse_if_pending(files)
     history = History(files)
     last = writable_batch(history)
     reader = StateReader(files)
     plans = plan_stores(reader.logs, last, new, wishes)
     rewrites = [_rewrite(reader, last, plan, new, evaluate) for plan in plans if plan.is_rewritten]
+    for rewrite in rekeyed(rewrites, wishes):
+        rewrite.rules, rewrite.merge = wishes.merge, merge
     metadata = dict(_new_metadata(reader.logs, new, plans, last + 1))
     if not rewrites and not metadata:
         raise ChangeRefused(
@@ -180,7 +187,10 @@ def plan_migration(
         metadata=metadata,
         records=records,
     )
-    migrated = tuple(StoreMigration.of(one.plan, one.rows, one.sample) for one in rewrites)
+    migrated = tuple(
+        replace(StoreMigration.of(one.plan, one.rows, one.sample), merge=dict(one.rules), merged=one.merged)
+        for one in rewrites
+    )
     known_sink = sink is not None or history.logs.job.sink is not None
     warnings = [*([] if known_sink else [UNKNOWN_SINK]), *(_BY_NAME for plan in plans[:1] if plan.by_name_only)]
     warnings += [text for one in migrated for text in _possible_renames(one)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +29,9 @@ class StoreMigration:
     sample: tuple[Pair, ...] = ()
     keys: tuple[tuple[str, str], ...] = ()
     """The fields of a changed key, each with its expression."""
+    merge: Mapping[str, str] = field(default_factory=dict)
+    """How the fields of rows that fall on one key are merged, and how many rows became part of another one."""
+    merged: int = 0
 
     @classmethod
     def of(cls, plan: StorePlan, rows: int, sample: tuple[Pair, ...]) -> StoreMigration:
@@ -45,6 +49,7 @@ class StoreMigration:
             "state": self.label,
             "rows": self.rows,
             "keys": dict(self.keys) or None,
+            **({"merge": dict(self.merge), "merged_rows": self.merged} if self.merge else {}),
             "fields": [
                 {
                     "name": one.name,

@@ -1,36 +1,37 @@
 """Rewrite the rows of stores as a migration plans it.
 
-Stored keys stay as they are, and one partition at a time is rewritten. If the key itself changes, its rows may go to other
-partitions, and all of them are rewritten together.
+Stored keys stay as they are, and one partition at a time is rewritten, a large one in parts. If the key itself changes,
+its rows may go to other partitions: ``rekeyed_rows`` sorts them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from headwater.core.errors import ChangeRefused
+from headwater.core.errors import ChangeRefused, UsageProblem
 from headwater.core.ids import StoreKey
 from headwater.core.text import count
-from headwater.migration.field_plan import FieldPlan, StorePlan
+from headwater.migration.field_plan import FieldPlan, StorePlan, Wishes
+from headwater.migration.rekeyed_rows import Columns, Merge, RekeyedRows, may_drop_equal_rows, merge_rules
 from headwater.statefiles.buffers import as_mask, as_numbers, nested, numbers, one_array
 from headwater.statefiles.flat_rows import LIST, FlatRows
 from headwater.statefiles.keyencoder import RowEncoder, storage_target
 from headwater.statefiles.partition import PartitionReader
 from headwater.statefiles.reader import StateReader
-from headwater.statefiles.records import Records
+from headwater.statefiles.records import PUT, Records, records_of
 from headwater.statefiles.sqltypes import Struct, arrow_type, distinct
-from headwater.statefiles.statewriter import Operation, delete, put
+from headwater.statefiles.statewriter import Operation, put
 from headwater.statefiles.unsaferow import struct_of
-from headwater.timemachine.extra_batch import StoreChange
+from headwater.timemachine.store_files import StoreChange
 
 SAMPLE = 5
-Columns = dict[str, dict[str, str]]
+_MERGED_AT_ONCE = 50_000
 Evaluate = Callable[[pa.Table, Mapping[str, str], Columns], pa.Table]
 """Computes SQL expressions, by name, for each row of a table. The columns of old keys and values are given by field."""
 Pair = tuple[dict[str, Any], dict[str, Any]]
@@ -50,9 +51,11 @@ class RewrittenStores(Mapping[StoreKey, StoreChange]):
 
     def __getitem__(self, key: StoreKey) -> StoreChange:
         rewrites = self._by_store[key]
-        operations = [operation for rewrite in rewrites for operation in rewrite.operations(key)]
-        # Spark would read older versions of an HDFS-backed store with the new schema: a snapshot keeps it from that.
-        return StoreChange(operations, complete=all(rewrite.is_hdfs_backed for rewrite in rewrites))
+        operations = (operation for rewrite in rewrites for operation in rewrite.operations(key))
+        # Spark would read older versions of an HDFS-backed store with the new schema: a snapshot keeps it from that. One
+        # of RocksDB has no rows under the old keys.
+        rekeyed = any(rewrite.plan.keys is not None for rewrite in rewrites)
+        return StoreChange(operations, complete=all(one.is_hdfs_backed for one in rewrites), snapshot=rekeyed)
 
     def __iter__(self) -> Iterator[StoreKey]:
         return iter(self._by_store)
@@ -70,7 +73,12 @@ class StoreRewrite:
     plan: StorePlan
     buffers: Sequence[pa.StructArray]
     evaluate: Evaluate
+    rules: Mapping[str, str] = field(default_factory=dict)
+    """For each field of the values, how rows that fall on one key are merged."""
+    merge: Merge | None = None
     rows: int = 0
+    merged: int = 0
+    """How many rows were merged into another one."""
     sample: tuple[Pair, ...] = ()
 
     @cached_property
@@ -93,59 +101,98 @@ class StoreRewrite:
     def _expressions(self) -> dict[str, str]:
         return {one.name: one.expression for one in self.plan.fields if one.expression is not None}
 
-    def operations(self, store: StoreKey) -> list[Operation]:
-        """Return puts of all rows of a partition with their new values."""
+    def operations(self, store: StoreKey) -> Iterator[Operation]:
+        """Yield puts of all rows of a partition with their new values."""
         if self.plan.keys is not None:
-            return self._with_new_keys[store]
+            yield from self._with_new_keys(store.partition_id)
+            return
         target = self._before.target
-        partition, records, table = self._read(store)
-        prefix = self._prefix(partition)
-        values = self._lists(table) if target.is_list else self._structs(table)
-        encoded = self._encoder.lists(values) if target.is_list else self._encoder.values(values)
-        keys = [one_array(table[name]) for name in self._before.key_names]
-        self._note(table, keys, values)
-        return [put(prefix + records.key(place), value) for place, value in enumerate(encoded)]
+        prefix = self._prefix(self.reader.partition(target, store))
+        for records, table in self._parts(store):
+            values = self._lists(table) if target.is_list else self._structs(table)
+            encoded = self._encoder.lists(values) if target.is_list else self._encoder.values(values)
+            keys = [one_array(table[name]) for name in self._before.key_names]
+            self._note(table, keys, values)
+            for (key, _), value in zip(records.pairs(), encoded, strict=True):
+                yield put(prefix + key, value)
 
-    def _read(self, store: StoreKey) -> tuple[PartitionReader, Records, pa.Table]:
+    def _parts(self, store: StoreKey) -> Iterator[tuple[Records, pa.Table]]:
+        """Yield the rows of a partition, in parts if it is large: as they are stored, and decoded."""
         target = self._before.target
         partition = self.reader.partition(target, store)
-        records = self.reader.one_row_per_key(target, partition.rows(self.batch), self.batch)
-        return partition, records, self._before.table(self.reader, records, self.batch)
+        large = None if target.is_list else partition.large_parts(self.batch)
+        for rows in [partition.rows(self.batch)] if large is None else (part() for part in large):
+            records = self.reader.one_row_per_key(target, rows, self.batch)
+            yield records, self._before.table(self.reader, records, self.batch)
 
     @cached_property
-    def _with_new_keys(self) -> dict[StoreKey, list[Operation]]:
-        """The operations on all partitions, between which rows move."""
-        stores = {store.partition_id: store for store in self.reader.stores(self._before.target, self.batch)}
-        rows: dict[StoreKey, dict[bytes, bytes]] = {store: {} for store in stores.values()}
-        former: dict[StoreKey, list[bytes]] = {}
-        collapsed = 0
-        for store in stores.values():
-            _, records, table = self._read(store)
-            former[store] = [records.key(place) for place in range(len(records))]
-            columns = self._new_keys(table)
-            keys = struct_of(self._after.target.schema.key, columns, table.num_rows, None)
-            values = self._converted([one_array(table[name]) for name in self._before.value_names], table, keys=columns)
-            self._note(table, columns, values)
-            places = self._encoder.partitions(keys, len(stores)).tolist()
-            for place, key, value in zip(places, self._encoder.keys(keys), self._encoder.values(values), strict=True):
-                known = rows[stores[place]].setdefault(key, value)
-                collapsed += known != value
-        if collapsed:
-            raise ChangeRefused(
-                "keys-collapse",
-                f"{count(collapsed, 'row')} would have the key of another row, with another value",
-                evidence={"state": self.plan.old.label, "keys": ", ".join(self.plan.keys or ())},
-                remedy="use expressions that keep the rows distinct, or remove rows first: headwater edit CKPT --delete",
-            )
-        if self.is_hdfs_backed:
-            return {store: [put(*row) for row in found.items()] for store, found in rows.items()}
-        return {
-            store: [
-                *(delete(key) for key in former[store] if key not in found),
-                *(put(*row) for row in found.items()),
-            ]
-            for store, found in rows.items()
-        }
+    def _rekeyed(self) -> RekeyedRows:
+        """The rows of all partitions under their new keys."""
+        stores = self.reader.stores(self._before.target, self.batch)
+        found = RekeyedRows()
+        for store in stores:
+            for _, table in self._parts(store):
+                columns = self._new_keys(table)
+                keys = struct_of(self._after.target.schema.key, columns, table.num_rows, None)
+                old = [one_array(table[name]) for name in self._before.value_names]
+                values = self._converted(old, table, keys=columns)
+                self._note(table, columns, values)
+                places = self._encoder.partitions(keys, len(stores)).tolist()
+                found.add(zip(places, self._encoder.keys(keys), self._encoder.values(values), strict=True))
+        return found
+
+    def _with_new_keys(self, partition: int) -> Iterator[Operation]:
+        """Yield puts of the rows that belong to a partition now. Rows that fall on one key are merged."""
+        colliding: list[tuple[bytes, list[bytes]]] = []
+        rows = 0
+        same = may_drop_equal_rows(self.plan.new)
+        for key, values in self._rekeyed.groups(partition):
+            if len(values) == 1 or (same and not self.rules and len(set(values)) == 1):
+                yield put(key, values[0])
+                continue
+            if not self.rules:
+                raise self._collapsed()
+            colliding.append((key, values))
+            rows += len(values)
+            if rows >= _MERGED_AT_ONCE:
+                yield from self._merged(colliding)
+                colliding, rows = [], 0
+        if colliding:
+            yield from self._merged(colliding)
+
+    def _merged(self, groups: list[tuple[bytes, list[bytes]]]) -> Iterator[Operation]:
+        assert self.merge is not None
+        pairs = [(key, value) for key, values in groups for value in values]
+        sizes = [len(values) for _, values in groups]
+        self.merged += len(pairs) - len(groups)
+        kinds = np.full(len(pairs), PUT, np.uint8)
+        records = records_of([key for key, _ in pairs], [value for _, value in pairs], kinds, np.arange(len(pairs)))
+        table = self._after.table(self.reader, records, self.batch)
+        number = np.repeat(np.arange(len(groups)), sizes)
+        first = table.take(numbers(np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.int64)))
+        names = self._after.value_names
+        copied = [name for one, name in zip(self.plan.value, names, strict=True) if one.origin == "key"]
+        rules = merge_rules(self.rules, names, copied)
+        found = self.merge(table, number, rules, self._columns_of(self._after, table))
+        columns = []
+        for one, name in zip(self.plan.value, names, strict=True):
+            column = one_array((found if name in rules else first)[name])
+            columns.append(column if column.type == arrow_type(one.type) else self._cast(one, column))
+        values = self._encoder.values(struct_of(self._after.target.schema.value, columns, len(groups), None))
+        return (put(key, value) for (key, _), value in zip(groups, values, strict=True))
+
+    def _collapsed(self) -> ChangeRefused:
+        stores = self.reader.stores(self._before.target, self.batch)
+        groups = (values for store in stores for _, values in self._rekeyed.groups(store.partition_id))
+        collapsed = sum(len(values) - 1 for values in groups)
+        names = self._after.value_names
+        return ChangeRefused(
+            "keys-collapse",
+            f"{count(collapsed, 'row')} would have the key of another row",
+            evidence={"state": self.plan.old.label, "keys": ", ".join(self.plan.keys or ())},
+            remedy=f"merge them: --merge {names[0] if names else 'FIELD'}=sum for each field of the values (or min, max, "
+            "any SQL aggregate), or use expressions that keep the rows distinct",
+        )
 
     def _new_keys(self, table: pa.Table) -> list[pa.Array]:
         """Return the fields of the new key. The name of an old column is that column, exactly as it is."""
@@ -199,12 +246,17 @@ class StoreRewrite:
         return struct_of(self._after.target.schema.value, columns, size, None)
 
     def _columns(self, table: pa.Table) -> Columns:
-        """Return the columns of an old table by the fields of keys and values; of several with a name, the first."""
-        old, names = self._before, table.column_names
-        split = len(old.key_names)
-        value = old.target.schema.value.names
+        return self._columns_of(self._before, table)
+
+    @staticmethod
+    def _columns_of(rows: FlatRows, table: pa.Table) -> Columns:
+        """Return the columns of a table by the fields of keys and values; of several with a name, the first."""
+        names = table.column_names
+        split = len(rows.key_names)
+        value = rows.target.schema.value.names
+        keys = zip(rows.key_fields, names, strict=False)
         return {
-            "key": dict(reversed([(one.name.lower(), name) for one, name in zip(old.key_fields, names, strict=False)])),
+            "key": dict(reversed([(one.name.lower(), name) for one, name in keys])),
             "value": dict(reversed([(one.lower(), name) for one, name in zip(value, names[split:], strict=True)])),
             "flat": {name.lower(): name for name in names},
         }
@@ -267,3 +319,13 @@ class StoreRewrite:
         columns = [shown] if self._before.target.is_list else shown.flatten()
         after = pa.table([*(key.slice(0, missing) for key in keys), *columns], names=self._after.names)
         self.sample += tuple(zip(old.to_pylist(), after.to_pylist(), strict=True))
+
+
+def rekeyed(rewrites: list[StoreRewrite], wishes: Wishes) -> list[StoreRewrite]:
+    """Return the rewrite that ``--merge`` is about, if it was given. Raise ``UsageProblem`` if no key changes."""
+    found = [one for one in rewrites if one.plan.keys is not None] if wishes.merge else []
+    if wishes.merge and not found:
+        raise UsageProblem(
+            "bad-option", "--merge is for rows that fall on one key, and no key changes", remedy='--keys "SQL"'
+        )
+    return found

@@ -35,7 +35,7 @@ from headwater.statefiles.rowcodec import UnsafeRows
 from headwater.statefiles.sqltypes import parse_struct
 from headwater.timemachine.executor import refuse_if_pending
 from headwater.timemachine.extra_batch import writable_batch
-from headwater.views.state_sql import computed, split_expressions
+from headwater.views.state_sql import aggregated, computed, split_expressions
 
 # Changes of meaning that a migration takes care of: it plans each field of an aggregate or of a state, and new keys. A key
 # that is only cast is the same key, if the types of the state show that it has become wider.
@@ -49,6 +49,7 @@ def migrate_in_program(
     *,
     fields: Mapping[str, str] | None = None,
     keys: str | None = None,
+    merge: Mapping[str, str] | None = None,
     accept_change: bool = False,
     reason: str | None = None,
     sink: str | None = None,
@@ -69,6 +70,7 @@ def migrate_in_program(
             files,
             fields=fields,
             keys=keys,
+            merge=merge,
             accept_change=accept_change,
             reason=reason,
             sink=sink,
@@ -83,6 +85,7 @@ def plan_migration_of(
     *,
     fields: Mapping[str, str] | None = None,
     keys: str | None = None,
+    merge: Mapping[str, str] | None = None,
     accept_change: bool = False,
     reason: str | None = None,
     sink: str | None = None,
@@ -90,8 +93,9 @@ def plan_migration_of(
 ) -> MigrationPlan:
     """Plan to bring the state of a checkpoint to what a job asks for. Raise ``ChangeRefused`` if that is not certain.
 
-    ``fields`` has SQL for fields of the new values, and ``keys`` a list of SQL expressions for those of a changed key. With
-    ``accept_change``, what the state means may change as well.
+    ``fields`` has SQL for fields of the new values, and ``keys`` a list of SQL expressions for those of a changed key;
+    ``merge`` has an SQL aggregate for each field of rows that fall on one key. With ``accept_change``, what the state means
+    may change as well.
     """
     with temporary_settings(spark, naming_settings(spark, job, files)), prepared_offline(spark, job) as prepared:
         return plan_prepared_migration(
@@ -99,6 +103,7 @@ def plan_migration_of(
             files,
             fields=fields,
             keys=keys,
+            merge=merge,
             accept_change=accept_change,
             reason=reason,
             sink=sink,
@@ -112,6 +117,7 @@ def plan_prepared_migration(
     *,
     fields: Mapping[str, str] | None = None,
     keys: str | None = None,
+    merge: Mapping[str, str] | None = None,
     accept_change: bool = False,
     reason: str | None = None,
     sink: str | None = None,
@@ -129,8 +135,9 @@ def plan_prepared_migration(
     return plan_migration(
         files,
         _new_state(prepared, current, files),
-        Wishes(fields or {}, split_expressions(keys) if keys else ()),
+        Wishes(fields or {}, split_expressions(keys) if keys else (), merge or {}),
         computed,
+        merge=aggregated,
         job=reference or job.name,
         spark_version=spark.version,
         recorded_at=iso_from_ms(int(time.time() * 1000)),

@@ -319,7 +319,14 @@ CHECKPOINT_FORMAT = "spark.sql.streaming.stateStore.checkpointFormatVersion"
 
 
 @contextmanager
-def matching_checkpoint_format(spark: SparkSession, files: FileTree) -> Iterator[None]:
-    """Make what starts or reads inside the block use the format of an existing checkpoint."""
-    with temporary_settings(spark, {CHECKPOINT_FORMAT: "2"} if CheckpointLogs(files).is_format_two else {}):
+def matching_checkpoint_format(spark: SparkSession, files: FileTree, batch: int | None = None) -> Iterator[None]:
+    """Make what starts or reads inside the block use the format of an existing checkpoint, as of a batch or of the last one.
+
+    A migration to format 2 leaves earlier batches in format 1.
+    """
+    logs = CheckpointLogs(files)
+    commit = None if batch is None else logs.commits.get(batch)
+    unique_ids = logs.is_format_two if commit is None else commit.state_unique_ids is not None
+    settings = {CHECKPOINT_FORMAT: "2"} if unique_ids else {CHECKPOINT_FORMAT: "1"} if logs.is_format_two else {}
+    with temporary_settings(spark, settings):
         yield

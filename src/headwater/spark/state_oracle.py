@@ -83,7 +83,8 @@ def main() -> None:
     spark = start_session("headwater-state", master="local[2]", jars=(), conf=conf)
     try:
         _ = spark.streams.active  # starts the state store coordinator, which the reader needs
-        with matching_checkpoint_format(spark, open_files(arguments.request["location"])):
+        files, batch = open_files(arguments.request["location"]), arguments.request["batch"]
+        with matching_checkpoint_format(spark, files, batch):
             index = [
                 _write_arrow(frame, number, about, arguments.folder)
                 for number, (about, frame) in enumerate(_frames(spark, arguments.request))

@@ -10,6 +10,7 @@ import io
 import struct
 from collections.abc import Iterable, Iterator
 from itertools import chain
+from typing import Any
 
 import numpy as np
 
@@ -279,38 +280,84 @@ CODECS = ("lz4", "zstd", "snappy", "lzf")
 
 def compress(data: bytes, codec: str) -> bytes:
     """Return a state file in the format of one of ``CODECS``."""
+    return b"".join(compressed([data], codec))
+
+
+def compressed(parts: Iterable[bytes], codec: str) -> Iterator[bytes]:
+    """Yield a state file in the format of one of ``CODECS`` piece by piece, from the parts of its contents."""
     match codec:
         case "lz4":
-            return _lz4_stream(data)
+            return _lz4_stream(_in_blocks(parts, _LZ4_BLOCK))
         case "zstd":
-            import pyarrow as pa  # noqa: PLC0415  not every codec needs it
-
-            return pa.compress(data, "zstd", asbytes=True)  # type: ignore[no-any-return]
+            return _zstd_stream(parts)
         case "snappy":
-            import cramjam  # noqa: PLC0415  not every codec needs it
-
-            parts = [_SNAPPY_MAGIC, struct.pack(">ii", 1, 1)]
-            for at in range(0, len(data), _SNAPPY_BLOCK):
-                packed = bytes(cramjam.snappy.compress_raw(data[at : at + _SNAPPY_BLOCK]))
-                parts += (struct.pack(">i", len(packed)), packed)
-            return b"".join(parts)
+            return _snappy_stream(_in_blocks(parts, _SNAPPY_BLOCK))
         case "lzf":
-            chunks = [data[at : at + _LZF_CHUNK] for at in range(0, len(data), _LZF_CHUNK)]
-            return b"".join(struct.pack(">2sBH", _LZF_MAGIC, 0, len(chunk)) + chunk for chunk in chunks)
+            return _lzf_stream(_in_blocks(parts, _LZF_CHUNK))
         case other:
             raise ValueError(f"unknown codec {other!r}")
 
 
-def _lz4_stream(data: bytes) -> bytes:
+def _in_blocks(parts: Iterable[bytes], size: int) -> Iterator[bytes]:
+    """Yield the same bytes in blocks of a size; the last one may be smaller."""
+    rest = b""
+    for part in parts:
+        data = rest + part
+        end = len(data) - len(data) % size
+        yield from (data[at : at + size] for at in range(0, end, size))
+        rest = data[end:]
+    if rest:
+        yield rest
+
+
+def _lz4_stream(blocks: Iterable[bytes]) -> Iterator[bytes]:
     import cramjam  # noqa: PLC0415  not every codec needs it
     import xxhash  # noqa: PLC0415
 
     level = _LZ4_BLOCK.bit_length() - 1 - _LZ4_LEVEL_BASE
-    parts: list[bytes] = []
-    for at in range(0, len(data), _LZ4_BLOCK):
-        block = data[at : at + _LZ4_BLOCK]
+    for block in blocks:
         packed = bytes(cramjam.lz4.compress_block(block, store_size=False))
         method, stored = (_LZ4_COMPRESSED, packed) if len(packed) < len(block) else (_LZ4_RAW, block)
         checksum = xxhash.xxh32_intdigest(block, _LZ4_SEED) & _LZ4_CHECKSUM_MASK
-        parts += (_LZ4_HEADER.pack(_LZ4_MAGIC, method | level, len(stored), len(block), checksum), stored)
-    return b"".join((*parts, _LZ4_HEADER.pack(_LZ4_MAGIC, _LZ4_RAW | level, 0, 0, 0)))
+        yield _LZ4_HEADER.pack(_LZ4_MAGIC, method | level, len(stored), len(block), checksum) + stored
+    yield _LZ4_HEADER.pack(_LZ4_MAGIC, _LZ4_RAW | level, 0, 0, 0)
+
+
+def _zstd_stream(parts: Iterable[bytes]) -> Iterator[bytes]:
+    import pyarrow as pa  # noqa: PLC0415  not every codec needs it
+
+    target = io.BytesIO()
+    with pa.CompressedOutputStream(pa.PythonFile(_Unclosed(target), mode="w"), "zstd") as stream:
+        for part in parts:
+            stream.write(part)
+            yield target.getvalue()
+            target.seek(0)
+            target.truncate()
+    yield target.getvalue()
+
+
+class _Unclosed(io.RawIOBase):
+    """Writes to a buffer that stays open when the stream is closed."""
+
+    def __init__(self, target: io.BytesIO) -> None:
+        self._target = target
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        return self._target.write(data)
+
+
+def _snappy_stream(blocks: Iterable[bytes]) -> Iterator[bytes]:
+    import cramjam  # noqa: PLC0415  not every codec needs it
+
+    yield _SNAPPY_MAGIC + struct.pack(">ii", 1, 1)
+    for block in blocks:
+        packed = bytes(cramjam.snappy.compress_raw(block))
+        yield struct.pack(">i", len(packed)) + packed
+
+
+def _lzf_stream(blocks: Iterable[bytes]) -> Iterator[bytes]:
+    for block in blocks:
+        yield struct.pack(">2sBH", _LZF_MAGIC, 0, len(block)) + block

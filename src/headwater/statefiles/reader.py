@@ -14,7 +14,15 @@ from headwater.checkpoint.filetree import FileTree
 from headwater.checkpoint.logs import CheckpointLogs
 from headwater.checkpoint.state_folder import Recipe
 from headwater.core.errors import UsageProblem
-from headwater.core.ids import ANY_STORE, BatchId, StoreKey, StoreRef, version_written_by
+from headwater.core.ids import (
+    ANY_STORE,
+    BatchId,
+    StateVersion,
+    StoreKey,
+    StoreRef,
+    batch_that_wrote,
+    version_written_by,
+)
 from headwater.statefiles.answer import StateAnswer, rows_of
 from headwater.statefiles.columns import RowDecoder, column_types
 from headwater.statefiles.key_lookup import KeyFilter
@@ -241,7 +249,7 @@ class StateReader:
 
     def decoder(self, target: StateTarget, batch: int) -> RowDecoder:
         """Return a decoder for a target's rows as a batch wrote them."""
-        return RowDecoder(target, self.settings(batch), hdfs=self._is_hdfs_backed(_first_folder(target)))
+        return RowDecoder(target, self.settings(batch), hdfs=self._is_hdfs_backed(_first_folder(target), batch))
 
     def decode(self, target: StateTarget, rows: Records, partitions: np.ndarray, batch: int) -> pa.Table:
         """Return undecoded rows as a table. Raise ``UnknownFormat`` if they do not match the target's schema."""
@@ -270,10 +278,15 @@ class StateReader:
 
     def _missing_file(self, key: StoreKey, version: int) -> str:
         missing = self.logs.state.store(key).missing_version(version) or version
-        snapshot, changes = ("snapshot", "delta") if self._is_hdfs_backed(key.folder) else ("zip", "changelog")
+        hdfs = self._is_hdfs_backed(key.folder, batch_that_wrote(StateVersion(version)))
+        snapshot, changes = ("snapshot", "delta") if hdfs else ("zip", "changelog")
         return f"{key.folder}/{missing}.{changes} (or {missing}.{snapshot})"
 
-    def _is_hdfs_backed(self, folder: str) -> bool:
+    def _is_hdfs_backed(self, folder: str, batch: int) -> bool:
+        """Return whether a batch wrote HDFS-backed stores. A migration between stores leaves files of both kinds."""
+        recorded = self.settings(batch).hdfs
+        if recorded is not None:
+            return recorded
         return any(name.endswith((".delta", ".snapshot")) for name in self.logs.state.names.get(folder, []))
 
 

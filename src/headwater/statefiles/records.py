@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 import struct
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -68,6 +69,12 @@ class Records:
     def value(self, number: int) -> bytes:
         """Return the value of one record."""
         return self.values.text(int(self.value_start[number]), int(self.value_length[number]))
+
+    def pairs(self) -> Iterator[tuple[bytes, bytes]]:
+        """Yield the key and the value of each record."""
+        numbers = (self.key_start, self.key_length, self.value_start, self.value_length)
+        for key, key_size, value, value_size in zip(*(some.tolist() for some in numbers), strict=True):
+            yield self.keys.text(key, key_size), self.values.text(value, value_size)
 
 
 def no_records() -> Records:

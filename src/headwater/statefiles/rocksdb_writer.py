@@ -5,12 +5,13 @@ RocksDB itself writes the tables, in a temporary folder, so that they contain th
 
 from __future__ import annotations
 
-import io
 import json
 import tempfile
 import uuid
 import zipfile
+from collections import Counter
 from collections.abc import Iterable, Mapping
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -32,29 +33,30 @@ def snapshot_metadata(files: FileTree, path: str) -> Mapping[str, Any]:
     return open_snapshot(files, path).metadata
 
 
-def snapshot_files(stem: str, rows: Iterable[Row], like: Mapping[str, Any] | None) -> dict[str, bytes]:
-    """Return the files of a snapshot with these rows, by path below the store's folder.
+def write_snapshot(folder: Path, stem: str, rows: Iterable[Row], like: Mapping[str, Any] | None) -> list[str]:
+    """Write the files of a snapshot with these rows to an empty folder. Return their paths below it.
 
     ``stem`` is its version, with the id of checkpoint format 2. ``like`` is the metadata of another snapshot of the store,
-    with its column families; None if there is none.
+    with its column families; None if there is none. The zip file is the last path, because it names the others.
     """
-    with tempfile.TemporaryDirectory(prefix="headwater-state-") as folder:
-        keys = _write_database(Path(folder), rows)
-        tables = sorted(Path(folder).glob("*.sst"))
+    with tempfile.TemporaryDirectory(prefix="headwater-state-", dir=folder) as place:
+        families = _write_database(Path(place), rows)
+        tables = sorted(Path(place).glob("*.sst"))
         names = {table.name: f"{table.stem}-{uuid.uuid4()}.sst" for table in tables}
-        metadata = _metadata({table.name: table.stat().st_size for table in tables}, names, keys, like)
-        archive = io.BytesIO()
-        with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as zipped:
-            for file in sorted(Path(folder).iterdir()):
+        metadata = _metadata({table.name: table.stat().st_size for table in tables}, names, families, like)
+        with zipfile.ZipFile(folder / f"{stem}.zip", "w", zipfile.ZIP_DEFLATED) as zipped:
+            for file in sorted(Path(place).iterdir()):
                 if file.name.startswith(_IN_ZIP):
                     zipped.write(file, file.name)
             zipped.writestr(METADATA, f"v1\n{json.dumps(metadata, separators=(',', ':'))}")
-        found = {f"{SST_FOLDER}/{names[table.name]}": table.read_bytes() for table in tables}
-        return {**found, f"{stem}.zip": archive.getvalue()}
+        (folder / SST_FOLDER).mkdir(exist_ok=True)
+        for table in tables:
+            table.rename(folder / SST_FOLDER / names[table.name])
+    return [*(f"{SST_FOLDER}/{names[table.name]}" for table in tables), f"{stem}.zip"]
 
 
-def _write_database(folder: Path, rows: Iterable[Row]) -> list[bytes]:
-    """Write rows to a new database. Return the id of the column family in each key."""
+def _write_database(folder: Path, rows: Iterable[Row]) -> Counter[bytes]:
+    """Write rows to a new database. Return the number of rows by the first bytes of their keys, which name the family."""
     from rocksdict import (  # noqa: PLC0415  rarely needed
         BlockBasedOptions,
         DBCompressionType,
@@ -70,17 +72,16 @@ def _write_database(folder: Path, rows: Iterable[Row]) -> list[bytes]:
     tables.set_format_version(_TABLE_FORMAT)
     options.set_block_based_table_factory(tables)
     unlogged.disable_wal = True
-    families: list[bytes] = []
+    families: Counter[bytes] = Counter()
     database = Rdict(str(folder), options)
     try:
-        batch = WriteBatch(raw_mode=True)
-        for key, value in rows:
-            batch.put(key, value)
-            families.append(key[:_FAMILY_BYTES])
-            if len(families) % _ROWS_AT_ONCE == 0:
-                database.write(batch, unlogged)
-                batch = WriteBatch(raw_mode=True)
-        database.write(batch, unlogged)
+        waiting = iter(rows)
+        while some := list(islice(waiting, _ROWS_AT_ONCE)):
+            batch = WriteBatch(raw_mode=True)
+            for key, value in some:
+                batch.put(key, value)
+            database.write(batch, unlogged)
+            families.update(key[:_FAMILY_BYTES] for key, _ in some)
         database.flush()
     finally:
         database.close()
@@ -88,7 +89,7 @@ def _write_database(folder: Path, rows: Iterable[Row]) -> list[bytes]:
 
 
 def _metadata(
-    sizes: Mapping[str, int], names: Mapping[str, str], keys: list[bytes], like: Mapping[str, Any] | None
+    sizes: Mapping[str, int], names: Mapping[str, str], families: Counter[bytes], like: Mapping[str, Any] | None
 ) -> dict[str, Any]:
     old = {name: value for name, value in (like or {}).items() if name != "logFiles"}
     internal = {
@@ -96,7 +97,7 @@ def _metadata(
         for name, is_internal in (old.get("columnFamilyTypeMap") or {}).items()
         if is_internal and name in (old.get("columnFamilyMapping") or {})
     }
-    hidden = sum(key in internal for key in keys) if internal else 0
-    counts = {"numKeys": len(keys) - hidden, **({"numInternalKeys": hidden} if "numInternalKeys" in old else {})}
+    hidden = sum(families[family] for family in internal)
+    counts = {"numKeys": families.total() - hidden, **({"numInternalKeys": hidden} if "numInternalKeys" in old else {})}
     tables = [{"localFileName": name, "dfsSstFileName": names[name], "sizeBytes": size} for name, size in sizes.items()]
     return {**old, "sstFiles": tables, **counts}

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, islice
 from typing import Literal
 
-from headwater.statefiles.codecs import compress
+from headwater.statefiles.codecs import compressed
 from headwater.statefiles.records import DELETE, MERGE, PUT
 
 Operation = tuple[int, bytes, bytes]
@@ -15,6 +16,7 @@ Operation = tuple[int, bytes, bytes]
 
 Lineage = Sequence[tuple[int, str]]
 _END = struct.pack(">i", -1)
+_RECORDS_AT_ONCE = 10_000
 
 
 def put(key: bytes, value: bytes) -> Operation:
@@ -25,15 +27,15 @@ def delete(key: bytes) -> Operation:
     return (DELETE, key, b"")
 
 
-def plain_file(operations: Iterable[Operation], codec: str) -> bytes:
-    """Return a delta or snapshot of an HDFS-backed store. A snapshot contains only puts."""
-    return compress(_plain(operations), codec)
+def plain_file(operations: Iterable[Operation], codec: str) -> Iterator[bytes]:
+    """Yield a delta or snapshot of an HDFS-backed store in pieces. A snapshot contains only puts."""
+    return compressed(_joined(chain(_plain(operations), [_END])), codec)
 
 
 def changelog_file(
     operations: Iterable[Operation], codec: str, *, families: bool, lineage: Lineage | None = None
-) -> bytes:
-    """Return a changelog: of version 1, or 2 with column families; with a lineage (format 2), of version 3 or 4."""
+) -> Iterator[bytes]:
+    """Yield a changelog in pieces: of version 1, or 2 with column families; with a lineage (format 2), of 3 or 4."""
     version: Literal[1, 2, 3, 4] = 4 if families else 3
     if lineage is None:
         version = 2 if families else 1
@@ -41,24 +43,27 @@ def changelog_file(
     if lineage is not None:
         items = [{"version": number, "checkpointUniqueId": unique_id} for number, unique_id in lineage]
         header += _utf(json.dumps(items, separators=(",", ":")))
-    return compress(header + (_typed(operations) if families else _plain(operations)), codec)
+    records = chain(_typed(operations), [b"\0"]) if families else chain(_plain(operations), [_END])
+    return compressed(chain([header], _joined(records)), codec)
 
 
-def _plain(operations: Iterable[Operation]) -> bytes:
-    parts: list[bytes] = []
+def _joined(records: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield the same bytes in larger parts."""
+    waiting = iter(records)
+    while part := b"".join(islice(waiting, _RECORDS_AT_ONCE)):
+        yield part
+
+
+def _plain(operations: Iterable[Operation]) -> Iterator[bytes]:
     for kind, key, value in operations:
         if kind == MERGE:
             raise ValueError("a merge can only be written with column families")
-        parts += (_size(key), key, _END) if kind == DELETE else (_size(key), key, _size(value), value)
-    return b"".join((*parts, _END))
+        yield _size(key) + key + (_END if kind == DELETE else _size(value) + value)
 
 
-def _typed(operations: Iterable[Operation]) -> bytes:
-    parts: list[bytes] = []
+def _typed(operations: Iterable[Operation]) -> Iterator[bytes]:
     for kind, key, value in operations:
-        parts += (bytes((kind,)), _size(key), key)
-        parts += (_END,) if kind == DELETE else (_size(value), value)
-    return b"".join((*parts, b"\0"))
+        yield bytes((kind,)) + _size(key) + key + (_END if kind == DELETE else _size(value) + value)
 
 
 def _size(data: bytes) -> bytes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -38,6 +38,8 @@ _JOIN_SIDES = {
 }
 TIMERS = "timers"
 _CONF = "spark.sql.streaming.stateStore."
+PROVIDER = f"{_CONF}providerClass"
+_PROVIDERS = {"HDFSBackedStateStoreProvider": True, "RocksDBStateStoreProvider": False}
 _SESSION_START = "sessionStartTime"
 _SCHEMA_OPTION = "--schema"
 # The schemas of undecoded keys and values.
@@ -109,6 +111,8 @@ class StoreSettings:
     row_checksums: bool
     list_delimiter: int
     partitions: int | None
+    hdfs: bool | None = None
+    """Whether stores are HDFS-backed; None if the configuration does not say it."""
 
     @classmethod
     def of(cls, entry: OffsetEntry | None) -> StoreSettings:
@@ -119,6 +123,7 @@ class StoreSettings:
             row_checksums=conf.get(f"{_CONF}rowChecksum.enabled", "false") == "true",
             list_delimiter=0 if conf.get(f"{_CONF}rocksdb.mergeOperatorVersion", "1") == "2" else 1,
             partitions=entry.shuffle_partitions if entry else None,
+            hdfs=is_hdfs_backed(conf),
         )
 
     @property
@@ -145,6 +150,11 @@ class GivenSchema:
     @property
     def schema(self) -> FamilySchema:
         return _session_prefixed(FamilySchema(_SCHEMA_OPTION, DEFAULT_STORE, self.key_json, self.value_json))
+
+
+def is_hdfs_backed(conf: Mapping[str, str]) -> bool | None:
+    """Return whether a batch's configuration names the HDFS-backed state store; None if it names no store of Spark."""
+    return _PROVIDERS.get(conf.get(PROVIDER, "").rpartition(".")[2])
 
 
 def find_targets(logs: CheckpointLogs, batch: int, given: GivenSchema | None = None) -> list[StateTarget]:

@@ -55,6 +55,8 @@ class StateDiff:
 def diff(reader: StateReader, target: StateTarget, a: int, b: int) -> StateDiff:
     """Return the keys of a target that differ between batches ``a`` and ``b``."""
     _refuse_migrated(reader, target, a, b)
+    if reader.decoder(target, a).hdfs != reader.decoder(target, b).hdfs:  # the same rows have other bytes
+        return diff_of_answers(reader.answer(target, a), reader.answer(target, b))
     older, newer = reader.stores(target, a), reader.stores(target, b)
     # After a repartition a key may be in another partition, so the complete states are compared.
     groups = [(older, newer)] if older != newer else [([key], [key]) for key in older]

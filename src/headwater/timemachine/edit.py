@@ -32,8 +32,9 @@ from headwater.statefiles.unsaferow import struct_of
 from headwater.timemachine.cuts import has_sink_log
 from headwater.timemachine.edit_plan import EditPlan, RowChanges
 from headwater.timemachine.executor import refuse_if_pending
-from headwater.timemachine.extra_batch import StoreChange, plan_extra_batch, writable_batch
+from headwater.timemachine.extra_batch import plan_extra_batch, writable_batch
 from headwater.timemachine.row_edits import SAMPLE, Place, RowEdit, Wanted
+from headwater.timemachine.store_files import StoreChange
 
 UNKNOWN_SINK = (
     "the sink of this query is not recorded; if it writes files, name their folder with --sink files:DIR, because "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,6 +11,7 @@ from headwater.checkpoint.layout import PENDING_FILE
 from headwater.timemachine.change import Change, scratch_of, written_paths
 from headwater.timemachine.executor import Progress, apply_change, no_progress
 from headwater.timemachine.journal import Entry
+from headwater.timemachine.staged_files import StagedFiles
 
 
 @dataclass(frozen=True)
@@ -19,13 +20,13 @@ class ExtraBatch:
 
     batch_id: int
     change: Change
-    files: Mapping[str, bytes] = field(default_factory=dict, repr=False)
+    files: StagedFiles = field(repr=False)
 
     def apply(self, checkpoint: FileTree, sink: FileTree | None, progress: Progress = no_progress) -> Entry:
         """Add the batch. The query has to be stopped. If this raises ``HeadwaterError``, nothing has changed."""
-        for path, data in self.files.items():
-            checkpoint.write(path, data)
         try:
+            for path in self.files:
+                checkpoint.write_blocks(path, self.files.blocks(path))
             return apply_change(self.change, checkpoint, sink, progress=progress)
         except Exception:
             if not checkpoint.exists(PENDING_FILE):

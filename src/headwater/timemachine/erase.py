@@ -27,9 +27,10 @@ from headwater.timemachine.change import SCRATCH
 from headwater.timemachine.edit import StateEditor
 from headwater.timemachine.edit_plan import EditPlan, Erasure, RowChanges
 from headwater.timemachine.erased import ERASES
-from headwater.timemachine.extra_batch import StoreChange, plan_extra_batch
+from headwater.timemachine.extra_batch import plan_extra_batch
 from headwater.timemachine.journal import read_entries
 from headwater.timemachine.row_edits import RowEdit, Wanted
+from headwater.timemachine.store_files import StoreChange
 
 _SHORTEST_NEEDLE = 4
 _OUTSIDE = "only the checkpoint is erased: the source, the sink, dead letters, forks and exported files may still have the data"
@@ -82,7 +83,7 @@ def _plan(
     kept = [path for path, _ in walk(files, KEPT)]
     erasure = Erasure(tuple(history.batch_ids), len(state) + len(aside) + len(kept), points, entries)
     stores = {
-        key: StoreChange(tuple(_remaining(editor, key, operations.get(key, ()))), snapshot=True)
+        key: StoreChange(_remaining(editor, key, operations.get(key, ())), snapshot=True)
         for operator in operators
         for key in _stores(editor, operator)
     }

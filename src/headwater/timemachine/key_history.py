@@ -53,9 +53,11 @@ def key_history(
     """Return the history of all keys in which the given fields have the given values, written as text.
 
     ``batches`` are by default all whose state can be rebuilt. Those in which a migration has not yet given the state its
-    present fields are left out.
+    present fields or its present kind of store are left out.
     """
     batches = reader.in_same_form(target, reader.readable(target.operator_id) if batches is None else batches)
+    hdfs = reader.decoder(target, batches[-1]).hdfs if batches else False
+    batches = [batch for batch in batches if reader.decoder(target, batch).hdfs == hdfs]
     fields = key_fields(target, wanted)
     found: _Found = {}
     for key in sorted({key for batch in batches for key in reader.stores(target, batch)}):

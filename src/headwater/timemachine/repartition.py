@@ -52,7 +52,7 @@ def plan_repartition(files: FileTree, partitions: int) -> RepartitionPlan:
             "state-store",
             "Spark can repartition RocksDB state only",
             evidence={"state store": provider.rpartition(".")[2] or "HDFSBackedStateStoreProvider"},
-            remedy="restart the stream from scratch on RocksDB, Headwater's default",
+            remedy=f"headwater migrate {files.location} --store rocksdb-changelog",
         )
     before = (entry.shuffle_partitions if entry else None) or 0
     if before == partitions:

@@ -41,6 +41,9 @@ def migration_text(plan: MigrationPlan) -> PlanText:
 def _field_lines(store: StoreMigration) -> list[str]:
     kept = [one for one in store.fields if one.origin == "kept"]
     lines = [f"~ {name}: {text}   (key)" for name, text in store.keys]
+    if store.merged:
+        rules = ", ".join(f"{name} = {rule}" for name, rule in store.merge.items())
+        lines.append(f"~ {count(store.merged, 'row')} merged into others with the same key: {rules}")
     lines += [f"= {', '.join(one.name for one in kept)}: kept"] if kept else []
     lines += [_field_line(one) for one in store.changed]
     lines += [f"- {one.name} {one.type}: dropped{_of(one.aggregate)}" for one in store.dropped]

@@ -20,7 +20,7 @@ from headwater.core.errors import UsageProblem
 from headwater.statefiles.answer import StateAnswer
 from headwater.statefiles.buffers import Ints, Mask, as_mask, as_numbers, numbers, one_array
 
-_ROW = "__headwater_row"
+_ROW, _GROUP = "__headwater_row", "__headwater_group"
 _ROWS_AT_ONCE = 100_000
 _CHANGED = "__headwater_changed_"
 Columns = dict[str, dict[str, str]]
@@ -123,6 +123,15 @@ def computed(table: pa.Table, expressions: Mapping[str, str], columns: Columns) 
     if found.num_rows != table.num_rows:
         raise UsageProblem("bad-sql", "the SQL of a field has to give one value for each row", evidence={"SQL": shown})
     return found.drop_columns([_ROW])
+
+
+def aggregated(table: pa.Table, groups: Ints, expressions: Mapping[str, str], columns: Columns) -> pa.Table:
+    """Return the value of each aggregate for each group of rows. Groups are numbered from 0, one number for each row."""
+    shown = ", ".join(f"{name} = {text}" for name, text in expressions.items())
+    listed = ", ".join(f'({_resolve_names(columns, text)}) as "{name}"' for name, text in expressions.items())
+    numbered = table.append_column(_GROUP, numbers(groups))
+    query = f"select {_GROUP}, {listed} from state group by {_GROUP} order by {_GROUP}"  # noqa: S608  the user's own SQL
+    return _run(numbered, query, shown).drop_columns([_GROUP])
 
 
 def split_expressions(text: str) -> tuple[str, ...]:
@@ -244,7 +253,7 @@ def _no_rows(shown: str) -> UsageProblem:
 
 
 def _cannot_run(shown: str, error: Exception, columns: Iterable[str]) -> UsageProblem:
-    known = ", ".join(name for name in columns if name != _ROW)
+    known = ", ".join(name for name in columns if name not in (_ROW, _GROUP))
     return UsageProblem(
         "bad-sql",
         "DuckDB cannot run this SQL",

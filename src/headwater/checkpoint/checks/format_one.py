@@ -14,6 +14,6 @@ def check(context: CheckContext) -> Iterator[Finding]:
     if stores and not any(store.has_unique_ids for store in stores.values()):
         message = (
             "is in checkpoint format 1, in which an abandoned task on a cluster can still overwrite state; RocksDB "
-            "queries can avoid this with spark.sql.streaming.stateStore.checkpointFormatVersion=2 from their first batch"
+            "queries can avoid this with headwater migrate CKPT --checkpoint-format 2"
         )
         yield Finding("info", "format-1", STATE, message)

@@ -1,0 +1,203 @@
+"""Write the next version of state stores: what a batch does to each of them, in the form that its offsets and commit name.
+
+The form is that of the last batch, or another one that a migration asks for: another kind of store, or checkpoint format
+2. A store in another form cannot build on older versions, so all of its rows are written as a snapshot.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+from headwater.checkpoint.log_entries import JOIN_STORES, CommitEntry, OffsetEntry
+from headwater.checkpoint.logs import CheckpointLogs
+from headwater.checkpoint.state_folder import StoreFiles
+from headwater.core.errors import ChangeRefused
+from headwater.core.ids import DEFAULT_STORE, BatchId, StoreKey, version_written_by
+from headwater.statefiles.codecs import decompress
+from headwater.statefiles.records import PUT, changelog_header
+from headwater.statefiles.statewriter import Operation, changelog_file, plain_file
+from headwater.statefiles.stores import PROVIDER, find_targets, is_hdfs_backed
+from headwater.timemachine.staged_files import StagedFiles
+
+CODEC = "spark.sql.streaming.stateStore.compression.codec"
+_PACKAGE = "org.apache.spark.sql.execution.streaming.state"
+HDFS, ROCKSDB = f"{_PACKAGE}.HDFSBackedStateStoreProvider", f"{_PACKAGE}.RocksDBStateStoreProvider"
+
+
+@dataclass(frozen=True)
+class StoreForm:
+    """How a batch stores state: in HDFS-backed stores or in RocksDB, and in checkpoint format 1 or 2."""
+
+    hdfs: bool
+    unique_ids: bool = False
+
+    @classmethod
+    def of(cls, logs: CheckpointLogs, batch: int) -> StoreForm:
+        """Return the form of a committed batch."""
+        entry = logs.offsets.get(batch)
+        hdfs = is_hdfs_backed(entry.conf if entry else {})
+        if hdfs is None:
+            names = (name for names in logs.state.names.values() for name in names)
+            hdfs = any(name.endswith((".delta", ".snapshot")) for name in names)
+        return cls(hdfs, logs.commits.read(batch).state_unique_ids is not None)
+
+    @property
+    def checkpoint_format(self) -> int:
+        return 2 if self.unique_ids else 1
+
+    @property
+    def provider(self) -> str:
+        """The class that Spark's configuration names."""
+        return HDFS if self.hdfs else ROCKSDB
+
+
+@dataclass(frozen=True)
+class StoreChange:
+    """What a batch does to one store: operations on keys, which include the id of their column family.
+
+    If ``complete``, the puts are all that the store contains afterwards. On an HDFS-backed store it is then written as
+    a snapshot, so that Spark reads no older version. On RocksDB the operations have to delete the keys that vanish, unless
+    ``snapshot``: the puts are then written as a snapshot on any store. Operations are read once.
+    """
+
+    operations: Iterable[Operation] = ()
+    complete: bool = False
+    snapshot: bool = False
+
+
+@dataclass(frozen=True)
+class StoreWriter:
+    """Writes the next version of stores after batch ``last`` in a form. Large files are staged."""
+
+    logs: CheckpointLogs
+    planned: OffsetEntry
+    last: BatchId
+    form: StoreForm
+    staged: StagedFiles
+
+    @property
+    def codec(self) -> str:
+        return self.planned.conf.get(CODEC, "lz4")
+
+    def files(self, key: StoreKey, change: StoreChange, unique_id: str | None) -> dict[str, bytes | None]:
+        """Write the files of a store's next version. Return their contents by path, None if they are staged."""
+        version = version_written_by(BatchId(self.last + 1))
+        store = self.logs.state.store(key)
+        if self.form.hdfs:
+            suffix = "snapshot" if change.complete or change.snapshot else "delta"
+            path = f"{key.folder}/{version}.{suffix}"
+            return {path: self.staged.put(path, plain_file(change.operations, self.codec))}
+        stem = str(version) if unique_id is None else f"{version}_{unique_id}"
+        if change.snapshot:
+            return self._snapshot(key, store, stem, change)
+        lineage = None if unique_id is None else self._lineage(key, store)
+        data = changelog_file(change.operations, self.codec, families=self._has_families(key), lineage=lineage)
+        path = f"{key.folder}/{stem}.changelog"
+        return {path: self.staged.put(path, data)}
+
+    def _snapshot(self, key: StoreKey, store: StoreFiles, stem: str, change: StoreChange) -> dict[str, bytes | None]:
+        from headwater.statefiles.rocksdb_writer import snapshot_metadata, write_snapshot  # noqa: PLC0415  rarely needed
+
+        newest = max((number for number in store.snapshots if _is_zip(store, number)), default=None)
+        like = None
+        if newest is not None:
+            like = snapshot_metadata(self.logs.files, f"{key.folder}/{store.snapshots[newest][0].name}")
+        elif self._has_families(key):
+            raise ChangeRefused(
+                "cannot-write-state",
+                "the state of this checkpoint cannot be written as a snapshot",
+                evidence={"why": f"no snapshot of {key} names its column families yet"},
+                remedy="run the job for another batch, then try again",
+            )
+        rows = ((row_key, value) for kind, row_key, value in change.operations if kind == PUT)
+        folder = self.staged.folder / key.folder
+        folder.mkdir(parents=True, exist_ok=True)
+        paths = [f"{key.folder}/{path}" for path in write_snapshot(folder, stem, rows, like)]
+        return {path: self.staged.adopt(path) for path in paths}
+
+    def _lineage(self, key: StoreKey, store: StoreFiles) -> list[tuple[int, str]]:
+        """Return the versions between the last snapshot and the new version, as the new changelog has to name them."""
+        version = version_written_by(self.last)
+        commit = self.logs.commits.read(self.last)
+        unique_id = commit.unique_id(key)
+        if unique_id is None:
+            raise ChangeRefused(
+                "cannot-write-state",
+                "the last commit does not name the state files of all stores",
+                evidence={"store": key, "file": self.logs.commits.path(self.last)},
+            )
+        snapshot = f"{version}_{unique_id}.zip"
+        if any(file.name == snapshot for file in store.snapshots.get(version, ())):
+            return [(version, unique_id)]
+        path = f"{key.folder}/{version}_{unique_id}.changelog"
+        header = changelog_header(decompress(self.logs.files.read(path), path), path)
+        return [*header.lineage, (version, unique_id)]
+
+    def _has_families(self, key: StoreKey) -> bool:
+        return (key.operator_id, key.store_name) in self._stores_with_families
+
+    @cached_property
+    def _stores_with_families(self) -> set[tuple[int, str]]:
+        targets = find_targets(self.logs, self.last)
+        return {(target.operator_id, target.folder_store) for target in targets if target.family is not None}
+
+
+def _is_zip(store: StoreFiles, version: int) -> bool:
+    return store.snapshots[version][0].name.endswith(".zip")
+
+
+def offsets_with(planned: OffsetEntry, form: StoreForm) -> bytes:
+    """Return offsets that name the store of a form in their configuration."""
+    if is_hdfs_backed(planned.conf) in (form.hdfs, None):
+        return planned.text.to_bytes()
+    version, first, *rest = planned.text.lines
+    value: dict[str, Any] = json.loads(first)
+    value["conf"] = {**value.get("conf", {}), PROVIDER: form.provider}
+    lines = (version, json.dumps(value, separators=(",", ":")), *rest)
+    return replace(planned.text, lines=lines).to_bytes()
+
+
+def commit_with(commit: CommitEntry, ids: Mapping[StoreKey, str]) -> bytes:
+    """Return a commit with the ids of the new state files; without ids, the commit as it is."""
+    if not ids:
+        return commit.text.to_bytes()
+    version, first, *rest = commit.text.lines if len(commit.text.lines) > 1 else (*commit.text.lines, "{}")
+    value: dict[str, Any] = json.loads(first)
+    if commit.state_unique_ids is None:
+        value["stateUniqueIds"] = _ids_by_operator(ids)
+        version = version if commit.version > 1 else "v2"
+    else:
+        for operator, partitions in value["stateUniqueIds"].items():
+            value["stateUniqueIds"][operator] = [
+                _ids_of_partition(int(operator), number, len(old), ids) for number, old in enumerate(partitions)
+            ]
+    lines = (version, json.dumps(value, separators=(",", ":")), *rest)
+    return replace(commit.text, lines=lines).to_bytes()
+
+
+def _ids_by_operator(ids: Mapping[StoreKey, str]) -> dict[str, list[list[str]]]:
+    """Return ids as the first commit of format 2 has them: by operator and partition, a list of each partition's stores."""
+    partitions: dict[int, dict[int, int]] = {}
+    for key in sorted(ids):
+        found = partitions.setdefault(key.operator_id, {})
+        found[key.partition_id] = found.get(key.partition_id, 0) + 1
+    return {
+        str(operator): [_ids_of_partition(operator, number, found[number], ids) for number in sorted(found)]
+        for operator, found in partitions.items()
+    }
+
+
+def _ids_of_partition(operator: int, partition: int, count: int, ids: Mapping[StoreKey, str]) -> list[str]:
+    names: Sequence[str] = (DEFAULT_STORE,) if count == 1 else JOIN_STORES
+    try:
+        return [ids[StoreKey(operator, partition, name)] for name in names]
+    except KeyError as missing:
+        raise ChangeRefused(
+            "cannot-write-state",
+            "the last commit names state files of a store that does not exist",
+            evidence={"store": missing.args[0]},
+        ) from None

@@ -1,0 +1,155 @@
+"""Migrations to another state store, on checkpoints that Spark wrote: every row and every earlier batch stays."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from corpus_support import as_memory_files, corpus_names
+from headwater.checkpoint.checks import run_checks
+from headwater.checkpoint.checks.context import CheckContext
+from headwater.checkpoint.history import History
+from headwater.checkpoint.log_entries import parse_commit
+from headwater.core.errors import ChangeRefused, UsageProblem
+from headwater.core.ids import ANY_STORE
+from headwater.migration.store_migration import plan_store_migration
+from headwater.statefiles.reader import StateReader, state_rows
+from headwater.statefiles.stores import select_one
+from headwater.timemachine.diff import diff
+from headwater.timemachine.fork import plan_fork
+from headwater.timemachine.keep import make_point
+from headwater.timemachine.key_history import key_history
+from headwater.timemachine.restore import plan_restore
+from headwater.timemachine.rewind import plan_rewind
+from headwater.timemachine.undo import plan_undo
+from headwater.views.state_edits import plan_edit
+from timemachine.crashing import Tree
+from timemachine.trees import spark_files
+
+CHANGELOG: dict[str, Any] = {"store": "rocksdb-changelog"}
+FORMAT_2: dict[str, Any] = {"store": "rocksdb-changelog", "checkpoint_format": 2}
+CASES = {
+    "aggregation-hdfs": [CHANGELOG, FORMAT_2],
+    "aggregation-changelog": [{"store": "hdfs"}, {"store": "rocksdb"}, {"checkpoint_format": 2}],
+    "aggregation-rocksdb": [CHANGELOG, {"checkpoint_format": 2}, {"store": "hdfs"}],
+    "session-hdfs": [FORMAT_2],
+    "session-rocksdb": [{"store": "hdfs"}],
+    "join-hdfs": [CHANGELOG, FORMAT_2],
+    "join-changelog": [{"store": "hdfs"}, {"checkpoint_format": 2}],
+    "typed-keys-hdfs": [CHANGELOG],
+    "custom-changelog": [{"store": "rocksdb"}, {"checkpoint_format": 2}],
+    "zstd-hdfs": [CHANGELOG],
+}
+
+
+def tree(name: str) -> Tree:
+    return Tree(dict(as_memory_files(name).contents))
+
+
+def rows(files: Tree, batch: int | None = None) -> list[str]:
+    return sorted(map(repr, state_rows(files, batch)))
+
+
+def problems(files: Tree) -> list[str]:
+    return [str(one) for one in run_checks(CheckContext(files, 0)) if one.severity == "error"]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_rows_stay_as_they_are(name: str) -> None:
+    """The state is the same as of each batch, in forks and after undo and rewind, and the checkpoint is sound."""
+    for wanted in CASES[name]:
+        files = tree(name)
+        last = StateReader(files).latest()
+        start, before, earlier = spark_files(files.contents), rows(files), rows(files, last - 1)
+        plan = plan_store_migration(files, reason="try it", **wanted)
+        assert (spark_files(files.contents), plan.batch_id) == (start, last + 1)
+        plan.apply()
+        assert (rows(files), rows(files, last), rows(files, last - 1)) == (before, before, earlier)
+        assert problems(files) == []
+        for at in (last, last + 1):
+            fork = Tree({})
+            plan_fork(files, fork, at=at).apply()
+            assert (rows(fork), problems(fork)) == (before, [])
+        plan_undo(files).apply()
+        assert spark_files(files.contents) == start
+        plan_store_migration(files, **wanted).apply()
+        plan_rewind(files, to=last).apply()
+        assert (rows(files), problems(files)) == (before, [])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in corpus_names() if not name.startswith(("avro", "row-checksum"))])
+def test_every_checkpoint_of_the_corpus(name: str) -> None:
+    """Every state that can be written in checkpoint format 2 keeps its rows; the rest is refused by name."""
+    files = tree(name)
+    if not History(files).logs.state.stores:
+        return
+    try:
+        before = rows(files)
+        plan_store_migration(files, **FORMAT_2).apply()
+    except ChangeRefused as refused:
+        assert refused.code in ("cannot-write-state", "nothing-to-do", "uncommitted-batch", "cannot-migrate")
+        return
+    assert (rows(files), problems(files)) == (before, [])
+
+
+def test_offsets_and_commit_name_the_new_form() -> None:
+    """Spark reads the kind of store from the offsets, and the state files of format 2 from the commit."""
+    files = tree("join-hdfs")
+    last = StateReader(files).latest()
+    plan_store_migration(files, **FORMAT_2).apply()
+    logs = History(files).logs
+    provider = "spark.sql.streaming.stateStore.providerClass"
+    kinds = [logs.offsets.read(batch).conf[provider].rpartition(".")[2] for batch in (last, last + 1)]
+    assert kinds == ["HDFSBackedStateStoreProvider", "RocksDBStateStoreProvider"]
+    commit = parse_commit(files.read(f"commits/{last + 1}"), "commits")
+    assert commit.version == 2
+    assert [len(ids) for ids in (commit.state_unique_ids or {})[0]] == [4, 4]
+    assert logs.offsets.read(last + 1).sources == logs.offsets.read(last).sources
+
+
+def test_changes_after_a_migration() -> None:
+    """An edit, a restore point and a difference work on a checkpoint with files of both kinds."""
+    files = tree("aggregation-hdfs")
+    last = StateReader(files).latest()
+    before = rows(files)
+    plan_store_migration(files, **FORMAT_2).apply()
+    point = make_point(files, at=str(last))
+    plan_edit(files, sql="update state set count = 77").apply()
+    assert (all("'count': 77" in row for row in rows(files)), problems(files)) == (True, [])
+    reader = StateReader(files)
+    target = select_one(reader.targets(last + 2), ANY_STORE)
+    assert len(diff(reader, target, last, last + 1)) == 0
+    assert len(diff(reader, target, last, last + 2)) == len(before)
+    user = reader.table(target, last)["key"][0].as_py()["user"]
+    batches = key_history(reader, target, {"user": user}).batch_id.to_pylist()
+    assert set(batches) == {last + 1, last + 2}
+    plan_restore(files, point).apply()
+    assert (rows(files), problems(files)) == (before, [])
+
+
+@pytest.mark.parametrize(
+    ("name", "wanted", "code", "why"),
+    [
+        ("aggregation-hdfs", {"store": "hdfs"}, "nothing-to-do", ""),
+        ("aggregation-hdfs", {"checkpoint_format": 2}, "cannot-migrate", "have no checkpoint format 2"),
+        ("aggregation-format2", {"checkpoint_format": 1}, "cannot-migrate", "cannot continue in format 1"),
+        ("aggregation-format2", {"store": "hdfs"}, "cannot-migrate", "have no checkpoint format 2"),
+        ("custom-changelog", {"store": "hdfs"}, "cannot-migrate", "needs RocksDB"),
+        ("row-checksum-hdfs", CHANGELOG, "cannot-write-state", "checksum"),
+    ],
+)
+def test_refusals(name: str, wanted: dict[str, Any], code: str, why: str) -> None:
+    """What Spark could not read is refused by name."""
+    with pytest.raises(ChangeRefused) as refused:
+        plan_store_migration(tree(name), **wanted)
+    assert refused.value.code == code
+    assert why in str(refused.value.evidence.get("why", ""))
+
+
+def test_unknown_stores() -> None:
+    """A store or a format that does not exist is a mistake of usage."""
+    for wanted in ({"store": "memory"}, {"checkpoint_format": 3}):
+        with pytest.raises(UsageProblem):
+            plan_store_migration(tree("aggregation-hdfs"), **wanted)
