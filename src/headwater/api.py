@@ -256,6 +256,7 @@ class Checkpoint:
         *,
         set: Mapping[str, str] | None = None,
         keys: str | None = None,
+        source_map: Mapping[str, str] | None = None,
         accept_change: bool = False,
         reason: str | None = None,
         source: str | Mapping[str, str] | None = None,
@@ -266,8 +267,9 @@ class Checkpoint:
         """Plan to bring the state to what a job's changed code asks for. ``plan.apply()`` adds a batch that does it.
 
         ``set`` has SQL over the old key and value for fields of the new values, and ``keys`` a list of SQL expressions for
-        the fields of a changed key. With ``accept_change``, the job may also give the state another meaning. ``source``
-        and ``settings`` are those of the job. Uses the Spark session of this process, or starts one with the settings in
+        the fields of a changed key. ``source_map`` has the old name or place of sources that are not found by their names
+        or by what they read. With ``accept_change``, the job may also give the state another meaning. ``source`` and
+        ``settings`` are those of the job. Uses the Spark session of this process, or starts one with the settings in
         ``conf`` and stops it; ``plan.apply()`` needs none.
         """
         from headwater.jobs.loading import select_job  # noqa: PLC0415
@@ -281,6 +283,7 @@ class Checkpoint:
             self.files,
             fields=set,
             keys=keys,
+            source_map=source_map,
             accept_change=accept_change,
             reason=reason,
             sink=_sink_uri(sink),

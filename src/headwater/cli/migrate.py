@@ -37,6 +37,14 @@ def migrate(
         str | None,
         typer.Option(metavar="SQL", help="The fields of a changed key, in their order, from the old key and value."),
     ] = None,
+    source_map: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--source-map",
+            metavar="NEW=OLD",
+            help="The old name or place of a source that stays, if it is not found by its name or by what it reads. Repeatable.",
+        ),
+    ] = None,
     accept_change: Annotated[
         bool, typer.Option("--accept-change", help="Migrate although the code also gives the state another meaning.")
     ] = False,
@@ -58,6 +66,9 @@ def migrate(
     own initial value, other added fields with null, or both with the SQL that --set gives. Dropped fields go, and wider
     types are cast. A changed key needs --keys, and rows that would fall on one key are refused.
 
+    Sources and stateful operators may be added, removed and moved. A new source begins where its options say, and a new
+    operator without state; the others keep theirs. Sources are matched by name or by what they read, or by --source-map.
+
     Adds a batch that reads no input. Prints a plan with some rows before and after, and what the continued stream will
     differ in, and asks for confirmation. Can be undone and rewound.
 
@@ -67,6 +78,7 @@ def migrate(
       headwater migrate visits --job jobs.py:VISITS --dry-run
       headwater migrate visits --job jobs.py:VISITS --set max="window.start"
       headwater migrate visits --job jobs.py:VISITS --keys "window, user, 'web'"
+      headwater migrate visits --job jobs.py:VISITS --source-map web=visits
     """
     from headwater.cli.checkpoint_options import open_to_change
     from headwater.cli.job_options import parse_pairs, select_job
@@ -82,6 +94,7 @@ def migrate(
         files,
         fields=wanted,
         keys=keys,
+        source_map=parse_pairs(source_map, "--source-map"),
         accept_change=accept_change,
         reason=reason,
         sink=sink,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -95,6 +96,10 @@ class MigrationPlan:
     reason: str | None
     warnings: tuple[str, ...]
     signs_of_life: tuple[str, ...]
+    sources: tuple[Mapping[str, str | int | None], ...] = ()
+    """The old and new places of all sources, if any changes."""
+    operators: tuple[Mapping[str, str | int | None], ...] = ()
+    """The old and new numbers of all stateful operators, if any changes."""
 
     @property
     def location(self) -> str:
@@ -134,6 +139,8 @@ class MigrationPlan:
             "job": self.job,
             "rows": self.rows,
             "stores": [store.as_dict() for store in self.stores],
+            "sources": [dict(one) for one in self.sources],
+            "operators": [dict(one) for one in self.operators],
             "effects": list(self.effects),
             "written": self.written,
             "reason": self.reason,

@@ -33,6 +33,7 @@ from headwater.statefiles.stores import StoreSettings, find_targets
 from headwater.timemachine.change import Change, Put, Step, fingerprint, new_change_id, scratch_of, set_aside, staged
 from headwater.timemachine.cuts import cut_batch_logs, cut_state, entry_without_files
 from headwater.timemachine.edit_plan import ExtraBatch
+from headwater.timemachine.new_layout import NewLayout
 
 _CONF = "spark.sql.streaming.stateStore."
 _HDFS, _ROCKSDB = "HDFSBackedStateStoreProvider", "RocksDBStateStoreProvider"
@@ -52,6 +53,10 @@ class StoreChange:
     operations: Sequence[Operation] = ()
     complete: bool = False
     snapshot: bool = False
+    origin: StoreKey | None = None
+    """The store whose rows these are, if a migration moves them. It names the column families of a snapshot."""
+    is_new: bool = False
+    """Whether the store belongs to an operator that did not exist before, so that older files in its place do not count."""
 
 
 def plan_extra_batch(
@@ -66,18 +71,20 @@ def plan_extra_batch(
     aside: Sequence[str] = (),
     metadata: Mapping[str, bytes] | None = None,
     records: Mapping[str, bytes] | None = None,
+    layout: NewLayout | None = None,
 ) -> ExtraBatch:
     """Plan the batch after the last one. Raise ``ChangeRefused`` if its state cannot be written with certainty.
 
     ``sink`` is the folder of a file sink with a log. ``details`` are recorded in the journal, with who and why. ``aside``
     are further files of the checkpoint to set aside. ``metadata`` are files of the state's metadata to replace or add;
-    what they replace stays valid for earlier batches. ``records`` are files of Headwater to replace.
+    what they replace stays valid for earlier batches. ``records`` are files of Headwater to replace. ``layout`` changes the
+    sources or the stateful operators.
     """
     files, logs = history.files, history.logs
-    last = writable_batch(history)
+    last = writable_batch(history, needs_state=layout is None)
     planned, commit = logs.offsets.read(last), logs.commits.read(last)
     added = BatchId(last + 1)
-    stores = logs.state.expected(planned.shuffle_partitions)
+    stores = logs.expected_stores(last) if layout is None or layout.stores is None else layout.stores
     unknown = set(changes) - set(stores)
     if unknown:
         raise ValueError(f"{min(unknown)} is not a store of batch {last}")
@@ -85,17 +92,18 @@ def plan_extra_batch(
     ids = {key: str(uuid.uuid4()) for key in stores} if commit.state_unique_ids is not None else {}
     writer = _StoreWriter(logs, planned, last)
     contents = {
-        f"{OFFSETS}/{added}": planned.text.to_bytes(),
+        f"{OFFSETS}/{added}": planned.text.to_bytes() if layout is None or layout.offsets is None else layout.offsets,
         **{
             path: data
             for key in stores
             for path, data in writer.files(key, changes.get(key, StoreChange()), ids.get(key)).items()
         },
-        f"{COMMITS}/{added}": _with_ids(commit, ids) if ids else commit.text.to_bytes(),
+        f"{COMMITS}/{added}": commit.text.to_bytes() if commit.state_unique_ids is None else _with_ids(commit, ids),
     }
     leftovers = dict.fromkeys([*cut_batch_logs(files, added, replan=True), *cut_state(history, added), *aside])
     logged = entry_without_files(sink, added) if sink is not None else {}
     steps: list[Step] = [set_aside(change_id, "checkpoint", path) for path in leftovers]
+    steps += layout.steps(change_id, added) if layout else ()
     steps += _replacing(files, change_id, metadata or {}, added)
     steps += _replacing(files, change_id, records or {})
     scratch: dict[str, bytes] = {}
@@ -135,10 +143,10 @@ def _replacing(
         yield Put("checkpoint", path, data)
 
 
-def writable_batch(history: History) -> BatchId:
+def writable_batch(history: History, *, needs_state: bool = True) -> BatchId:
     """Return the last committed batch. Raise ``ChangeRefused`` if no batch can be added after it."""
     location, last = history.files.location, history.last_committed
-    if last is None or not history.logs.state.stores:
+    if last is None or (needs_state and not history.logs.state.stores):
         raise ChangeRefused("no-state", "this checkpoint has no state", evidence={"checkpoint": location})
     newest = history.batch_ids[-1]
     if newest > last:
@@ -188,7 +196,7 @@ def refuse_unknown_encoding(logs: CheckpointLogs, batch: int) -> None:
 def _reads_changelogs(logs: CheckpointLogs, batch: int) -> bool:
     """Return whether the Spark that wrote a RocksDB state is known to read changelogs: it wrote one, or is 4.0 or newer."""
     has_one = any(name.endswith(".changelog") for names in logs.state.names.values() for name in names)
-    return has_one or all(logs.operator(operator, batch) is not None for operator in logs.state.operators)
+    return has_one or all(logs.operator(operator, batch) is not None for operator in logs.operators(batch))
 
 
 @dataclass(frozen=True)
@@ -206,29 +214,32 @@ class _StoreWriter:
     def files(self, key: StoreKey, change: StoreChange, unique_id: str | None) -> dict[str, bytes]:
         """Return the contents of the files of a store's next version, by path."""
         version = version_written_by(BatchId(self.last + 1))
-        store = self.logs.state.store(key)
+        origin = change.origin or key
+        store = StoreFiles() if change.is_new else self.logs.state.store(origin)
         if self._is_hdfs_backed:
             suffix = "snapshot" if change.complete or change.snapshot else "delta"
             return {f"{key.folder}/{version}.{suffix}": plain_file(change.operations, self.codec)}
         stem = str(version) if unique_id is None else f"{version}_{unique_id}"
         if change.snapshot:
-            return self._snapshot(key, store, stem, change)
+            return self._snapshot(key, origin, store, stem, change)
         lineage = None if unique_id is None else self._lineage(key, store)
         data = changelog_file(change.operations, self.codec, families=self._has_families(key), lineage=lineage)
         return {f"{key.folder}/{stem}.changelog": data}
 
-    def _snapshot(self, key: StoreKey, store: StoreFiles, stem: str, change: StoreChange) -> dict[str, bytes]:
+    def _snapshot(
+        self, key: StoreKey, origin: StoreKey, store: StoreFiles, stem: str, change: StoreChange
+    ) -> dict[str, bytes]:
         from headwater.statefiles.rocksdb_writer import snapshot_files, snapshot_metadata  # noqa: PLC0415  rarely needed
 
         newest = max(store.snapshots, default=None)
         like = None
         if newest is not None:
-            like = snapshot_metadata(self.logs.files, f"{key.folder}/{store.snapshots[newest][0].name}")
-        elif self._has_families(key):
+            like = snapshot_metadata(self.logs.files, f"{origin.folder}/{store.snapshots[newest][0].name}")
+        elif not change.is_new and self._has_families(origin):
             raise ChangeRefused(
                 "cannot-write-state",
                 "the state of this checkpoint cannot be written as a snapshot",
-                evidence={"why": f"no snapshot of {key} names its column families yet"},
+                evidence={"why": f"no snapshot of {origin} names its column families yet"},
                 remedy="run the job for another batch, then try again",
             )
         rows = ((row_key, value) for kind, row_key, value in change.operations if kind == PUT)
@@ -270,21 +281,16 @@ def _with_ids(commit: CommitEntry, ids: Mapping[StoreKey, str]) -> bytes:
     """Return a commit with the ids of the new state files in place of the old ones."""
     version, first, *rest = commit.text.lines
     value: dict[str, Any] = json.loads(first)
-    for operator, partitions in value["stateUniqueIds"].items():
-        value["stateUniqueIds"][operator] = [
-            _ids_of_partition(int(operator), number, len(old), ids) for number, old in enumerate(partitions)
-        ]
+    value["stateUniqueIds"] = {str(one): _ids_of_operator(one, ids) for one in sorted({key.operator_id for key in ids})}
     lines = (version, json.dumps(value, separators=(",", ":")), *rest)
     return replace(commit.text, lines=lines).to_bytes()
 
 
-def _ids_of_partition(operator: int, partition: int, count: int, ids: Mapping[StoreKey, str]) -> list[str]:
-    names = (DEFAULT_STORE,) if count == 1 else JOIN_STORES
-    try:
-        return [ids[StoreKey(operator, partition, name)] for name in names]
-    except KeyError as missing:
-        raise ChangeRefused(
-            "cannot-write-state",
-            "the last commit names state files of a store that does not exist",
-            evidence={"store": missing.args[0]},
-        ) from None
+def _ids_of_operator(operator: int, ids: Mapping[StoreKey, str]) -> list[list[str]]:
+    """Return the ids of each partition, those of a join in the order of its stores."""
+    found: dict[int, dict[str, str]] = {}
+    for key, unique_id in ids.items():
+        if key.operator_id == operator:
+            found.setdefault(key.partition_id, {})[key.store_name] = unique_id
+    names = (DEFAULT_STORE,) if DEFAULT_STORE in found[0] else JOIN_STORES
+    return [[found[number][name] for name in names] for number in sorted(found)]
