@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -24,6 +25,8 @@ from headwater.migration.migration_plan import MigrationPlan
 from headwater.migration.operator_matching import match_operators
 from headwater.migration.source_changes import SourceChanges, match_sources, refuse_join_sides
 from headwater.statefiles.reader import state_rows
+from headwater.timemachine.edit import StateEditor
+from headwater.timemachine.erase import plan_erasure_of_key
 from headwater.timemachine.fork import plan_fork
 from headwater.timemachine.keep import make_point
 from headwater.timemachine.rewind import plan_rewind
@@ -278,3 +281,21 @@ def test_the_first_operator_is_removed(store: str) -> None:
     plan_rewind(files, to=plan.batch_id - 1).apply()
     assert without_tables(files.contents) == without_tables(before)
     assert state_rows(files) == rows
+
+
+@pytest.mark.parametrize("store", ["hdfs", "changelog"])
+def test_an_erasure_reaches_former_operators(store: str) -> None:
+    """After operators have moved, an erasure removes every older file of state, also those under former numbers."""
+    files = checkpoint(f"dedup-{store}")
+    planned(files, renumbered("aggregation-hdfs", 0), renumbered(f"dedup-{store}", 1)).apply()
+    planned(files, renumbered(f"dedup-{store}", 0)).apply()
+    rows = state_rows(files)
+    user = next(row["key"]["user"] for row in rows if row["key"]["user"])  # type: ignore[index]
+    older = {
+        path for path in files.contents if re.search(r"/state/.*\.(delta|changelog|snapshot|zip|sst)$", f"/{path}")
+    }
+    assert any(path.startswith(FOLDER) for path in older)
+    plan_erasure_of_key(StateEditor(files), {"user": user}).apply()
+    assert not older & files.contents.keys()
+    kept = [row for row in rows if row["key"]["user"] != user]  # type: ignore[index]
+    assert in_any_order(state_rows(files)) == in_any_order(kept)

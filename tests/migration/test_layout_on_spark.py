@@ -224,6 +224,29 @@ def test_a_source_and_an_operator_are_added(headwater_spark: SparkSession, tmp_p
     assert stream.run(ONE, {"events": []}) == [[row(0, "ann", 2, 2), row(0, "eve", 2, 8)]]
 
 
+def large_amounts(events: DataFrame) -> DataFrame:
+    return events.where("amount > 1")
+
+
+def large_amounts_of_both(events: DataFrame, more: DataFrame) -> DataFrame:
+    return more.unionByName(events).where("amount > 1")
+
+
+@pytest.mark.slow
+def test_a_query_without_state_gets_another_source(headwater_spark: SparkSession, tmp_path: Path) -> None:
+    """Sources can be added to a query without state too, and a rewind leads back to the one that it had."""
+    stream = ChangingStream(headwater_spark, tmp_path, "hdfs")
+    old, new = one_named_source(large_amounts), two_sources(large_amounts_of_both)
+    stream.run(old, {"events": [event("ann", 1, 1), event("bob", 2, 2)]})
+    stream.migrate(new).apply()
+    assert (stream.problems(), stream.check(new).verdict) == ([], "same")
+    (found,) = stream.run(new, {"events": [event("cem", 3, 3)], "more": [event("dan", 4, 4)]})
+    assert [one["user"] for one in found] == ["cem", "dan"]
+    plan_rewind(stream.files, to=0).apply()
+    (found,) = stream.run(old, {"events": [event("eve", 5, 5)]})
+    assert [one["user"] for one in found] == ["cem", "eve"]
+
+
 def spark_files_of(stream: ChangingStream) -> set[str]:
     found = (path.relative_to(stream.checkpoint) for path in stream.checkpoint.rglob("*") if path.is_file())
     return {str(path) for path in found if path.parts[0] != "_headwater"}
