@@ -172,6 +172,8 @@ class Story:
     new_options: Mapping[str, str] | None = None
     """The same after the migration, if it is another one."""
     source_map: Mapping[str, str] = field(default_factory=dict)
+    oracle: Job | None = None
+    """A job whose output from scratch is the right one, if it is not the new one's."""
     is_empty: bool = False
     """Whether an added operator has no state of earlier records, so that only the output is that of a run from scratch."""
 
@@ -204,7 +206,7 @@ def follow(spark: SparkSession, folder: Path, story: Story, store: str) -> None:
         assert found == [sorted(rows, key=str) for rows in story.expected], found
     else:
         scratch = ChangingStream(spark, folder / "scratch", store, story.settings)
-        expected = scratch.run(story.new, *story.before, *story.after)
+        expected = scratch.run(story.oracle or story.new, *story.before, *story.after)
         assert found == expected[len(story.before) :], (found, expected)
         if not story.is_empty:
             assert stream.state() == scratch.state()

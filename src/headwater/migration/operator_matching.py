@@ -58,7 +58,7 @@ def match_operators(
     scores = {pairs: _likeness(pairs, known, meant) for pairs in dict.fromkeys(candidates) if len(pairs) == best}
     top = max(scores.values())
     chosen = [pairs for pairs, score in scores.items() if score == top]
-    if len(chosen) > 1:
+    if len(chosen) > 1 or (len(scores) > 1 and top == (0, 0)):
         raise _unclear(old, new, "operators of one kind cannot be told apart by what was recorded of them")
     (pairs,) = chosen
     return OperatorMatch(
@@ -79,13 +79,13 @@ def _matchings(old: Sequence[str], new: Sequence[str], first: int = 0, start: in
 
 
 def _likeness(pairs: Pairs, before: Meanings, after: Meanings) -> tuple[int, int]:
-    """Return how many pairs mean the same, and how many facts agree in all of them."""
+    """Return how many pairs mean the same, and how many have the same keys."""
     if before is None or after is None:
         return 0, 0
     facts = [(before[old].facts, after[new].facts) for old, new in pairs]
     return (
         sum(mine == theirs for mine, theirs in facts),
-        sum(mine.get(name) == theirs.get(name) for mine, theirs in facts for name in mine),
+        sum("keys" in mine and mine["keys"] == theirs.get("keys") for mine, theirs in facts),
     )
 
 

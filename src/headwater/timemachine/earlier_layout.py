@@ -10,7 +10,16 @@ from collections.abc import Iterable, Iterator
 
 from headwater.checkpoint.filetree import FileTree
 from headwater.checkpoint.history import History
-from headwater.checkpoint.layout import OFFSETS, SOURCES, STATE, hadoop_crc_of, join, parent_and_name
+from headwater.checkpoint.layout import (
+    LOG_FOLDER,
+    OFFSETS,
+    SOURCES,
+    SST_FOLDER,
+    STATE,
+    hadoop_crc_of,
+    join,
+    parent_and_name,
+)
 from headwater.checkpoint.migrated import FormerMetadata, former_path, layout_path
 from headwater.core.errors import ChangeRefused
 from headwater.timemachine.change import Link, Move, Preview, Step, set_aside
@@ -59,6 +68,7 @@ def steps_to_former_layout(history: History, next_batch: int, change_id: str) ->
         for name in names
         if is_newer_state(folder, name, next_batch)
     )
+    leaving |= dict.fromkeys(_new_stores(history, next_batch))
     return [
         *(set_aside(change_id, "checkpoint", path) for path in leaving),
         *(Link("checkpoint", place, path) for path, place in returning.items()),
@@ -109,6 +119,15 @@ def _leaving(former: FormerMetadata, undone: list[int], listing: _Listing) -> It
             yield from listing.below(SOURCES)
         for operator in set(layout.after) - set(layout.before) if layout else ():
             yield from listing.below(f"{STATE}/{operator}")
+
+
+def _new_stores(history: History, next_batch: int) -> Iterator[str]:
+    """Yield the files of stores that had no version yet, with their tables: an empty folder would pass for a store."""
+    state = history.logs.present_state
+    for key, store in state.stores.items():
+        if store.versions and min(store.versions) > next_batch:
+            for folder in (key.folder, f"{key.folder}/{SST_FOLDER}", f"{key.folder}/{LOG_FOLDER}"):
+                yield from (join(folder, name) for name in state.names.get(folder, ()))
 
 
 def _covered(path: str) -> str:
