@@ -319,6 +319,7 @@ def _ten_minutes() -> Any:
 GLOBAL, SESSIONS, DISTINCT = globally(count_rows, total), sessions(count_rows), distinct("user", "at")
 WITHIN, JOINED, CHAINED = distinct("user", within=True), joined(), chained()
 GROUP_STATE, PROCESSOR, IN_PANDAS = group_state(), processor(), processor_in_pandas()
+ONE_SOURCE, TWO_SOURCES = one_named_source(windows_of_named), two_sources(united)
 STATELESS = updated(lambda events: events.where("amount > 1"))
 
 CHANGES = [
@@ -379,8 +380,10 @@ CHANGES = [
     Change("aggregation-key-added", AGGREGATION, updated(windows(keys=("user", "kind"))), MIGRATE),
     Change("aggregation-key-type", AGGREGATION, updated(windows(keys=("amount",))), MIGRATE, "hdfs"),
     Change("aggregation-key-dropped", AGGREGATION, updated(windows(keys=())), MIGRATE, "format2"),
-    Change("aggregation-dedup-added", AGGREGATION, updated(deduplicated_windows), NEW),
-    Change("aggregation-dedup-removed", updated(deduplicated_windows), AGGREGATION, NEW),
+    Change("aggregation-dedup-added", AGGREGATION, updated(deduplicated_windows), MIGRATE, quick=True),
+    Change("aggregation-dedup-added-hdfs", AGGREGATION, updated(deduplicated_windows), MIGRATE, "hdfs"),
+    Change("aggregation-dedup-removed", updated(deduplicated_windows), AGGREGATION, MIGRATE),
+    Change("aggregation-dedup-removed-format2", updated(deduplicated_windows), AGGREGATION, MIGRATE, "format2"),
     Change("aggregation-to-dedup", event_job(windows(), "append"), DISTINCT, NEW),
     Change("aggregation-append", AGGREGATION, event_job(windows(), "append"), MEANING),
     Change("aggregation-complete", AGGREGATION, event_job(windows(), "complete"), MEANING, "hdfs"),
@@ -402,8 +405,11 @@ CHANGES = [
             "RocksDBStateStoreProvider"
         },
     ),
-    Change("aggregation-another-source", one_named_source(windows_of_named), two_sources(united), NEW),
-    Change("aggregation-one-source-less", two_sources(united), one_named_source(windows_of_named), NEW),
+    Change("aggregation-another-source", ONE_SOURCE, TWO_SOURCES, MIGRATE, quick=True),
+    Change("aggregation-another-source-hdfs", ONE_SOURCE, TWO_SOURCES, MIGRATE, "hdfs"),
+    Change("aggregation-named-and-another-source", AGGREGATION, TWO_SOURCES, MIGRATE),
+    Change("aggregation-one-source-less", TWO_SOURCES, ONE_SOURCE, MIGRATE),
+    Change("aggregation-one-source-less-format2", TWO_SOURCES, ONE_SOURCE, MIGRATE, "format2"),
     Change(
         "aggregation-source-kind",
         AGGREGATION,
@@ -462,7 +468,9 @@ CHANGES = [
     Change("chained-outer", CHAINED, chained(outer="20 minutes"), MEANING, quick=True),
     Change("chained-inner", CHAINED, chained(inner="2 minutes"), MEANING, "format2"),
     Change("chained-added", CHAINED, chained(with_total=True), MIGRATE, "rocksdb"),
-    Change("chained-removed", CHAINED, event_job(windows(count_rows), "append"), NEW),
+    Change("chained-removed", CHAINED, event_job(windows(count_rows), "append"), MIGRATE),
+    Change("chained-outer-added", event_job(windows(count_rows), "append"), CHAINED, MIGRATE, "hdfs"),
+    Change("chained-unlike", CHAINED, event_job(windows(largest, keys=("kind",)), "append"), NEW),
     Change("stateless-changed", STATELESS, updated(lambda events: events.where("amount > 2")), SAME, quick=True),
     Change("stateless-to-aggregation", STATELESS, AGGREGATION, NEW),
     Change("aggregation-to-stateless", AGGREGATION, STATELESS, NEW),

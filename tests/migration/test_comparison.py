@@ -14,10 +14,19 @@ from headwater.checkpoint.plan_record import (
     write_plan,
 )
 from headwater.core.errors import ChangeRefused
-from headwater.migration.compare_endpoints import SourceShape, compare_mode, compare_sink, compare_sources, source_shape
+from headwater.migration.compare_endpoints import SourceShape, compare_mode, compare_sink, source_shape
 from headwater.migration.compare_meaning import can_compare, compare_meaning
-from headwater.migration.compare_state import compare_delays, compare_operators, judged, with_remedies
+from headwater.migration.compare_sources import compare_named, compare_sources, unclear_sources
+from headwater.migration.compare_state import (
+    compare_delays,
+    compare_operators,
+    judged,
+    unmatched_operators,
+    with_remedies,
+)
 from headwater.migration.comparison import VERDICTS, Commands, Comparison, Difference, Verdict, compare_settings
+from headwater.migration.operator_matching import OperatorMatch, match_operators
+from headwater.migration.source_changes import match_sources
 from headwater.migration.state_shapes import UNKNOWN, Field, OperatorShape, StoreShape, type_text
 from headwater.views.code_check import comparison_lines
 
@@ -30,8 +39,16 @@ def operator(*value: Field, key: tuple[Field, ...] = (USER,), name: str = "state
     return OperatorShape(0, name, (StoreShape("", "rows", key, value),), 2)
 
 
+def compared(old: tuple[OperatorShape, ...], new: tuple[OperatorShape, ...]) -> list[Difference]:
+    try:
+        match = match_operators([one.name for one in old], [one.name for one in new])
+    except ChangeRefused as refused:
+        return [unmatched_operators(old, new, refused, COMMANDS)]
+    return list(compare_operators(old, new, match, COMMANDS))
+
+
 def differences(old: OperatorShape, new: OperatorShape) -> list[tuple[str, str | None, str | None, str]]:
-    found = compare_operators((old,), (new,), COMMANDS)
+    found = compared((old,), (new,))
     return [(one.what, one.old, one.new, one.verdict) for one in found]
 
 
@@ -78,7 +95,7 @@ def test_renamed_fields_are_compatible() -> None:
 
 def test_changed_key_asks_for_an_expression() -> None:
     """A key with other fields needs a migration with --keys."""
-    (found,) = compare_operators((operator(COUNT),), (operator(COUNT, key=(USER, Field("kind", "string"))),), COMMANDS)
+    (found,) = compared((operator(COUNT),), (operator(COUNT, key=(USER, Field("kind", "string"))),))
     assert (found.verdict, found.remedy) == ("needs-migrate", MIGRATE)
 
 
@@ -87,22 +104,24 @@ def test_changed_key_asks_for_an_expression() -> None:
     [
         (["a"], ["a", "b"], "needs-migrate"),
         (["a", "b"], ["b"], "needs-migrate"),
-        ([], ["a"], "needs-migrate"),
+        (["a", "b"], ["c", "b", "d"], "needs-migrate"),
+        ([], ["a"], "needs-new-checkpoint"),
         (["a"], ["b"], "needs-new-checkpoint"),
-        (["a", "b"], ["c", "b", "d"], "needs-new-checkpoint"),
+        (["a", "a"], ["a"], "needs-new-checkpoint"),
+        (["a", "b"], ["b", "a"], "needs-new-checkpoint"),
     ],
 )
 def test_operators(before: list[str], after: list[str], verdict: Verdict) -> None:
-    """Added or removed operators can be migrated; a replaced one cannot."""
+    """Added or removed operators can be migrated, if another one stays and it is certain which."""
     old, new = (tuple(operator(COUNT, name=name) for name in names) for names in (before, after))
-    found = list(compare_operators(old, new, COMMANDS))
+    found = compared(old, new)
     assert found
     assert {one.verdict for one in found} == {verdict}
 
 
 def test_operator_without_a_name() -> None:
     """Spark before 4.0 recorded no names: such an operator is taken to be the one at its place."""
-    assert list(compare_operators((operator(COUNT, name=UNKNOWN),), (operator(COUNT),), COMMANDS)) == []
+    assert compared((operator(COUNT, name=UNKNOWN),), (operator(COUNT),)) == []
 
 
 def test_custom_state_variables() -> None:
@@ -112,7 +131,7 @@ def test_custom_state_variables() -> None:
         stores = tuple(StoreShape(name, kind, (USER,), (COUNT,)) for name, kind in kinds.items())
         return OperatorShape(0, "transformWithStateExec", stores)
 
-    found = list(compare_operators((variables(a="value", b="map"),), (variables(a="list", c="value"),), COMMANDS))
+    found = compared((variables(a="value", b="map"),), (variables(a="list", c="value"),))
     assert [(one.old, one.new, one.verdict) for one in found] == [
         ("value", "list", "needs-new-checkpoint"),
         ("map count bigint", None, "compatible"),
@@ -122,12 +141,12 @@ def test_custom_state_variables() -> None:
 
 def test_spark_has_the_last_word() -> None:
     """What Spark accepts is not refused, and what it refuses without a known difference still is."""
-    added = list(compare_operators((operator(COUNT),), (operator(COUNT, TOTAL),), COMMANDS))
+    added = compared((operator(COUNT),), (operator(COUNT, TOTAL),))
     assert [one.verdict for one in judged(added, None, COMMANDS)] == ["compatible"]
     assert judged(added, "value schema", COMMANDS) == added
     (unknown,) = judged([], "nullability", COMMANDS)
     assert (unknown.verdict, unknown.new) == ("needs-new-checkpoint", "nullability")
-    removed = list(compare_operators((operator(COUNT),), (), COMMANDS))
+    removed = list(compare_operators((operator(COUNT),), (), OperatorMatch((), removed=(0,)), COMMANDS))
     assert [one.verdict for one in judged(removed, None, COMMANDS)] == ["changes-meaning"]
 
 
@@ -137,7 +156,7 @@ def test_watermark_of_an_unrecorded_checkpoint() -> None:
         OperatorShape(0, "stateStoreSave", (StoreShape("", "rows", (USER,), (COUNT,), delay),))
         for delay in (600_000, 1_200_000)
     )
-    (found,) = compare_delays((old,), (new,), COMMANDS)
+    (found,) = compare_delays((old,), (new,), OperatorMatch(((0, 0),)), COMMANDS)
     assert (found.old, found.new, found.verdict) == ("10 minutes", "20 minutes", "changes-meaning")
 
 
@@ -217,15 +236,21 @@ def named(*names: str) -> list[SourceShape]:
     return [source_shape(name, f"kafka://host/{name}") for name in names]
 
 
-def source_verdicts(old: list[SourceShape], new: list[SourceShape], *, by_name: bool = False) -> list[str]:
-    return [one.verdict for one in compare_sources(old, new, COMMANDS, by_name=by_name)]
+def source_verdicts(old: list[SourceShape], new: list[SourceShape], *, has_join: bool = False) -> list[str]:
+    try:
+        changes = match_sources(old, new)
+    except ChangeRefused as refused:
+        return [unclear_sources(old, new, refused, COMMANDS).verdict]
+    return [one.verdict for one in compare_sources(changes, COMMANDS, has_join=has_join)]
 
 
 def test_sources_by_place() -> None:
-    """Another number, order or kind of sources, or another topic, needs a new checkpoint."""
+    """Another number or order of sources can be migrated, except for the sides of a join; another kind or topic cannot."""
     assert source_verdicts(named("a", "b"), named("a", "b")) == []
-    assert source_verdicts(named("a", "b"), named("b", "a")) == ["needs-new-checkpoint"]
-    assert source_verdicts(named("a"), named("a", "b")) == ["needs-new-checkpoint"]
+    assert source_verdicts(named("a", "b"), named("b", "a")) == ["needs-migrate"]
+    assert source_verdicts(named("a", "b"), named("b", "a"), has_join=True) == ["needs-new-checkpoint"]
+    assert source_verdicts(named("a"), named("a", "b"), has_join=True) == ["needs-migrate"]
+    assert source_verdicts(named("a", "b", "c"), named("b", "d")) == ["needs-migrate"] * 3
     assert source_verdicts([source_shape("", "files:in")], [source_shape("", "kafka://h/in")]) == [
         "needs-new-checkpoint"
     ]
@@ -242,7 +267,8 @@ def test_unknown_source_is_no_difference() -> None:
 
 def test_sources_by_name() -> None:
     """Sources with names in the offset log may be added, removed and reordered."""
-    assert source_verdicts(named("a", "b"), named("b", "a", "c"), by_name=True) == ["compatible"]
+    found = compare_named(named("a", "b"), named("b", "a", "c"), COMMANDS)
+    assert [one.verdict for one in found] == ["compatible"]
 
 
 def test_mode_and_sink() -> None:
@@ -334,7 +360,7 @@ def test_damaged_record_counts_as_none(data: bytes) -> None:
 
 def test_remedies_name_a_migration_only_where_it_helps() -> None:
     """A migration that needs more options names them; one that is refused means a new checkpoint, with the reason."""
-    differences = list(compare_operators((operator(COUNT),), (operator(COUNT, TOTAL),), COMMANDS))
+    differences = compared((operator(COUNT),), (operator(COUNT, TOTAL),))
     assert with_remedies(differences, None, COMMANDS) == differences
     (asked,) = with_remedies(differences, ChangeRefused("x", "no value", remedy="--set sum=SQL"), COMMANDS)
     assert (asked.verdict, asked.remedy) == ("needs-migrate", f"{MIGRATE} --set sum=SQL")

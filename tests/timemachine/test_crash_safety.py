@@ -15,9 +15,12 @@ from headwater.checkpoint.checks.context import CheckContext
 from headwater.checkpoint.history import History
 from headwater.checkpoint.layout import PLANS_FILE
 from headwater.checkpoint.log_entries import JOIN_STORES
+from headwater.checkpoint.migrated import LayoutChange
 from headwater.checkpoint.restore_points import restore_points
 from headwater.core.errors import ChangeRefused
 from headwater.core.ids import StoreKey
+from headwater.migration.compare_endpoints import SourceShape
+from headwater.migration.source_changes import SourceChanges, source_files
 from headwater.statefiles.statewriter import put
 from headwater.timemachine.change import Change
 from headwater.timemachine.compact import empty_quarantine
@@ -28,6 +31,7 @@ from headwater.timemachine.executor import Executor, guard_notice
 from headwater.timemachine.extra_batch import plan_extra_batch
 from headwater.timemachine.journal import read_pending
 from headwater.timemachine.keep import drop_point, make_point
+from headwater.timemachine.new_layout import NewLayout
 from headwater.timemachine.restore import plan_restore
 from headwater.timemachine.rewind import plan_rewind
 from headwater.timemachine.store_files import StoreChange, StoreForm
@@ -118,6 +122,16 @@ def _verbs(name: str) -> Iterator[tuple[str, Verb]]:
     files, folder = trees(migrated.after)
     yield "rewind across a migration", Verb.of(migrated.after, plan_rewind(files, to=8, sink=folder).change)
     files, folder = trees(start)
+    history = History(files)
+    moved = plan_extra_batch(
+        history, {}, verb="migrate", about="new sources and operators", sink=folder, layout=_new_layout(history)
+    )
+    placed = Verb.of(start, moved.change)
+    yield "migrate sources and operators", placed
+    files, folder = trees(placed.after)
+    yield "undo of moved sources and operators", Verb.of(placed.after, plan_undo(files, sink=folder).change)
+    yield "rewind across moved sources", Verb.of(placed.after, plan_rewind(files, to=8, sink=folder).change)
+    files, folder = trees(start)
     point = make_point(files, at="4", sink=folder)
     cleaned = Place(_without_old(files.contents, 8), folder.contents)
     files, folder = trees(cleaned)
@@ -125,6 +139,21 @@ def _verbs(name: str) -> Iterator[tuple[str, Verb]]:
     yield "rewind to a restore point", restored
     files, folder = trees(restored.after)
     yield "undo of that", Verb.of(restored.after, plan_undo(files, sink=folder).change)
+
+
+def _new_layout(history: History) -> NewLayout:
+    """Return a layout with a new source in front, and without any operator."""
+    old = (SourceShape("first", "files"),)
+    files = source_files(history.logs, 9, SourceChanges(old, (SourceShape("new", "files"), *old), (None, 0)))
+    state = [f"{folder}/{name}" for folder, names in history.logs.state.names.items() for name in names]
+    return NewLayout(
+        LayoutChange(history.logs.operators(9), (), sources=True),
+        (*state, *files.leaving),
+        files.placed,
+        files.written,
+        files.offsets,
+        (),
+    )
 
 
 def _migration(contents: Contents) -> dict[str, Any]:

@@ -121,9 +121,8 @@ class History:
                 problems.append(error.problem)
         entry = planned.entry
         committed = self.logs.commits.latest is not None and number <= self.logs.commits.latest
-        partitions = entry.shuffle_partitions if entry else None
-        expected = self.logs.state.expected(partitions)
-        missing = missing_state(number, self.logs.state, partitions) if expected and committed else []
+        expected = self.logs.expected_stores(number)
+        missing = missing_state(number, self.logs.state, expected) if expected and committed else []
         in_logs = self._why_not(number, committed=committed, problems=problems)
         return Batch(
             batch_id=number,
@@ -186,7 +185,7 @@ class History:
     def _recorded(self, number: int, entry: OffsetEntry) -> dict[str | None, SourceProgress]:
         """Return what the progress record of a batch shows, by source."""
         record = self.logs.record_of(number)
-        if record is None:
+        if record is None or number < self.logs.former.sources_since:
             return {}
         if len(entry.sources) == 1:
             total = SourceProgress(records=record.input_rows, lag_rows=record.lag_rows)
@@ -254,12 +253,11 @@ def files_of(history: History, batch: Batch) -> BatchFiles:
 def _stores(history: History, batch: Batch) -> Iterator[StoreState]:
     if batch.status == "planned":
         return
-    entry = history.logs.offsets.get(batch.batch_id)
     version = version_written_by(batch.batch_id)
     tree = history.logs.state
     names = {number: history.logs.operator(number, batch.batch_id) for number in tree.operators}
-    for key in tree.expected(entry.shuffle_partitions if entry else None):
-        about = names[key.operator_id]
+    for key in history.logs.expected_stores(batch.batch_id):
+        about = names.get(key.operator_id)
         yield StoreState(key, about.operator_name if about else None, version, tree.store(key).recipe(version))
 
 

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any, Generic, Protocol, TypeVar
 
 from headwater.checkpoint.filetree import Entry, FileTree
+from headwater.checkpoint.former_state import WithFormer, recorded_stores, with_former_names
 from headwater.checkpoint.layout import COMMITS, METADATA, OFFSETS, SOURCES, STATE, batch_id, log_id
 from headwater.checkpoint.log_entries import (
     CommitEntry,
@@ -142,6 +143,7 @@ class CheckpointLogs:
         self.progress: Progress = ProgressIndex(files) if progress is None else progress
         self.offsets: BatchLog[OffsetEntry] = BatchLog(files, OFFSETS, parse_offsets)
         self.commits: BatchLog[CommitEntry] = BatchLog(files, COMMITS, parse_commit)
+        self._expected: dict[tuple[int, int | None], tuple[StoreKey, ...]] = {}
         self._hints: dict[tuple[str, bool], SourceHint] = {}
         self._log_hints: dict[str, SourceHint] = {}
 
@@ -171,8 +173,52 @@ class CheckpointLogs:
 
     @cached_property
     def state(self) -> StateTree:
-        """All stores, from one listing. The ids in format 2's file names are read from the commits when needed."""
+        """All stores, from one listing. The ids in format 2's file names are read from the commits when needed.
+
+        The state of operators that a migration removed is included: see ``state_files``.
+        """
+        moved = [path for path, _ in self.former.moved_state()]
+        if not moved:
+            return self.present_state
+        return StateTree(with_former_names(self.present_state.names, moved), self._unique_id)
+
+    @cached_property
+    def present_state(self) -> StateTree:
+        """The stores in ``state/``, without those of removed operators."""
         return StateTree(list_tree(self.files, STATE), self._unique_id)
+
+    @cached_property
+    def state_files(self) -> FileTree:
+        """The checkpoint with the state of removed operators at the paths that it had."""
+        moved = dict(self.former.moved_state())
+        return WithFormer(self.files, moved) if moved else self.files
+
+    def operators(self, batch: int) -> tuple[int, ...]:
+        """Return the ids of the stateful operators as of a batch."""
+        known = self.former.operators(batch)
+        return self.state.operators if known is None else known
+
+    def expected_stores(self, batch: int) -> tuple[StoreKey, ...]:
+        """Return the stores that a batch must have."""
+        entry = self.offsets.get(batch)
+        partitions = entry.shuffle_partitions if entry else None
+        operators = self.former.operators(batch)
+        if operators is None:
+            return self.state.expected(partitions)
+        period = (self.former.period(batch), partitions)
+        if period not in self._expected:
+            recorded = {operator: self.operator(operator, batch) for operator in operators}
+            present = self.state.expected(partitions)
+            self._expected[period] = tuple(
+                key
+                for operator, metadata in recorded.items()
+                for key in (
+                    recorded_stores(metadata, partitions)
+                    if metadata
+                    else (one for one in present if one.operator_id == operator)
+                )
+            )
+        return self._expected[period]
 
     @cached_property
     def former(self) -> FormerMetadata:
@@ -186,7 +232,8 @@ class CheckpointLogs:
     def operator(self, operator_id: int, batch: int) -> OperatorMetadata | None:
         """Return an operator's metadata as of a batch; None if it does not exist or cannot be read."""
         folder = version_2_folder(operator_id)
-        path = metadata_path(operator_id, self.state.names.get(folder, []), batch)
+        names = [*self.present_state.names.get(folder, []), *self.former.names(folder, batch)]
+        path = metadata_path(operator_id, names, batch)
         try:
             return parse_operator_metadata(read_bytes(self.files, self.former.place(path, batch)), path)
         except CheckpointUnreadable:
@@ -249,6 +296,8 @@ class CheckpointLogs:
         """Return what the newest progress record shows of each source."""
         for number in reversed(self.offsets.ids[-_DESCRIBED_BATCHES:]):
             record = self.progress.get(number)
+            if number < self.former.sources_since:
+                break
             if record and record.sources:
                 return {source.id: source for source in record.sources if source.id is not None}
         return {}

@@ -242,10 +242,10 @@ def missing_logs(kept: BatchId, offsets: Collection[int], commits: Collection[in
     return f"offsets/{kept - 1} and offsets/{kept + 1} are both missing, and Spark needs one of them to start"
 
 
-def missing_state(kept: BatchId, tree: StateTree, shuffle_partitions: int | None) -> list[tuple[StoreKey, int]]:
+def missing_state(kept: BatchId, tree: StateTree, expected: Iterable[StoreKey]) -> list[tuple[StoreKey, int]]:
     """Return the stores whose state as of ``kept`` cannot be rebuilt, each with the version whose file is missing."""
     version = version_written_by(kept)
-    found = ((key, tree.store(key).missing_version(version)) for key in tree.expected(shuffle_partitions))
+    found = ((key, tree.store(key).missing_version(version)) for key in expected)
     return [(key, missing) for key, missing in found if missing is not None]
 
 

@@ -58,6 +58,14 @@ def migrate(
             help="How rows that fall on one key are merged: sum, min, max or an SQL aggregate. Repeatable.",
         ),
     ] = None,
+    source_map: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--source-map",
+            metavar="NEW=OLD",
+            help="The old name or place of a source that stays, if it is not found by its name or by what it reads. Repeatable.",
+        ),
+    ] = None,
     accept_change: Annotated[
         bool, typer.Option("--accept-change", help="Migrate although the code also gives the state another meaning.")
     ] = False,
@@ -79,6 +87,9 @@ def migrate(
     own initial value, other added fields with null, or both with the SQL that --set gives. Dropped fields are removed, and
     wider types are cast. A changed key needs --keys, and rows that fall on one key are merged as --merge says.
 
+    Sources and stateful operators may be added, removed and moved. A new source begins where its options say, and a new
+    operator without state; the others keep theirs. Sources are matched by name or by what they read, or by --source-map.
+
     Adds a batch that reads no input. Prints a plan with some rows before and after, and what the continued stream will
     differ in, and asks for confirmation. Can be undone and rewound.
 
@@ -94,6 +105,7 @@ def migrate(
       headwater migrate visits --job jobs.py:VISITS --keys "window" --merge count=sum --merge max=max
       headwater migrate visits --store rocksdb-changelog
       headwater migrate visits --checkpoint-format 2
+      headwater migrate visits --job jobs.py:VISITS --source-map web=visits
     """
     from headwater.cli.checkpoint_options import open_to_change
     from headwater.cli.job_options import parse_pairs, select_job
@@ -119,6 +131,7 @@ def migrate(
         fields=wanted,
         keys=keys,
         merge=parse_pairs(merge, "--merge"),
+        source_map=parse_pairs(source_map, "--source-map"),
         accept_change=accept_change,
         reason=reason,
         sink=sink,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from headwater.checkpoint.plan_record import RecordedPlan, StatefulOperator
 from headwater.migration.comparison import Commands, Difference
@@ -30,12 +30,23 @@ def can_compare(recorded: RecordedPlan, spark_version: str) -> bool:
 
 
 def compare_meaning(
-    recorded: tuple[StatefulOperator, ...], current: tuple[StatefulOperator, ...], commands: Commands
+    recorded: tuple[StatefulOperator, ...],
+    current: tuple[StatefulOperator, ...],
+    commands: Commands,
+    pairs: Sequence[tuple[int, int]] | None = None,
 ) -> Iterator[Difference]:
-    """Yield the facts that differ. Added and removed operators are left to the comparison of the state itself."""
-    if [one.kind for one in recorded] != [one.kind for one in current]:
+    """Yield the facts that differ. Added and removed operators are left to the comparison of the state itself.
+
+    ``pairs`` are the old and new numbers of the operators that stay; by default they all do.
+    """
+    if pairs is None:
+        pairs = [(number, number) for number in range(len(recorded))] if len(recorded) == len(current) else ()
+    if any(old >= len(recorded) or new >= len(current) for old, new in pairs):
         return
-    for number, (old, new) in enumerate(zip(recorded, current, strict=True)):
+    chosen = [(number, recorded[number], current[other]) for number, other in pairs]
+    if any(old.kind != new.kind for _, old, new in chosen):
+        return
+    for number, old, new in chosen:
         label = f"operator {number} ({old.kind})"
         for name in dict.fromkeys([*old.facts, *new.facts]):
             before, after = old.facts.get(name, ()), new.facts.get(name, ())

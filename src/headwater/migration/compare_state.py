@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import replace
-from difflib import SequenceMatcher
 
 from headwater.core.errors import ChangeRefused
 from headwater.migration.comparison import Commands, Difference, Verdict
+from headwater.migration.operator_matching import OperatorMatch
 from headwater.migration.plan_text import interval
-from headwater.migration.state_shapes import UNKNOWN, Field, OperatorShape, StoreShape
+from headwater.migration.state_shapes import Field, OperatorShape, StoreShape
 
 _WHY_VALUE = "Spark compares the types of the value's fields one by one and refuses to start"
 _WHY_KEY = "Spark compares the types of the key's fields one by one and refuses to start"
@@ -21,28 +21,29 @@ _WHY_VARIABLE = "Spark adds and removes state variables of transformWithState by
 
 
 def compare_operators(
-    old: tuple[OperatorShape, ...], new: tuple[OperatorShape, ...], commands: Commands
+    old: tuple[OperatorShape, ...], new: tuple[OperatorShape, ...], match: OperatorMatch, commands: Commands
 ) -> Iterator[Difference]:
-    """Yield the differences between operators, then those between the stores of operators that both sides have."""
-    before, after = [one.name for one in old], [one.name for one in new]
-    if len(before) == len(after):  # Spark before 4.0 did not record the names of operators
-        before = [theirs if mine == UNKNOWN else mine for mine, theirs in zip(before, after, strict=True)]
-    if before == after:
-        for mine, theirs in zip(old, new, strict=True):
-            yield from _compare_stores(mine, theirs, commands)
-        return
-    changes = [code for code in SequenceMatcher(a=before, b=after, autojunk=False).get_opcodes() if code[0] != "equal"]
-    replaced = any(tag == "replace" for tag, *_ in changes)
-    verdict: Verdict = "needs-new-checkpoint" if replaced else "needs-migrate"
-    remedy = commands.new_checkpoint if replaced else commands.migrate
-    for tag, first, last, start, end in changes:
-        if tag == "replace":
-            names = (", ".join(before[first:last]), ", ".join(after[start:end]))
-            yield Difference(f"stateful operator {first}", *names, verdict, _WHY_OPERATORS, remedy)
-        for place in range(first, last) if tag == "delete" else ():
-            yield Difference(f"stateful operator {place}", before[place], None, verdict, _WHY_OPERATORS, remedy)
-        for place in range(start, end) if tag == "insert" else ():
-            yield Difference(f"stateful operator {place}", None, after[place], verdict, _WHY_OPERATORS, remedy)
+    """Yield the operators that were added and removed, then the differences between the stores of the others."""
+    for number in match.removed:
+        yield Difference(
+            f"stateful operator {number}", old[number].name, None, "needs-migrate", _WHY_OPERATORS, commands.migrate
+        )
+    for number in match.added:
+        yield Difference(
+            f"stateful operator {number}", None, new[number].name, "needs-migrate", _WHY_OPERATORS, commands.migrate
+        )
+    for mine, theirs in match.pairs:
+        yield from _compare_stores(old[mine], new[theirs], commands)
+
+
+def unmatched_operators(
+    old: tuple[OperatorShape, ...], new: tuple[OperatorShape, ...], problem: ChangeRefused, commands: Commands
+) -> Difference:
+    """Return the difference between operators that cannot be matched."""
+    names = (", ".join(one.name for one in side) or None for side in (old, new))
+    why = f"{_WHY_OPERATORS}; a migration is refused: {problem.evidence['why']}"
+    before, after = names
+    return Difference("stateful operators", before, after, "needs-new-checkpoint", why, commands.new_checkpoint)
 
 
 def _compare_stores(old: OperatorShape, new: OperatorShape, commands: Commands) -> Iterator[Difference]:
@@ -161,10 +162,10 @@ def _accepted(one: Difference) -> Difference:
 
 
 def compare_delays(
-    old: tuple[OperatorShape, ...], new: tuple[OperatorShape, ...], commands: Commands
+    old: tuple[OperatorShape, ...], new: tuple[OperatorShape, ...], match: OperatorMatch, commands: Commands
 ) -> Iterator[Difference]:
     """Yield changed watermark delays. Schemas have those of the first batch, which helps where no run was recorded."""
-    for mine, theirs in zip(old, new, strict=False):
+    for mine, theirs in ((old[one], new[other]) for one, other in match.pairs):
         for before, after in zip(mine.stores, theirs.stores, strict=False):
             delays = before.delay_ms, after.delay_ms
             if None not in delays and delays[0] != delays[1]:

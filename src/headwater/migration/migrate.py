@@ -6,7 +6,6 @@ the rows of every store whose fields differ are rewritten. Nothing here uses Spa
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -14,27 +13,31 @@ import pyarrow as pa
 
 from headwater.checkpoint.filetree import FileTree
 from headwater.checkpoint.history import History
-from headwater.checkpoint.layout import PLANS_FILE, STATE, batch_id, join, parent_and_name
+from headwater.checkpoint.layout import JOB_FILE, PLANS_FILE
 from headwater.checkpoint.lease import signs_of_life
 from headwater.checkpoint.logs import CheckpointLogs
-from headwater.checkpoint.operator_metadata import version_1_path
 from headwater.checkpoint.plan_record import RecordedPlan, StatefulOperator, plan_before, plans_with, read_plans
-from headwater.checkpoint.record import sink_of
+from headwater.checkpoint.record import JobRecord, sink_of
 from headwater.core.errors import ChangeRefused, UsageProblem
+from headwater.core.ids import StoreKey
 from headwater.migration.field_matching import keys_differ, plan_store, same_key, widened_keys
 from headwater.migration.field_plan import StorePlan, Unit, Wishes
+from headwater.migration.layout_plan import layout_effects, operator_names, operator_places, plan_layout
 from headwater.migration.migration_plan import MigrationPlan, StoreMigration, effects
+from headwater.migration.new_metadata import changed_metadata
+from headwater.migration.operator_changes import PlacedStores
+from headwater.migration.operator_matching import OperatorMatch, match_operators
 from headwater.migration.plan_text import BUFFER_SIZES
 from headwater.migration.rekeyed_rows import Merge
 from headwater.migration.rewriting import Evaluate, RewrittenStores, StoreRewrite, rekeyed
-from headwater.migration.state_shapes import UNKNOWN
+from headwater.migration.source_changes import SourceChanges
 from headwater.statefiles.reader import StateReader
 from headwater.statefiles.stores import StateTarget, find_targets
 from headwater.timemachine.cuts import has_sink_log
 from headwater.timemachine.edit import UNKNOWN_SINK
 from headwater.timemachine.executor import refuse_if_pending
 from headwater.timemachine.extra_batch import plan_extra_batch, refuse_unknown_encoding, writable_batch
-from headwater.timemachine.fork import relocated_metadata
+from headwater.timemachine.store_files import StoreChange
 
 _SESSION_START = "sessionStartTime"
 _AGGREGATIONS = ("stateStoreSave", "sessionWindowStateStoreSaveExec")
@@ -57,21 +60,49 @@ class NewState:
     buffers: Mapping[int, Sequence[pa.StructArray | None]] = field(default_factory=dict)
 
 
-def plan_stores(logs: CheckpointLogs, last: int, new: NewState, wishes: Wishes) -> list[StorePlan]:
+@dataclass(frozen=True)
+class Meanings:
+    """What the operators of a checkpoint and of new code mean, without the sources that are added or dropped."""
+
+    before: tuple[StatefulOperator, ...] | None
+    after: tuple[StatefulOperator, ...] | None
+
+    @classmethod
+    def of(cls, logs: CheckpointLogs, last: int, new: NewState, sources: SourceChanges | None) -> Meanings:
+        """Return what was recorded, and what the new code has."""
+        recorded = plan_before(read_plans(logs.files), last + 1)
+        before, after = recorded.operators if recorded else None, new.operators
+        if sources is not None:
+            before = None if before is None else tuple(map(sources.before, before))
+            after = None if after is None else tuple(map(sources.after, after))
+        return cls(before, after)
+
+
+def match_of(logs: CheckpointLogs, last: int, new: NewState, meanings: Meanings) -> OperatorMatch:
+    """Match the operators of new code with those of a checkpoint. Raise ``ChangeRefused`` if that is not certain."""
+    names = operator_names(logs, last), operator_names(CheckpointLogs(new.tree), 0)
+    return match_operators(*names, meanings.before, meanings.after)
+
+
+def plan_stores(
+    logs: CheckpointLogs, last: int, new: NewState, wishes: Wishes, match: OperatorMatch, meanings: Meanings
+) -> list[StorePlan]:
     """Plan what becomes of every store. Raise ``ChangeRefused`` for what cannot be migrated with certainty."""
     old_targets = [one for one in find_targets(logs, last) if one.kind != "side"]
     new_targets = [one for one in find_targets(CheckpointLogs(new.tree), 0) if one.kind != "side"]
-    _refuse_other_operators(old_targets, new_targets)
+    places = dict(match.pairs)
     found = {(one.operator_id, one.store, one.var): one for one in new_targets}
-    pairs = [(old, found[old.operator_id, old.store, old.var]) for old in old_targets if _name(old) in found]
+    pairs = [
+        (old, found[places[old.operator_id], old.store, old.var])
+        for old in old_targets
+        if old.operator_id in places and (places[old.operator_id], old.store, old.var) in found
+    ]
     keys = _new_keys(pairs, wishes)
-    recorded = plan_before(read_plans(logs.files), last + 1)
-    before = recorded.operators if recorded else ()
     plans = []
     for old, target in pairs:
         _refuse_unlike(old, target)
         is_aggregation = target.operator_name in _AGGREGATIONS
-        current = _units(new.operators or (), target) if is_aggregation else None
+        current = _units(meanings.after or (), target) if is_aggregation else None
         if is_aggregation and current is None:
             raise ChangeRefused(
                 "unknown-plan",
@@ -79,7 +110,7 @@ def plan_stores(logs: CheckpointLogs, last: int, new: NewState, wishes: Wishes) 
                 evidence={"state": old.label},
                 remedy="use a new checkpoint: headwater run JOB --checkpoint NEW",
             )
-        known = _units(before, old)
+        known = _units(meanings.before or (), old)
         plans.append(plan_store(old, target, wishes, recorded=known, current=current, keys=keys.get(_name(old))))
     _refuse_unused(wishes, plans)
     return plans
@@ -124,11 +155,14 @@ def _new_keys(pairs: list[tuple[StateTarget, StateTarget]], wishes: Wishes) -> d
     return found
 
 
-def migration_problem(logs: CheckpointLogs, last: int, new: NewState) -> ChangeRefused | None:
+def migration_problem(
+    logs: CheckpointLogs, last: int, new: NewState, sources: SourceChanges | None = None
+) -> ChangeRefused | None:
     """Return why a migration without further options is refused; None if it is not. No row is read."""
     try:
         refuse_unknown_encoding(logs, last)
-        plan_stores(logs, last, new, Wishes())
+        meanings = Meanings.of(logs, last, new, sources)
+        plan_stores(logs, last, new, Wishes(), match_of(logs, last, new, meanings), meanings)
     except ChangeRefused as refused:
         return refused
     return None
@@ -147,21 +181,30 @@ def plan_migration(
     accepted: Sequence[str] = (),
     reason: str | None = None,
     sink: str | None = None,
+    sources: SourceChanges | None = None,
+    record: JobRecord | None = None,
 ) -> MigrationPlan:
     """Plan a migration. ``accepted`` are the changes of meaning that the user accepts; they are recorded.
 
-    ``evaluate`` and ``merge`` compute the SQL of the wishes.
+    ``evaluate`` and ``merge`` compute the SQL of the wishes. ``sources`` are the places of the sources, if they change, and
+    ``record`` is what the checkpoint then records of the job.
     """
     refuse_if_pending(files)
     history = History(files)
-    last = writable_batch(history)
+    last = writable_batch(history, needs_state=sources is None)
     reader = StateReader(files)
-    plans = plan_stores(reader.logs, last, new, wishes)
+    meanings = Meanings.of(reader.logs, last, new, sources)
+    match = match_of(reader.logs, last, new, meanings)
+    plans = plan_stores(reader.logs, last, new, wishes, match, meanings)
     rewrites = [_rewrite(reader, last, plan, new, evaluate) for plan in plans if plan.is_rewritten]
     for rewrite in rekeyed(rewrites, wishes):
         rewrite.rules, rewrite.merge = wishes.merge, merge
-    metadata = dict(_new_metadata(reader.logs, new, plans, last + 1))
-    if not rewrites and not metadata:
+    stay = [number for old, number in match.pairs if old == number]
+    metadata = dict(changed_metadata(reader.logs, new.tree, plans, last + 1, stay))
+    layout = plan_layout(reader.logs, last, new.tree, match, sources)
+    if sources is not None and record is not None:
+        metadata[JOB_FILE] = record.to_bytes()
+    if not rewrites and not metadata and layout is None:
         raise ChangeRefused(
             "nothing-to-do",
             f"nothing to migrate: the state of this checkpoint is already what {job} asks for",
@@ -174,8 +217,12 @@ def plan_migration(
     if new.operators is not None:
         plan = RecordedPlan(last + 1, new.operators, spark_version, recorded_at, tuple(accepted))
         records[PLANS_FILE] = plans_with(files, plan)
-    stores = RewrittenStores(reader, last, rewrites)
-    labels = ", ".join(rewrite.plan.old.label for rewrite in rewrites) or "the schema of the state"
+    stores: Mapping[StoreKey, StoreChange] = RewrittenStores(reader, last, rewrites)
+    if layout is not None and layout.stores is not None:
+        stores = PlacedStores(reader, last, match, layout.stores, stores)
+    labels = ", ".join(rewrite.plan.old.label for rewrite in rewrites) or (
+        "the schema of the state" if layout is None else "the sources and operators"
+    )
     batch = plan_extra_batch(
         history,
         stores,
@@ -186,6 +233,7 @@ def plan_migration(
         details={"job": job},
         metadata=metadata,
         records=records,
+        layout=layout,
     )
     migrated = tuple(
         replace(StoreMigration.of(one.plan, one.rows, one.sample), merge=dict(one.rules), merged=one.merged)
@@ -200,10 +248,12 @@ def plan_migration(
         job,
         migrated,
         batch,
-        effects(migrated, batch.batch_id),
+        (*effects(migrated, batch.batch_id), *layout_effects(reader.logs, last, new.tree, match, sources)),
         reason,
         tuple(warnings),
         tuple(signs_of_life(history)),
+        () if sources is None else tuple(sources.places()),
+        tuple(operator_places(reader.logs, last, new.tree, match)) if match.is_changed else (),
     )
 
 
@@ -219,22 +269,6 @@ def _rewrite(reader: StateReader, last: int, plan: StorePlan, new: NewState, eva
             )
     known = [one if one is not None else pa.array([], pa.struct([])) for one in buffers]
     return StoreRewrite(reader, last, plan, known, evaluate)
-
-
-def _refuse_other_operators(old: list[StateTarget], new: list[StateTarget]) -> None:
-    before = {one.operator_id: one.operator_name for one in old}
-    after = {one.operator_id: one.operator_name for one in new}
-    same = before.keys() == after.keys() and all(name in (UNKNOWN, after[number]) for number, name in before.items())
-    if not same:
-        raise ChangeRefused(
-            "operators-differ",
-            "the stateful operators of the code are not those of the checkpoint",
-            evidence={
-                "checkpoint": ", ".join(before.values()) or "none",
-                "code": ", ".join(after.values()) or "none",
-            },
-            remedy="use a new checkpoint: headwater run JOB --checkpoint NEW",
-        )
 
 
 def _refuse_unlike(old: StateTarget, new: StateTarget) -> None:
@@ -292,59 +326,6 @@ def _units(operators: Sequence[StatefulOperator], target: StateTarget) -> list[U
     if operator.kind != "aggregation" or (operator.facts.get("aggregates") and not fits):
         return None
     return [Unit(name, int(size)) for name, size in zip(names, sizes, strict=True)]
-
-
-def _new_metadata(
-    logs: CheckpointLogs, new: NewState, plans: list[StorePlan], batch: int
-) -> Iterator[tuple[str, bytes]]:
-    """Yield the metadata and schema files that differ from those of the checkpoint, with their contents.
-
-    Custom state has numbered files, which get the number of the new batch.
-    """
-    changed = {
-        plan.new.operator_id
-        for plan in plans
-        if plan.is_rewritten
-        or (plan.old.schema.key_json, plan.old.schema.value_json)
-        != (plan.new.schema.key_json, plan.new.schema.value_json)
-    }
-    for path in sorted(_metadata_paths(new.tree)):
-        operator = int(path.split("/")[1])
-        if operator not in changed:
-            continue
-        moved = relocated_metadata(new.tree, path, logs.files)
-        data = new.tree.read(path) if moved is None else moved
-        folder, name = parent_and_name(path)
-        if "/_metadata/v2" in folder or "/_stateSchema/" in f"{folder}/":
-            yield join(folder, _renumbered(name, batch)), _with_number(data, batch) if moved is not None else data
-            continue
-        is_new = not logs.files.exists(path)
-        if is_new and path == version_1_path(operator):  # written by a Spark that does not know this file
-            continue
-        if is_new or logs.files.read(path) != data:
-            yield path, data
-
-
-def _metadata_paths(tree: FileTree) -> Iterator[str]:
-    for folder, names in tree.tree(STATE).items():
-        parts = folder.split("/")
-        if "_metadata" in parts or "_stateSchema" in parts:
-            yield from (join(folder, name) for name in names if not name.startswith("."))
-
-
-def _renumbered(name: str, batch: int) -> str:
-    number, separator, rest = name.partition("_")
-    return f"{batch}{separator}{rest}" if batch_id(number) is not None else name
-
-
-def _with_number(metadata: bytes, batch: int) -> bytes:
-    """Return operator metadata that names its schema files with the number of a batch."""
-    version, text = metadata.decode("utf-8").split("\n", 1)
-    value = json.loads(text)
-    for store in value["stateStoreInfo"]:
-        paths = [parent_and_name(path) for path in store["stateSchemaFilePaths"]]
-        store["stateSchemaFilePaths"] = [join(folder, _renumbered(name, batch)) for folder, name in paths]
-    return f"{version}\n{json.dumps(value, separators=(',', ':'), ensure_ascii=False)}".encode()
 
 
 def _possible_renames(store: StoreMigration) -> Iterator[str]:

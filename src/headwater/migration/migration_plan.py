@@ -100,6 +100,10 @@ class MigrationPlan:
     reason: str | None
     warnings: tuple[str, ...]
     signs_of_life: tuple[str, ...]
+    sources: tuple[Mapping[str, str | int | None], ...] = ()
+    """The old and new places of all sources, if any changes."""
+    operators: tuple[Mapping[str, str | int | None], ...] = ()
+    """The old and new numbers of all stateful operators, if any changes."""
 
     @property
     def location(self) -> str:
@@ -137,6 +141,8 @@ class MigrationPlan:
             "job": self.job,
             "rows": self.rows,
             "stores": [store.as_dict() for store in self.stores],
+            "sources": [dict(one) for one in self.sources],
+            "operators": [dict(one) for one in self.operators],
             "effects": list(self.effects),
             "written": self.written,
             "reason": self.reason,

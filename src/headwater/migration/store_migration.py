@@ -133,7 +133,7 @@ class ConvertedStores(Mapping[StoreKey, StoreChange]):
         self.rows = 0
         self._reader, self._batch, self._hdfs = reader, batch, hdfs
         self._targets = {(one.operator_id, one.folder_store): one for one in targets}
-        self._keys = reader.logs.state.expected(reader.settings(batch).partitions)
+        self._keys = reader.logs.expected_stores(batch)
 
     def __getitem__(self, key: StoreKey) -> StoreChange:
         if key not in self._keys:

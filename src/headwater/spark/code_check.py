@@ -17,21 +17,29 @@ from headwater.checkpoint.log_entries import OffsetEntry
 from headwater.checkpoint.logs import CheckpointLogs, in_order
 from headwater.checkpoint.plan_record import StatefulOperator, plan_before, read_plans
 from headwater.checkpoint.record import JobRecord, read_job_record
-from headwater.core.errors import JobRefused
+from headwater.core.errors import ChangeRefused, JobRefused
 from headwater.jobs.job import Job
 from headwater.jobs.rules import check_job, check_restart
 from headwater.migration.compare_endpoints import (
     SourceShape,
     compare_mode,
     compare_sink,
-    compare_sources,
     source_shape,
 )
 from headwater.migration.compare_meaning import can_compare, compare_meaning
-from headwater.migration.compare_state import compare_delays, compare_operators, judged, with_remedies
+from headwater.migration.compare_sources import compare_named, compare_sources, unclear_sources
+from headwater.migration.compare_state import (
+    compare_delays,
+    compare_operators,
+    judged,
+    unmatched_operators,
+    with_remedies,
+)
 from headwater.migration.comparison import Commands, Comparison, Difference, compare_settings
 from headwater.migration.migrate import NewState, migration_problem
+from headwater.migration.operator_matching import OperatorMatch, match_operators
 from headwater.migration.plan_text import source_names, stateful_operators
+from headwater.migration.source_changes import SourceChanges, match_sources
 from headwater.migration.state_shapes import read_shapes
 from headwater.spark.failures import SPARK_ERRORS
 from headwater.spark.internals import plan_trees, state_planning
@@ -39,7 +47,7 @@ from headwater.spark.job_session import log_file
 from headwater.spark.ownership import Run, job_record
 from headwater.spark.prepared import PreparedJob, prepared_offline
 from headwater.spark.session import jars_for, own_or_active_session, temporary_settings
-from headwater.spark.source_names import naming_settings
+from headwater.spark.source_names import has_join, naming_settings
 from headwater.spark.state_twin import plan_on_twin
 
 LOGGER = logging.getLogger("headwater")
@@ -114,8 +122,12 @@ def compare_code(
     *,
     reference: str | None = None,
     given: Mapping[str, str] | None = None,
+    source_map: Mapping[str, str] | None = None,
 ) -> Comparison:
-    """Compare a job with a checkpoint. It may have been prepared with empty folders in place of its sources."""
+    """Compare a job with a checkpoint. It may have been prepared with empty folders in place of its sources.
+
+    ``source_map`` has the old name or place of new sources that cannot be matched otherwise.
+    """
     logs, recorded = CheckpointLogs(files), read_job_record(files)
     commands = Commands(reference or recorded.reference or job.name, files.location)
     if not logs.offsets.ids:
@@ -125,13 +137,15 @@ def compare_code(
     notes: list[str] = []
     state: list[Difference] = []
     has_state = False
+    sources = SourcesOf.job(logs, entry, wanted, current)
+    found, changes = _compare_sources(prepared, sources, commands, source_map)
     if last is None:
         notes.append(NO_STATE)
     else:
-        state, has_state = _compare_state(prepared, logs, last, entry, current, commands, notes)
+        state, has_state = _compare_state(prepared, logs, last, entry, current, commands, notes, changes)
     differences = [
         *_compare_name(recorded, job),
-        *_compare_sources(logs, entry, wanted, current, commands),
+        *found,
         *state,
         *_compare_restart(job, files.location, commands),
         *compare_settings(entry.conf, {**job.conf, **(given or {})}, commands),
@@ -167,19 +181,33 @@ def _compare_name(recorded: JobRecord, job: Job) -> Iterator[Difference]:
         )
 
 
+@dataclass(frozen=True)
+class SourcesOf:
+    """The sources of a checkpoint and of a job, in the order of their offsets; ``by_name`` if the offsets have names."""
+
+    old: tuple[SourceShape, ...]
+    new: tuple[SourceShape, ...]
+    by_name: bool
+
+    @classmethod
+    def job(cls, logs: CheckpointLogs, entry: OffsetEntry, wanted: JobRecord, current: CurrentCode) -> SourcesOf:
+        """Return the sources of a checkpoint, and those of a job as it would be recorded."""
+        old = tuple(_old_source(logs, source.name) for source in in_order(entry.sources))
+        new = tuple(source_shape(name, wanted.sources.get(name) or wanted.source) for name in current.sources)
+        return cls(old, new, entry.version > 1 and not all(source.name.isdecimal() for source in entry.sources))
+
+
 def _compare_sources(
-    logs: CheckpointLogs,
-    entry: OffsetEntry,
-    wanted: JobRecord,
-    current: CurrentCode,
-    commands: Commands,
-) -> Iterator[Difference]:
-    old = [_old_source(logs, source.name) for source in in_order(entry.sources)]
-    new = [source_shape(name, wanted.sources.get(name) or wanted.source) for name in current.sources]
-    by_name = entry.version > 1 and not all(source.name.isdecimal() for source in entry.sources)
-    if len(old) == len(new) == 1 and not by_name:  # the only source may be given a name later
-        old, new = ([SourceShape("", one.kind, one.topics) for one in side] for side in (old, new))
-    yield from compare_sources(old, new, commands, by_name=by_name)
+    prepared: PreparedJob, sources: SourcesOf, commands: Commands, source_map: Mapping[str, str] | None
+) -> tuple[list[Difference], SourceChanges | None]:
+    """Return the differences between sources, and the changes of their places; None if Spark or nobody knows them."""
+    if sources.by_name:
+        return list(compare_named(sources.old, sources.new, commands)), None
+    try:
+        changes = match_sources(sources.old, sources.new, source_map)
+    except ChangeRefused as refused:
+        return [unclear_sources(sources.old, sources.new, refused, commands)], None
+    return list(compare_sources(changes, commands, has_join=has_join(prepared))), changes
 
 
 def _old_source(logs: CheckpointLogs, source: str) -> SourceShape:
@@ -198,13 +226,15 @@ def _compare_state(
     current: CurrentCode,
     commands: Commands,
     notes: list[str],
+    changes: SourceChanges | None,
 ) -> tuple[list[Difference], bool]:
     """Return the differences in the state and in its meaning, and whether there is state; add what is unknown to ``notes``."""
     old = read_shapes(logs, last)
-    spark, meaning = prepared.spark, []
+    spark = prepared.spark
     recorded = plan_before(read_plans(logs.files), last + 1)
     if not old and not current.operators:
         return [], False
+    is_comparable = False
     if current.operators is None:
         notes.append(UNKNOWN_PLAN)
     elif recorded is None:
@@ -212,10 +242,19 @@ def _compare_state(
     elif not can_compare(recorded, spark.version):
         notes.append(OTHER_SPARK.format(old=recorded.spark_version, new=spark.version))
     else:
-        meaning = list(compare_meaning(recorded.operators, current.operators, commands))
+        is_comparable = True
+
+    def meaning(match: OperatorMatch | None = None) -> list[Difference]:
+        if recorded is None or current.operators is None or not is_comparable:
+            return []
+        before, after = recorded.operators, current.operators
+        if changes is not None:
+            before, after = tuple(map(changes.before, before)), tuple(map(changes.after, after))
+        return list(compare_meaning(before, after, commands, match.pairs if match else None))
+
     if not state_planning.probe(spark):
         notes.append(NO_PLANNING)
-        return meaning, bool(old)
+        return meaning(), bool(old)
     planned = plan_on_twin(prepared, logs, last, entry)
     if planned.shapes is None:
         why = "Spark cannot plan the job with the settings that the checkpoint records"
@@ -223,10 +262,18 @@ def _compare_state(
         return [refused], bool(old)
     if planned.refusal is not None:
         notes.append(f"Spark: {planned.refusal}")
-    differences = judged(list(compare_operators(old, planned.shapes, commands)), planned.refusal, commands)
+    try:
+        match = match_operators(
+            [one.name for one in old],
+            [one.name for one in planned.shapes],
+            recorded.operators if recorded and is_comparable else None,
+            current.operators,
+        )
+    except ChangeRefused as refused:
+        return [unmatched_operators(old, planned.shapes, refused, commands)], bool(old)
+    differences = judged(list(compare_operators(old, planned.shapes, match, commands)), planned.refusal, commands)
     if planned.tree is not None and any(one.verdict == "needs-migrate" for one in differences):
-        problem = migration_problem(logs, last, NewState(planned.tree, current.operators))
+        problem = migration_problem(logs, last, NewState(planned.tree, current.operators), changes)
         differences = with_remedies(differences, problem, commands)
-    if recorded is None:
-        meaning += compare_delays(old, planned.shapes, commands)
-    return [*differences, *meaning], bool(old)
+    delays = compare_delays(old, planned.shapes, match, commands) if recorded is None else ()
+    return [*differences, *meaning(match), *delays], bool(old)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -11,7 +12,8 @@ from pyspark.sql import SparkSession
 
 from headwater.checkpoint.filetree import FileTree
 from headwater.checkpoint.history import History
-from headwater.checkpoint.record import read_job_record
+from headwater.checkpoint.logs import CheckpointLogs
+from headwater.checkpoint.record import JobRecord, read_job_record
 from headwater.core.errors import ChangeRefused, SetupProblem
 from headwater.core.times import iso_from_ms
 from headwater.jobs.job import Job
@@ -20,15 +22,17 @@ from headwater.migration.comparison import Commands, Comparison, Difference
 from headwater.migration.field_plan import Wishes
 from headwater.migration.migrate import NewState, plan_migration
 from headwater.migration.migration_plan import MigrationPlan
+from headwater.migration.source_changes import SourceChanges, match_sources, refuse_join_sides
 from headwater.migration.wider_types import without_casts
-from headwater.spark.code_check import NO_PLANNING, CurrentCode, compare_code
+from headwater.spark.code_check import NO_PLANNING, CurrentCode, SourcesOf, compare_code
+from headwater.spark.dropped.lateness import source_order
 from headwater.spark.internals import aggregate_buffers, state_planning
 from headwater.spark.internals.aggregate_buffers import InitialBuffer
 from headwater.spark.job_session import log_file
 from headwater.spark.ownership import Run, job_record
 from headwater.spark.prepared import PreparedJob, prepared_offline
 from headwater.spark.session import jars_for, own_or_active_session, temporary_settings
-from headwater.spark.source_names import naming_settings
+from headwater.spark.source_names import has_join, naming_settings
 from headwater.spark.state_twin import plan_on_twin
 from headwater.statefiles.buffers import ByteSpace
 from headwater.statefiles.rowcodec import UnsafeRows
@@ -50,6 +54,7 @@ def migrate_in_program(
     fields: Mapping[str, str] | None = None,
     keys: str | None = None,
     merge: Mapping[str, str] | None = None,
+    source_map: Mapping[str, str] | None = None,
     accept_change: bool = False,
     reason: str | None = None,
     sink: str | None = None,
@@ -61,7 +66,7 @@ def migrate_in_program(
 
     check_job(job)
     refuse_if_pending(files)
-    writable_batch(History(files))
+    writable_batch(History(files), needs_state=False)
     wanted = {**job.conf, **(conf or {})}
     with own_or_active_session(job.name, conf=wanted, jars=jars_for(job), log=log_file([job])) as spark:
         return plan_migration_of(
@@ -71,6 +76,7 @@ def migrate_in_program(
             fields=fields,
             keys=keys,
             merge=merge,
+            source_map=source_map,
             accept_change=accept_change,
             reason=reason,
             sink=sink,
@@ -86,6 +92,7 @@ def plan_migration_of(
     fields: Mapping[str, str] | None = None,
     keys: str | None = None,
     merge: Mapping[str, str] | None = None,
+    source_map: Mapping[str, str] | None = None,
     accept_change: bool = False,
     reason: str | None = None,
     sink: str | None = None,
@@ -94,8 +101,8 @@ def plan_migration_of(
     """Plan to bring the state of a checkpoint to what a job asks for. Raise ``ChangeRefused`` if that is not certain.
 
     ``fields`` has SQL for fields of the new values, and ``keys`` a list of SQL expressions for those of a changed key;
-    ``merge`` has an SQL aggregate for each field of rows that fall on one key. With ``accept_change``, what the state means
-    may change as well.
+    ``merge`` has an SQL aggregate for each field of rows that fall on one key. ``source_map`` has the old name or place of
+    new sources. With ``accept_change``, what the state means may change as well.
     """
     with temporary_settings(spark, naming_settings(spark, job, files)), prepared_offline(spark, job) as prepared:
         return plan_prepared_migration(
@@ -104,6 +111,7 @@ def plan_migration_of(
             fields=fields,
             keys=keys,
             merge=merge,
+            source_map=source_map,
             accept_change=accept_change,
             reason=reason,
             sink=sink,
@@ -118,6 +126,7 @@ def plan_prepared_migration(
     fields: Mapping[str, str] | None = None,
     keys: str | None = None,
     merge: Mapping[str, str] | None = None,
+    source_map: Mapping[str, str] | None = None,
     accept_change: bool = False,
     reason: str | None = None,
     sink: str | None = None,
@@ -128,10 +137,18 @@ def plan_prepared_migration(
     if not state_planning.probe(spark):
         raise SetupProblem("pyspark-version", NO_PLANNING, remedy="use PySpark 4.2")
     current = CurrentCode.of(prepared)
-    comparison = compare_code(job, prepared, current, files, reference=reference)
+    comparison = compare_code(job, prepared, current, files, reference=reference, source_map=source_map)
     commands = Commands(reference or job.name, files.location)
     accepted = _accepted(comparison, commands, keys=keys is not None, accept_change=accept_change)
-    recorded, own = read_job_record(files).sink, job_record(Run(job, reference, files.location)).sink
+    recorded, record = read_job_record(files), job_record(Run(job, reference, files.location))
+    sources = _moved_sources(prepared, current, files, record, source_map)
+    order = tuple(source_order(job, prepared.inputs)) if len(job.sources) > 1 else ()
+    record = replace(
+        record,
+        table_folder=recorded.table_folder,
+        reference=record.reference or recorded.reference,
+        source_order=order,
+    )
     return plan_migration(
         files,
         _new_state(prepared, current, files),
@@ -143,8 +160,27 @@ def plan_prepared_migration(
         recorded_at=iso_from_ms(int(time.time() * 1000)),
         accepted=[f"{one.what}: {one.old or 'none'} → {one.new or 'none'}" for one in accepted],
         reason=reason,
-        sink=sink or (own if recorded is None else None),
+        sink=sink or (record.sink if recorded.sink is None else None),
+        sources=sources,
+        record=record,
     )
+
+
+def _moved_sources(
+    prepared: PreparedJob,
+    current: CurrentCode,
+    files: FileTree,
+    record: JobRecord,
+    source_map: Mapping[str, str] | None,
+) -> SourceChanges | None:
+    """Return the new places of sources; None if none changes, or if Spark itself finds them by their names."""
+    logs = CheckpointLogs(files)
+    sources = SourcesOf.job(logs, logs.offsets.read(logs.offsets.ids[-1]), record, current)
+    if sources.by_name:
+        return None
+    changes = match_sources(sources.old, sources.new, source_map)
+    refuse_join_sides(changes, has_join=has_join(prepared))
+    return changes if changes.is_changed else None
 
 
 def _accepted(comparison: Comparison, commands: Commands, *, keys: bool, accept_change: bool) -> list[Difference]:
@@ -178,7 +214,7 @@ def _refused(comparison: Comparison, one: Difference, remedy: str) -> ChangeRefu
 
 def _new_state(prepared: PreparedJob, current: CurrentCode, files: FileTree) -> NewState:
     history = History(files)
-    last = writable_batch(history)
+    last = writable_batch(history, needs_state=False)
     entry = history.logs.offsets.read(last)
     planned = plan_on_twin(prepared, history.logs, last, entry)
     if planned.tree is None:

@@ -142,7 +142,7 @@ def _check_sources(recorded: JobRecord, current: JobRecord) -> None:
             "other-source",
             "this checkpoint has the offsets of other sources",
             evidence={"recorded": ", ".join(before), "given": ", ".join(now)},
-            remedy="use the recorded sources, or a new --checkpoint",
+            remedy="use the recorded sources, or: headwater migrate CKPT --job JOB",
         )
     for name in before.keys() & now.keys():
         if _identity(before[name]) != _identity(now[name]):

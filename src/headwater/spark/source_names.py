@@ -76,9 +76,14 @@ def _obstacle(spark: SparkSession, job: Job) -> str | None:
 def _partitions(logs: CheckpointLogs) -> dict[str, str]:
     """Return the setting for the number of partitions that the state has."""
     batch = logs.commits.latest or 0
-    operators = (logs.operator(number, batch) for number in logs.state.operators)
+    operators = (logs.operator(number, batch) for number in logs.operators(batch))
     counts = {store.partitions for operator in operators if operator for store in operator.stores}
     return {PARTITIONS: str(max(counts))} if counts else {}
+
+
+def has_join(prepared: PreparedJob) -> bool:
+    """Return whether a job joins streams. A join keeps the rows of each side in stores of their own."""
+    return any(stream_joins(analyzed(prepared.frame)))
 
 
 def check_source_order(
@@ -88,8 +93,7 @@ def check_source_order(
     before = list(recorded.source_order)
     if not before or not files.entries(OFFSETS) or before == list(order):
         return
-    # A join keeps the rows of each side in stores of their own, which names do not identify.
-    joins = any(stream_joins(analyzed(prepared.frame)))
+    joins = has_join(prepared)  # names do not identify its sides
     if settings.get(NAMING) == "true" and not joins:
         return
     raise JobRefused(
@@ -100,7 +104,7 @@ def check_source_order(
             "now": ", ".join(order),
             "why": "Spark finds the offsets of a source, and the state of a join's side, by its place in the plan",
         },
-        remedy="restore the order"
-        + (", for example by exchanging the sides of the join" if joins else "")
-        + ", or use a new --checkpoint",
+        remedy="restore the order, for example by exchanging the sides of the join, or use a new --checkpoint"
+        if joins
+        else f"restore the order, or: headwater migrate {files.location} --job JOB",
     )

@@ -81,7 +81,7 @@ def _copy_metadata(logs: CheckpointLogs, twin: LocalTree) -> None:
     for folder, log in ((OFFSETS, logs.offsets), (COMMITS, logs.commits)):
         for number in log.ids[-2:]:
             twin.write(f"{folder}/{number}", files.read(log.path(number)))
-    for folder, names in logs.state.names.items():
+    for folder, names in logs.present_state.names.items():
         if "_metadata" not in folder.split("/") and "_stateSchema" not in folder.split("/"):
             continue
         for path in (join(folder, name) for name in names if not name.startswith(".")):

@@ -81,14 +81,18 @@ class StateReader:
     """
 
     def __init__(self, files: FileTree, given: GivenSchema | None = None) -> None:
-        self.files = files
         self.given = given
         self.logs = CheckpointLogs(files)
         self.families: dict[str, Mapping[str, int]] = {}
         self._tables: dict[str, list[TableFile]] = {}
         self._table_by_path: dict[str, TableFile] = {}
         self._settings: dict[int, StoreSettings] = {}
-        self._stores: dict[tuple[int, str, int | None], list[StoreKey]] = {}
+        self._stores: dict[tuple[int, str, int | None, int], list[StoreKey]] = {}
+
+    @property
+    def files(self) -> FileTree:
+        """The checkpoint, with the state of removed operators at the paths that it had."""
+        return self.logs.state_files
 
     @cached_property
     def committed(self) -> tuple[BatchId, ...]:
@@ -108,7 +112,7 @@ class StateReader:
             for batch in self.committed
             if all(
                 self.logs.state.store(key).can_build(version_written_by(batch))
-                for key in self.logs.state.expected(self.settings(batch).partitions)
+                for key in self.logs.expected_stores(batch)
                 if operator_id is None or key.operator_id == operator_id
             )
         ]
@@ -211,11 +215,12 @@ class StateReader:
 
     def stores(self, target: StateTarget, batch: int) -> list[StoreKey]:
         """Return the stores on disk, one per partition, that contain a target as of a batch."""
-        wanted = (target.operator_id, target.folder_store, self.settings(batch).partitions)
+        period = self.logs.former.period(batch)
+        wanted = (target.operator_id, target.folder_store, self.settings(batch).partitions, period)
         if wanted not in self._stores:
             self._stores[wanted] = [
                 key
-                for key in self.logs.state.expected(wanted[2])
+                for key in self.logs.expected_stores(batch)
                 if key.operator_id == target.operator_id and key.store_name == target.folder_store
             ]
         return self._stores[wanted]

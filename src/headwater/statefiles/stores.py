@@ -160,7 +160,7 @@ def is_hdfs_backed(conf: Mapping[str, str]) -> bool | None:
 def find_targets(logs: CheckpointLogs, batch: int, given: GivenSchema | None = None) -> list[StateTarget]:
     """Return everything that can be read as of a batch, including hidden column families, in a stable order."""
     found: list[StateTarget] = []
-    for operator_id in logs.state.operators:
+    for operator_id in logs.operators(batch):
         metadata = logs.operator(operator_id, batch)
         if metadata is None:
             found += _without_metadata(logs, operator_id, batch)
@@ -316,4 +316,4 @@ def _schema_files(logs: CheckpointLogs, operator_id: int, store: StoreInfo, batc
     found = find_schema_files(logs.files, operator_id, store, logs.state.names.get(folder, []), batch)
     if not found.paths:
         raise unreadable_file("missing-file", found.missing[-1] if found.missing else folder, "does not exist")
-    return [parse_schema_file(read_bytes(logs.files, path), path) for path in found.paths]
+    return [parse_schema_file(read_bytes(logs.state_files, path), path) for path in found.paths]

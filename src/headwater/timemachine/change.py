@@ -97,8 +97,8 @@ class Link:
 
     @property
     def touches(self) -> tuple[tuple[Root, str], ...]:
-        """The path that changes."""
-        return ((self.root, self.target),)
+        """The path that changes, and the one that must not change before."""
+        return (self.root, self.source), (self.root, self.target)
 
     def as_dict(self) -> dict[str, str]:
         """Return the step as it is stored in the journal."""
@@ -323,4 +323,5 @@ class Preview(ReadOnlyTree):
                 found.get(place, set()).discard(name)
             else:
                 found.setdefault(place, set()).add(name)
-        return {place: sorted(names) for place, names in found.items()}
+        emptied = {parent_and_name(path)[0] for path, current in self._now.items() if current is None}
+        return {place: sorted(names) for place, names in found.items() if names or place not in emptied}

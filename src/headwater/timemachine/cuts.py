@@ -21,26 +21,37 @@ from headwater.checkpoint.layout import (
     OFFSETS,
     SINK_LOG,
     SOURCES,
-    STATE,
     batch_id,
     is_temporary,
     join,
     parent_and_name,
-    state_file,
 )
 from headwater.checkpoint.log_entries import OffsetEntry
 from headwater.checkpoint.logtext import read_bytes, unreadable_file
 from headwater.checkpoint.migrated import former_path
 from headwater.checkpoint.source_offsets import kind_of, log_offset, offset_value
 from headwater.core.errors import ChangeRefused
-from headwater.timemachine.change import Put, Root, Step, set_aside
+from headwater.timemachine.change import Preview, Put, Root, Step, set_aside
 from headwater.timemachine.compacted_log import LogCut, cut_log, interval_of, needs_rebuilding, with_crc
+from headwater.timemachine.earlier_layout import steps_to_former_layout, with_cut
+from headwater.timemachine.newer_state import bare_name, is_newer_state
 
 
 def cut_steps(
     history: History, sink: FileTree | None, next_batch: int, change_id: str, *, replan: bool
 ) -> Iterator[Step]:
-    """Yield the steps after which a batch runs next: sink first, then batch logs and state, then source logs."""
+    """Yield the steps after which a batch runs next: sink first, then batch logs and state, then source logs.
+
+    If a migration from that batch on has changed the sources or operators, the former ones return before that.
+    """
+    back = steps_to_former_layout(history, next_batch, change_id)
+    before = History(Preview(history.files, back)) if back else history
+    yield from with_cut(back, _cut_steps(before, sink, next_batch, change_id, replan=replan))
+
+
+def _cut_steps(
+    history: History, sink: FileTree | None, next_batch: int, change_id: str, *, replan: bool
+) -> Iterator[Step]:
     files = history.files
     if sink is not None:
         cut = cut_sink(history, sink, next_batch)
@@ -95,9 +106,9 @@ def cut_state(history: History, next_batch: int) -> list[str]:
     """
     newer = [
         join(folder, name)
-        for folder, names in sorted(history.logs.state.names.items())
+        for folder, names in sorted(history.logs.present_state.names.items())
         for name in sorted(names)
-        if next_batch == 0 or _is_newer_state(folder, name, next_batch)
+        if next_batch == 0 or is_newer_state(folder, name, next_batch)
     ]
     return list(dict.fromkeys([*newer, *_migrated(history, next_batch)]))
 
@@ -106,7 +117,7 @@ def _migrated(history: History, next_batch: int) -> Iterator[str]:
     """Yield the metadata that migrations have replaced from a batch on, and the former contents of it."""
     for number, path in history.logs.former.since(next_batch):
         folder, name = parent_and_name(path)
-        present = history.logs.state.names.get(folder, [])
+        present = history.logs.present_state.names.get(folder, [])
         yield from (join(folder, one) for one in with_crc([name], present) if one in present)
         yield former_path(number, path)
 
@@ -118,26 +129,6 @@ def metadata_before(history: History, next_batch: int) -> dict[str, bytes]:
         if path not in found:
             found[path] = read_bytes(history.files, former_path(number, path))
     return {path: data for path, data in found.items() if data}
-
-
-def _is_newer_state(folder: str, name: str, next_batch: int) -> bool:
-    bare = bare_name(name)
-    parts = folder.split("/")
-    if len(parts) >= 4 and parts[2] == "_metadata" and parts[3] == "v2":
-        number = batch_id(bare)
-        return number is not None and number >= next_batch
-    if len(parts) >= 4 and parts[2] == "_stateSchema":
-        number = batch_id(bare.partition("_")[0])
-        return number is not None and number >= next_batch
-    file = state_file(bare) if parts[0] == STATE else None
-    return file is not None and file.version > next_batch
-
-
-def bare_name(name: str) -> str:
-    """Return the name of the file that a checksum file belongs to, also for nested ones; otherwise the name itself."""
-    while name.endswith(".crc") and len(name) > len(".crc"):
-        name = name[1:-4] if name.startswith(".") else name[:-4]
-    return name
 
 
 def cut_sources(history: History, next_batch: int, *, replan: bool) -> dict[str, LogCut]:

@@ -76,7 +76,10 @@ def _plan(
     reason: str | None,
 ) -> EditPlan:
     files, history = editor.files, editor.history
+    if history.logs.former.layouts:  # earlier batches had the rows of an operator under other numbers
+        operators = list(history.logs.operators(editor.batch))
     state = [path for operator in operators for path in _state_files(editor, operator)]
+    state += [place for path, place in history.logs.former.moved_state() if _has_rows(path)]
     entries = tuple(entry.change.change_id for entry in read_entries(files))
     points = tuple(entry.name for entry in files.entries(KEPT) if entry.is_folder)
     aside = [path for path, _ in walk(files, f"{HEADWATER_FOLDER}/quarantine")]
@@ -104,17 +107,19 @@ def _plan(
 
 
 def _stores(editor: StateEditor, operator: int) -> list[StoreKey]:
-    entry = editor.history.logs.offsets.get(editor.batch)
-    expected = editor.history.logs.state.expected(entry.shuffle_partitions if entry else None)
+    expected = editor.history.logs.expected_stores(editor.batch)
     return [key for key in expected if key.operator_id == operator]
 
 
 def _state_files(editor: StateEditor, operator: int) -> Iterator[str]:
     """Yield every file with rows of an operator, of all versions. Its schema and metadata are kept."""
-    for folder, names in editor.history.logs.state.names.items():
-        parts = folder.split("/")
-        if parts[:2] == [STATE, str(operator)] and not any(part.startswith("_") for part in parts):
+    for folder, names in editor.history.logs.present_state.names.items():
+        if folder.split("/")[:2] == [STATE, str(operator)] and _has_rows(folder):
             yield from (join(folder, name) for name in names)
+
+
+def _has_rows(path: str) -> bool:
+    return not any(part.startswith("_") for part in path.split("/"))
 
 
 def _remaining(editor: StateEditor, key: StoreKey, removed: Iterable[Operation]) -> Iterator[Operation]:

@@ -242,11 +242,14 @@ class Executor:
 
     def _refuse_if_unlinkable(self, change: Change) -> None:
         """Raise ``ChangeRefused``, with nothing moved, if a file to link does not exist."""
+        made = {(step.root, step.target) for step in change.steps if isinstance(step, Link)}
         missing = next(
             (
                 step.source
                 for step in change.steps
-                if isinstance(step, Link) and not self.roots[step.root].exists(step.source)
+                if isinstance(step, Link)
+                and (step.root, step.source) not in made
+                and not self.roots[step.root].exists(step.source)
             ),
             None,
         )

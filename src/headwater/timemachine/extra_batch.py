@@ -26,6 +26,7 @@ from headwater.statefiles.stores import PROVIDER, StoreSettings, find_targets
 from headwater.timemachine.change import Change, Put, Step, fingerprint, new_change_id, scratch_of, set_aside, staged
 from headwater.timemachine.cuts import cut_batch_logs, cut_state, entry_without_files
 from headwater.timemachine.edit_plan import ExtraBatch
+from headwater.timemachine.new_layout import NewLayout
 from headwater.timemachine.staged_files import StagedFiles
 from headwater.timemachine.store_files import CODEC, StoreChange, StoreForm, StoreWriter, commit_with, offsets_with
 
@@ -45,6 +46,7 @@ def plan_extra_batch(
     metadata: Mapping[str, bytes] | None = None,
     records: Mapping[str, bytes] | None = None,
     form: StoreForm | None = None,
+    layout: NewLayout | None = None,
 ) -> ExtraBatch:
     """Plan the batch after the last one. Raise ``ChangeRefused`` if its state cannot be written with certainty.
 
@@ -52,12 +54,13 @@ def plan_extra_batch(
     are further files of the checkpoint to set aside. ``metadata`` are files of the state's metadata to replace or add;
     what they replace stays valid for earlier batches. ``records`` are files of Headwater to replace. ``form`` is the form
     in which the batch stores its state; if it is another one than that of the last batch, all stores have to change.
+    ``layout`` changes the sources or the stateful operators.
     """
     files, logs = history.files, history.logs
-    last = writable_batch(history)
+    last = writable_batch(history, needs_state=layout is None)
     planned, commit = logs.offsets.read(last), logs.commits.read(last)
     added = BatchId(last + 1)
-    stores = logs.state.expected(planned.shuffle_partitions)
+    stores = logs.expected_stores(last) if layout is None or layout.stores is None else layout.stores
     unknown = set(changes) - set(stores)
     if unknown:
         raise ValueError(f"{min(unknown)} is not a store of batch {last}")
@@ -66,13 +69,17 @@ def plan_extra_batch(
     ids = {key: str(uuid.uuid4()) for key in stores} if form.unique_ids else {}
     large = StagedFiles(scratch_of(change_id))
     writer = StoreWriter(logs, planned, last, form, large)
-    contents: dict[str, bytes | None] = {f"{OFFSETS}/{added}": offsets_with(planned, form)}
+    offsets = None if layout is None else layout.offsets
+    contents: dict[str, bytes | None] = {
+        f"{OFFSETS}/{added}": offsets_with(planned, form) if offsets is None else offsets
+    }
     for key in stores:
         contents |= writer.files(key, changes.get(key, StoreChange()), ids.get(key))
-    contents[f"{COMMITS}/{added}"] = commit_with(commit, ids)
+    contents[f"{COMMITS}/{added}"] = commit_with(commit, ids) if form.unique_ids else commit.text.to_bytes()
     leftovers = dict.fromkeys([*cut_batch_logs(files, added, replan=True), *cut_state(history, added), *aside])
     logged = entry_without_files(sink, added) if sink is not None else {}
     steps: list[Step] = [set_aside(change_id, "checkpoint", path) for path in leftovers]
+    steps += layout.steps(change_id, added) if layout else ()
     steps += _replacing(files, change_id, metadata or {}, added)
     steps += _replacing(files, change_id, records or {})
     steps += [
@@ -108,10 +115,10 @@ def _replacing(
         yield Put("checkpoint", path, data)
 
 
-def writable_batch(history: History) -> BatchId:
+def writable_batch(history: History, *, needs_state: bool = True) -> BatchId:
     """Return the last committed batch. Raise ``ChangeRefused`` if no batch can be added after it."""
     location, last = history.files.location, history.last_committed
-    if last is None or not history.logs.state.stores:
+    if last is None or (needs_state and not history.logs.state.stores):
         raise ChangeRefused("no-state", "this checkpoint has no state", evidence={"checkpoint": location})
     newest = history.batch_ids[-1]
     if newest > last:
@@ -161,4 +168,4 @@ def refuse_unknown_encoding(logs: CheckpointLogs, batch: int) -> None:
 def _reads_changelogs(logs: CheckpointLogs, batch: int) -> bool:
     """Return whether the Spark that wrote a RocksDB state is known to read changelogs: it wrote one, or is 4.0 or newer."""
     has_one = any(name.endswith(".changelog") for names in logs.state.names.values() for name in names)
-    return has_one or all(logs.operator(operator, batch) is not None for operator in logs.state.operators)
+    return has_one or all(logs.operator(operator, batch) is not None for operator in logs.operators(batch))

@@ -47,6 +47,7 @@ from headwater.lakehouse.tables import (
 from headwater.timemachine.change import Change, Move, Put, Step, fingerprint, new_change_id, set_aside
 from headwater.timemachine.compacted_log import empty_log
 from headwater.timemachine.cuts import cut_batch_logs, cut_sources, cut_state, entry_without_files, metadata_before
+from headwater.timemachine.earlier_layout import history_before
 from headwater.timemachine.executor import refuse_if_pending
 from headwater.timemachine.seed_record import SEED_FILE, was_seeded
 from headwater.timemachine.tables import checkpointed, table_of
@@ -170,10 +171,11 @@ def plan_fork(
     ``new_table`` it is the folder of a new table instead, which gets the contents of ``table`` as of the batch, if that
     is given.
     """
-    history = History(files)
+    next_batch = 0 if at is None else at + 1
+    history = history_before(History(files), next_batch)
+    files = history.files
     if at is not None:
         _refuse_unreachable(history, at)
-    next_batch = 0 if at is None else at + 1
     replan = not keep_next
     left_out = set(cut_batch_logs(files, next_batch, replan=replan)) | set(cut_state(history, next_batch))
     written = metadata_before(history, next_batch)

@@ -31,6 +31,7 @@ from headwater.checkpoint.revisions import resolve
 from headwater.core.errors import ChangeRefused, CheckpointUnreadable, UsageProblem
 from headwater.timemachine.change import Link
 from headwater.timemachine.cuts import has_sink_log
+from headwater.timemachine.earlier_layout import refuse_other_layout
 from headwater.timemachine.executor import refuse_if_pending
 from headwater.timemachine.journal import newest_number, read_pending
 from headwater.timemachine.point_files import Needed, Raced, needed_files
@@ -158,6 +159,7 @@ def _batch_to_keep(history: History, at: str) -> Batch:
     if not history.logs.commits.ids:
         raise UsageProblem("no-batch", "no batch is committed yet", evidence={"checkpoint": history.files.location})
     number = resolve(at, history.batch_ids, history.committed_at_ms)
+    refuse_other_layout(history, number + 1, "keep")
     batch = history.batch(number)
     if not batch.can_rewind_to:
         if history.last_committed != History(history.files).last_committed:

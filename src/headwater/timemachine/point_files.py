@@ -25,12 +25,13 @@ from headwater.checkpoint.layout import (
     state_file,
 )
 from headwater.checkpoint.logtext import read_bytes
-from headwater.checkpoint.migrated import former_path
+from headwater.checkpoint.migrated import former_path, layout_path
 from headwater.checkpoint.rocksdb_zip import open_snapshot_zip
 from headwater.checkpoint.state_folder import Recipe
 from headwater.core.ids import BatchId, version_written_by
 from headwater.timemachine.compacted_log import LogCut, with_crc
-from headwater.timemachine.cuts import bare_name, cut_sink, cut_sources, cut_state, metadata_before
+from headwater.timemachine.cuts import cut_sink, cut_sources, cut_state, metadata_before
+from headwater.timemachine.newer_state import bare_name
 from headwater.timemachine.seed_record import SEED_FILE
 
 
@@ -61,6 +62,7 @@ def needed_files(history: History, batch: Batch, sink: FileTree | None = None) -
         *_source_files(history, cuts),
         *(path for path in (METADATA, JOB_FILE, PLANS_FILE, SEED_FILE) if history.files.exists(path)),
         *(former_path(one, path) for one, path in history.logs.former.since(0) if one <= number),
+        *(layout_path(one) for one in history.logs.former.layouts if one <= number),
     ]
     written = metadata_before(history, number + 1)
     written |= {f"{SOURCES}/{name}/{file}": data for name, cut in cuts.items() for file, data in cut.written.items()}
@@ -69,9 +71,8 @@ def needed_files(history: History, batch: Batch, sink: FileTree | None = None) -
 
 def _recipes(history: History, batch: Batch) -> Iterator[tuple[str, Recipe]]:
     """Yield the files that rebuild each store, by the store's folder."""
-    entry = history.logs.offsets.get(batch.batch_id)
     tree, version = history.logs.state, version_written_by(batch.batch_id)
-    for key in tree.expected(entry.shuffle_partitions if entry else None):
+    for key in history.logs.expected_stores(batch.batch_id):
         recipe = tree.store(key).recipe(version)
         if recipe is None:
             raise Raced(f"state version {version} of {key} cannot be rebuilt")
@@ -100,7 +101,7 @@ def _state_files(history: History, number: int, recipes: dict[str, Recipe]) -> I
     """Yield the state files of the recipes with their checksums, shared table files, and all metadata and schemas."""
     newer = set(cut_state(history, number + 1))
     outside = dict(_files_of_snapshots(history, recipes))
-    for folder, names in history.logs.state.names.items():
+    for folder, names in history.logs.present_state.names.items():
         parent, last = parent_and_name(folder)
         is_store = folder in recipes
         is_shared = last in (SST_FOLDER, LOG_FOLDER) and parent in recipes

@@ -17,6 +17,7 @@ from headwater.core.ids import BatchId
 from headwater.lakehouse.tables import RewindableTable, TablePlan, TableUri
 from headwater.timemachine.change import Change, CommitToTable, Link, Move, Put, fingerprint, new_change_id, shown_path
 from headwater.timemachine.cuts import cut_steps, has_sink_log, log_steps
+from headwater.timemachine.earlier_layout import FORMER_LAYOUT, history_before, refuse_other_layout
 from headwater.timemachine.effects import (
     AskRetention,
     EarliestOffsets,
@@ -187,7 +188,7 @@ def plan_rewind(
     sink = sink if sink is not None and has_sink_log(sink) else None
     next_batch = 0 if to is None else to + 1
     refuse_before_seed(files, next_batch)
-    _refuse_unreachable(history, to)
+    _refuse_unreachable(history_before(history, next_batch), to)
     undone = tuple(number for number in history.batch_ids if number >= next_batch)
     change_id = new_change_id("rewind")
     returned = (
@@ -209,6 +210,9 @@ def plan_rewind(
         )
     # If its offsets are not on disk, or those before it change, the next batch can only be planned again.
     replan = replan or bool(moved) or next_batch not in history.logs.offsets.entries
+    replan = replan or next_batch in history.logs.former.layouts
+    if moved:
+        refuse_other_layout(history, next_batch, "rewind to")
     moves = [
         step
         for cut in moved_offsets(history, next_batch - 1, moved, read_table, open_log)
@@ -229,6 +233,7 @@ def plan_rewind(
     else:
         effects, warnings = sink_effects(sink_uri or history.logs.job.sink, has_log=sink is not None, undone=undone)
     warnings += table_warnings(history.logs.job.statics, undone)
+    warnings += [FORMER_LAYOUT.format(batch=number) for number in history.logs.former.crossed(next_batch)[:1]]
     change = Change(
         change_id,
         "rewind",

@@ -67,6 +67,10 @@ class StoreChange:
     operations: Iterable[Operation] = ()
     complete: bool = False
     snapshot: bool = False
+    origin: StoreKey | None = None
+    """The store whose rows these are, if a migration moves them. It names the column families of a snapshot."""
+    is_new: bool = False
+    """Whether the store belongs to an operator that did not exist before, so that older files in its place do not count."""
 
 
 @dataclass(frozen=True)
@@ -86,31 +90,34 @@ class StoreWriter:
     def files(self, key: StoreKey, change: StoreChange, unique_id: str | None) -> dict[str, bytes | None]:
         """Write the files of a store's next version. Return their contents by path, None if they are staged."""
         version = version_written_by(BatchId(self.last + 1))
-        store = self.logs.state.store(key)
+        origin = change.origin or key
+        store = StoreFiles() if change.is_new else self.logs.state.store(origin)
         if self.form.hdfs:
             suffix = "snapshot" if change.complete or change.snapshot else "delta"
             path = f"{key.folder}/{version}.{suffix}"
             return {path: self.staged.put(path, plain_file(change.operations, self.codec))}
         stem = str(version) if unique_id is None else f"{version}_{unique_id}"
         if change.snapshot:
-            return self._snapshot(key, store, stem, change)
+            return self._snapshot(key, origin, store, stem, change)
         lineage = None if unique_id is None else self._lineage(key, store)
         data = changelog_file(change.operations, self.codec, families=self._has_families(key), lineage=lineage)
         path = f"{key.folder}/{stem}.changelog"
         return {path: self.staged.put(path, data)}
 
-    def _snapshot(self, key: StoreKey, store: StoreFiles, stem: str, change: StoreChange) -> dict[str, bytes | None]:
+    def _snapshot(
+        self, key: StoreKey, origin: StoreKey, store: StoreFiles, stem: str, change: StoreChange
+    ) -> dict[str, bytes | None]:
         from headwater.statefiles.rocksdb_writer import snapshot_metadata, write_snapshot  # noqa: PLC0415  rarely needed
 
         newest = max((number for number in store.snapshots if _is_zip(store, number)), default=None)
         like = None
         if newest is not None:
-            like = snapshot_metadata(self.logs.files, f"{key.folder}/{store.snapshots[newest][0].name}")
-        elif self._has_families(key):
+            like = snapshot_metadata(self.logs.files, f"{origin.folder}/{store.snapshots[newest][0].name}")
+        elif not change.is_new and self._has_families(origin):
             raise ChangeRefused(
                 "cannot-write-state",
                 "the state of this checkpoint cannot be written as a snapshot",
-                evidence={"why": f"no snapshot of {key} names its column families yet"},
+                evidence={"why": f"no snapshot of {origin} names its column families yet"},
                 remedy="run the job for another batch, then try again",
             )
         rows = ((row_key, value) for kind, row_key, value in change.operations if kind == PUT)
@@ -162,42 +169,20 @@ def offsets_with(planned: OffsetEntry, form: StoreForm) -> bytes:
 
 
 def commit_with(commit: CommitEntry, ids: Mapping[StoreKey, str]) -> bytes:
-    """Return a commit with the ids of the new state files; without ids, the commit as it is."""
-    if not ids:
-        return commit.text.to_bytes()
+    """Return a commit of checkpoint format 2 with the ids of the new state files in place of others."""
     version, first, *rest = commit.text.lines if len(commit.text.lines) > 1 else (*commit.text.lines, "{}")
     value: dict[str, Any] = json.loads(first)
-    if commit.state_unique_ids is None:
-        value["stateUniqueIds"] = _ids_by_operator(ids)
-        version = version if commit.version > 1 else "v2"
-    else:
-        for operator, partitions in value["stateUniqueIds"].items():
-            value["stateUniqueIds"][operator] = [
-                _ids_of_partition(int(operator), number, len(old), ids) for number, old in enumerate(partitions)
-            ]
-    lines = (version, json.dumps(value, separators=(",", ":")), *rest)
+    operators = sorted({key.operator_id for key in ids})
+    value["stateUniqueIds"] = {str(operator): _ids_of_operator(operator, ids) for operator in operators}
+    lines = (version if commit.version > 1 else "v2", json.dumps(value, separators=(",", ":")), *rest)
     return replace(commit.text, lines=lines).to_bytes()
 
 
-def _ids_by_operator(ids: Mapping[StoreKey, str]) -> dict[str, list[list[str]]]:
-    """Return ids as the first commit of format 2 has them: by operator and partition, a list of each partition's stores."""
-    partitions: dict[int, dict[int, int]] = {}
-    for key in sorted(ids):
-        found = partitions.setdefault(key.operator_id, {})
-        found[key.partition_id] = found.get(key.partition_id, 0) + 1
-    return {
-        str(operator): [_ids_of_partition(operator, number, found[number], ids) for number in sorted(found)]
-        for operator, found in partitions.items()
-    }
-
-
-def _ids_of_partition(operator: int, partition: int, count: int, ids: Mapping[StoreKey, str]) -> list[str]:
-    names: Sequence[str] = (DEFAULT_STORE,) if count == 1 else JOIN_STORES
-    try:
-        return [ids[StoreKey(operator, partition, name)] for name in names]
-    except KeyError as missing:
-        raise ChangeRefused(
-            "cannot-write-state",
-            "the last commit names state files of a store that does not exist",
-            evidence={"store": missing.args[0]},
-        ) from None
+def _ids_of_operator(operator: int, ids: Mapping[StoreKey, str]) -> list[list[str]]:
+    """Return the ids of each partition, those of a join in the order of its stores."""
+    found: dict[int, dict[str, str]] = {}
+    for key, unique_id in ids.items():
+        if key.operator_id == operator:
+            found.setdefault(key.partition_id, {})[key.store_name] = unique_id
+    names: Sequence[str] = (DEFAULT_STORE,) if DEFAULT_STORE in found[0] else JOIN_STORES
+    return [[found[number][name] for name in names] for number in sorted(found)]

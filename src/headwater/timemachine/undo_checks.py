@@ -71,9 +71,8 @@ def _missing_after(roots: Roots, steps: Sequence[Step]) -> Iterator[str]:
 
 
 def _missing_snapshot_files(history: History, last: BatchId) -> Iterator[str]:
-    entry = history.logs.offsets.get(last)
     tree = history.logs.state
-    for key in tree.expected(entry.shuffle_partitions if entry else None):
+    for key in history.logs.expected_stores(last):
         recipe = tree.store(key).recipe(version_written_by(last))
         if recipe is None or recipe.snapshot is None or not recipe.snapshot.endswith(".zip"):
             continue

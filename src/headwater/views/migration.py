@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from headwater.core.text import count
@@ -26,6 +27,9 @@ def migration_text(plan: MigrationPlan) -> PlanText:
     for store in plan.stores:
         facts.append(("state", f"{store.label}: {count(store.rows, 'row')}"))
         facts += [("", text) for text in _field_lines(store)]
+    facts += _places("source", plan.sources, "source", "place") + _places(
+        "operator", plan.operators, "operator", "number"
+    )
     facts += [
         ("added", f"batch {plan.batch_id}, which reads no input"),
         ("written", file_counts(plan.written)),
@@ -36,6 +40,23 @@ def migration_text(plan: MigrationPlan) -> PlanText:
         facts.append(("reason", plan.reason))
     warnings = (*plan.warnings, *(f"a query may still be running: {sign}" for sign in plan.signs_of_life))
     return PlanText(f"Migrate the state of {plan.location} to {plan.job}", tuple(facts), warnings)
+
+
+def _places(
+    label: str, found: Sequence[Mapping[str, str | int | None]], name: str, place: str
+) -> list[tuple[str, str]]:
+    """Return a line for each source or operator: where it was and where it is to be."""
+    lines = []
+    for one in found:
+        old, new = one[f"old_{place}"], one[f"new_{place}"]
+        if old is None:
+            text = f"+ {one[name]}: new, at {place} {new}"
+        elif new is None:
+            text = f"- {one[name]}: removed"
+        else:
+            text = f"= {one[name]}: kept" if old == new else f"~ {one[name]}: from {place} {old} to {new}"
+        lines.append(text)
+    return [(f"{label}s" if number == 0 else "", text) for number, text in enumerate(lines)]
 
 
 def _field_lines(store: StoreMigration) -> list[str]:

@@ -74,5 +74,4 @@ class CheckContext:
 
     def stores_of(self, batch: int) -> tuple[StoreKey, ...]:
         """Return the stores in which a batch must have written its state."""
-        entry = self.logs.offsets.get(batch)
-        return self.logs.state.expected(entry.shuffle_partitions if entry else None)
+        return self.logs.expected_stores(batch)

@@ -13,7 +13,7 @@ _UNREADABLE = "the state cannot be read"
 
 def check(context: CheckContext) -> Iterator[Finding]:
     last = context.last_committed
-    for operator in context.logs.state.operators if last is not None else ():
+    for operator in context.logs.operators(last) if last is not None else ():
         metadata = context.logs.operator(operator, last or 0)
         for store in metadata.stores if metadata and metadata.version > 1 else ():
             folder = schema_folder(operator, store.name)

@@ -21,7 +21,7 @@ def check(context: CheckContext) -> Iterator[Finding]:
     wanted = entry.shuffle_partitions if entry else None
     if last is None or wanted is None or wanted > MOST_PARTITIONS:
         return
-    for operator in context.logs.state.operators:
+    for operator in context.logs.operators(last):
         found = context.logs.state.partitions[operator]
         difference = f"has {count(len(found), 'partition')}, but spark.sql.shuffle.partitions is {wanted}"
         missing = sorted(set(range(wanted)) - found)

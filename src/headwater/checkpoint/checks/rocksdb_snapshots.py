@@ -16,7 +16,7 @@ from headwater.core.ids import StoreKey
 
 
 def check(context: CheckContext) -> Iterator[Finding]:
-    for key, store in context.logs.state.stores.items():
+    for key, store in context.logs.present_state.stores.items():
         zips = [file.name for files in store.snapshots.values() for file in files if file.name.endswith(".zip")]
         if zips:
             yield from _store(context, key, store, sorted(zips))
