@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from cli.running import Command
+from corpus_support import load
 
 
 def test_checkpoint_without_state(command: Command, tmp_path: Path) -> None:
@@ -15,9 +16,9 @@ def test_checkpoint_without_state(command: Command, tmp_path: Path) -> None:
     assert (ran.status, ran.err.partition(":")[0]) == (15, "error[no-state]"), ran.err
 
 
-def test_another_store(command: Command, corpus) -> None:
+def test_another_store(command: Command, tmp_path: Path) -> None:
     """The state store changes without a job and without Spark; a plan alone changes nothing."""
-    checkpoint = str(corpus("aggregation-hdfs").path)
+    checkpoint = str(load("aggregation-hdfs", tmp_path / "checkpoint").path)
     planned = command("migrate", checkpoint, "--store", "rocksdb-changelog", "--dry-run")
     assert "RocksDB with changelogs, checkpoint format 1" in planned.out, planned.err
     done = command("migrate", checkpoint, "--store", "rocksdb-changelog", "--checkpoint-format", "2", "--yes")
