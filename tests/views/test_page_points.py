@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from headwater.checkpoint.failures import FailureRecord
 from headwater.checkpoint.history import Batch, History
 from headwater.checkpoint.plan_record import RecordedPlan, StatefulOperator
 from headwater.checkpoint.record import ProgressRecord, read_progress
@@ -128,14 +129,15 @@ def test_lag_figure() -> None:
 
 
 def test_marks_of_the_timeline() -> None:
-    """Changes, changed code and restarts are marked at the batch that they precede, forks at theirs."""
+    """Changes, changed code, failures and restarts are marked at the batch that they precede, forks at theirs."""
     change = Change("e1", "edit", "edit 1 row", (), to=2, details={"added": [3], "by": "ann"})
     journal = [rewind(2, 3), Entry(2, T0, change)]
     operator = StatefulOperator("aggregation", {"keys": ("user",)})
     plans = [RecordedPlan(0, (), "4.1"), RecordedPlan(2, (), "4.2"), RecordedPlan(4, (operator,), "4.2")]
     again = ProgressRecord(1, T0 + 60_000)
+    failed = FailureRecord(T0, "job-failed", "division by zero", batch_id=5)
     found = timeline_marks(
-        [batch(0), batch(1)], {0: ProgressRecord(0, T0 - 600), 1: again}, journal, plans, {5: "fork: b"}
+        [batch(0), batch(1)], {0: ProgressRecord(0, T0 - 600), 1: again}, journal, plans, {5: "fork: b"}, [failed]
     )
     assert {number: [mark.label for mark in marks] for number, marks in found.items()} == {
         1: ["restart"],
@@ -143,7 +145,9 @@ def test_marks_of_the_timeline() -> None:
         3: ["edit"],
         4: ["code"],
         5: ["fork"],
+        6: ["failure"],
     }
+    assert found[6][0].text == "failed: division by zero"
     assert found[3][0].text == "edit: edit 1 row, by ann"
     assert [mark.text for mark in (found[2][1], found[4][0])] == [
         "Spark 4.2 from this batch on",

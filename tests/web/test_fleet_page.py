@@ -70,6 +70,30 @@ def test_links_to_batches_and_keys_and_comparison(browser: Browser, tmp_path: Pa
             expect(page.locator(".hw-key-name")).to_have_text(name)
 
 
+def test_keys_and_downloads(browser: Browser, tmp_path: Path) -> None:
+    """The keys are listed and move through the batches; a chart is saved as PNG, and the batches as CSV."""
+    path = load("aggregation-changelog", tmp_path).path
+    with served(path, "--port", 0) as page_of, opened(browser, page_of.url) as page:
+        selected = page.locator("[data-batch]")
+        expect(selected).to_have_attribute("data-batch", "9")
+        page.keyboard.press("Home")
+        expect(selected).to_have_attribute("data-batch", "0")
+        page.keyboard.press("End")
+        expect(selected).to_have_attribute("data-batch", "9")
+        page.keyboard.press("?")
+        expect(page.get_by_text("oldest and newest batch")).to_be_visible()
+        page.keyboard.press("Escape")
+        expect(page.get_by_text("oldest and newest batch")).to_be_hidden()
+        with page.expect_download() as picture:
+            page.get_by_label("save Event time as PNG").click()
+        assert picture.value.suggested_filename == "event-time.png"
+        assert Path(picture.value.path()).read_bytes().startswith(b"\x89PNG")
+        with page.expect_download() as table:
+            page.get_by_label("download the batches as CSV").click()
+        lines = Path(table.value.path()).read_text("utf-8").splitlines()
+        assert (lines[0].split(",")[:2], len(lines)) == (["BATCH", "STATUS"], 11)
+
+
 def test_change_is_journaled_with_the_name_of_the_user(browser: Browser, tmp_path: Path) -> None:
     """A user logs in, rewinds a stream from its page, and the journal names the user."""
     path = load("rate", tmp_path).path

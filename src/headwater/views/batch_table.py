@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import csv
+import io
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -49,6 +51,15 @@ def batch_cells(batch: Batch, added_by: Entry | None = None, kept: Sequence[str]
         _state_cell(batch),
         _rewind_cell(batch, kept),
     )
+
+
+def batches_as_csv(batches: Iterable[Batch]) -> str:
+    """Return the table of ``log`` as CSV, with a header."""
+    text = io.StringIO()
+    writer = csv.writer(text)
+    writer.writerow(COLUMNS)
+    writer.writerows(batch_cells(batch) for batch in batches)
+    return text.getvalue()
 
 
 def _rewind_cell(batch: Batch, kept: Sequence[str]) -> str:

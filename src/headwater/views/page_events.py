@@ -1,4 +1,4 @@
-"""What happened to a stream between its batches: changes by Headwater, changed code, runs that did not finish a batch."""
+"""What happened to a stream between its batches: changes by Headwater, changed code, failures and restarts."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from headwater.checkpoint.failures import FailureRecord
 from headwater.checkpoint.history import Batch
 from headwater.checkpoint.plan_record import RecordedPlan
 from headwater.checkpoint.record import ProgressRecord
@@ -28,6 +29,7 @@ def timeline_marks(
     journal: Sequence[Entry],
     plans: Sequence[RecordedPlan],
     forks: Mapping[int, str],
+    failures: Sequence[FailureRecord] = (),
 ) -> dict[int, list[Mark]]:
     """Return the events by the batch that they precede; a fork by the batch at which it was made."""
     found: dict[int, list[Mark]] = {}
@@ -41,6 +43,9 @@ def timeline_marks(
     for before, after in pairwise(plans):
         what = "changed code" if before.operators != after.operators else f"Spark {after.spark_version or 'changed'}"
         found.setdefault(after.since_batch, []).append(Mark("code", f"{what} from this batch on"))
+    for failure in failures:
+        batch = 0 if failure.batch_id is None else failure.batch_id + 1
+        found.setdefault(batch, []).append(Mark("failure", f"failed: {failure.problem}"))
     for one in batches:
         record = progress.get(one.batch_id)
         if record is not None and one.planned_at_ms is not None and record.at_ms > one.planned_at_ms + _SLACK_MS:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable
 from typing import Any
 
 from nicegui import events, ui
 
+from headwater.views.batch_table import batches_as_csv
 from headwater.views.page_events import Mark, timeline_marks
 from headwater.views.page_points import Point, merge_points, points, rewind_times_ms
 from headwater.views.page_summary import Figure, explain_watermark, summary_figures
@@ -15,7 +17,7 @@ from headwater.web import charts
 from headwater.web.kafka_lag import KafkaLag
 from headwater.web.table_lag import TableLag
 from headwater.web.watch import Snapshot
-from headwater.web.widgets import panel
+from headwater.web.widgets import panel, save_as_png
 
 RANGES = {"60": 60, "300": 300, "all": 10**9}
 EXPLAINED_BATCHES = 400
@@ -46,6 +48,9 @@ class Overview:
                         ui.element("i").style(f"background:{charts.KIND_COLORS[kind]}")
                         ui.label(label)
                 ui.space()
+                ui.button(icon="download", on_click=self._download).props(
+                    'flat round dense size=sm aria-label="download the batches as CSV"'
+                )
                 ui.toggle(list(RANGES), value=self._range, on_change=self._choose_range).props(
                     'dense no-caps flat size=sm toggle-color=primary aria-label="how many batches"'
                 )
@@ -60,7 +65,9 @@ class Overview:
 
     def update(self, snapshot: Snapshot, selected: int | None, forks: dict[int, str]) -> None:
         self._snapshot, self._selected = snapshot, selected
-        self._marks = timeline_marks(snapshot.batches, snapshot.progress, snapshot.journal, snapshot.plans, forks)
+        self._marks = timeline_marks(
+            snapshot.batches, snapshot.progress, snapshot.journal, snapshot.plans, forks, snapshot.failures
+        )
         self._draw()
         self.tick()
 
@@ -82,6 +89,10 @@ class Overview:
         running = snapshot.lease is not None
         self._event_time.explain(explain_watermark(recent, now_ms, running=running, hold=snapshot.hold))
         self._lag_chart.explain(self._explain_lag())
+
+    async def _download(self) -> None:
+        content = await asyncio.to_thread(batches_as_csv, self._snapshot.batches)
+        ui.download.content(content, "batches.csv", "text/csv")
 
     def _choose_range(self, event: events.ValueChangeEventArguments[Any]) -> None:
         self._range = event.value
@@ -134,8 +145,9 @@ class _FigureCard:
 
 class _ChartPanel:
     def __init__(self, title: str, about: str) -> None:
-        with panel(title, about=about):
+        with panel(title, about=about) as card:
             self._chart = ui.echart({"series": []}, renderer="svg").classes("hw-chart")
+            save_as_png(card, self._chart, title)
             self._explanation = ui.label().classes("hw-explanation")
             self._explanation.set_visibility(False)
 

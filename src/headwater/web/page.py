@@ -25,6 +25,14 @@ from headwater.web.widgets import panel, placeholder, show_error
 
 TICK_SECONDS = 0.3
 START = Place()
+KEYS = {
+    "\u2190 \u2192": "previous and next batch",
+    "Home End": "oldest and newest batch",
+    "F": "follow the newest batch, or stop following it",
+    "C": "compare other batches with this one",
+    "Tab Enter": "reach a row of the state, and show the history of its key",
+    "?": "show these keys",
+}
 Actions = Callable[[Callable[[], FileTree | None], Callable[[], int | None]], None]
 """Builds the buttons that change a checkpoint, given functions for its files and the selected batch."""
 
@@ -79,6 +87,7 @@ class Page:
         self._main = ui.element("div").classes("hw-main")
         with self._main:
             self._build_panels()
+        self._help = _build_help()
         ui.keyboard(on_key=self._key)
         ui.timer(TICK_SECONDS, self._tick)
 
@@ -141,12 +150,20 @@ class Page:
             await self._findings.check_once()
 
     def _key(self, event: events.KeyEventArguments) -> None:
-        if event.action.keydown and event.key.arrow_left:
-            self._machine.step(-1)
-        elif event.action.keydown and event.key.arrow_right:
-            self._machine.step(1)
-        elif event.action.keydown and event.key == "c" and not event.modifiers.ctrl and not event.modifiers.meta:
-            self._machine.toggle_compare()
+        if not event.action.keydown or event.modifiers.ctrl or event.modifiers.meta or event.modifiers.alt:
+            return
+        machine = self._machine
+        actions: dict[str, Callable[[], None]] = {
+            "ArrowLeft": lambda: machine.step(-1),
+            "ArrowRight": lambda: machine.step(1),
+            "Home": lambda: machine.go_to_end(newest=False),
+            "End": lambda: machine.go_to_end(newest=True),
+            "c": machine.toggle_compare,
+            "f": machine.toggle_follow,
+            "?": self._help.open,
+        }
+        if action := actions.get(event.key.name):
+            action()
 
     async def _tick(self) -> None:
         if self._busy:
@@ -204,3 +221,14 @@ class Page:
             if origin and origin.get("checkpoint") == own and isinstance(origin.get("at"), int):
                 found[origin["at"]] = f"fork: {other.watched.name}"
         return found
+
+
+def _build_help() -> ui.dialog:
+    """Build the list of keys, which is shown on request."""
+    with ui.dialog() as dialog, ui.card().classes("hw-panel"):
+        ui.label("Keys").classes("hw-title")
+        for keys, meaning in KEYS.items():
+            with ui.element("div").classes("hw-error-line"):
+                ui.label(keys).classes("hw-error-label")
+                ui.label(meaning)
+    return dialog

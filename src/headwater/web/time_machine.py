@@ -17,7 +17,7 @@ from headwater.web.permalink import Place
 from headwater.web.state_cache import StateCache
 from headwater.web.state_pane import StatePane
 from headwater.web.watch import Snapshot
-from headwater.web.widgets import chip, panel, placeholder
+from headwater.web.widgets import chip, panel, placeholder, save_as_png
 
 UNKNOWN = "Known only for batches that were run by headwater run, or by a program with headwater.attach."
 
@@ -46,7 +46,7 @@ class TimeMachine:
         self._snapshot = Snapshot()
 
     def build(self, actions: Callable[[], None]) -> None:
-        with panel("Time machine", about="use \u2190 and \u2192 to move through the batches", classes="hw-wide"):
+        with panel("Time machine", about="press ? for the keys", classes="hw-wide"):
             with ui.element("div").classes("hw-slider-row"):
                 ui.button(icon="chevron_left", on_click=lambda: self.step(-1)).props(
                     'flat round dense aria-label="previous batch"'
@@ -97,6 +97,15 @@ class TimeMachine:
             index = committed.index(self.selected) + by
             if 0 <= index < len(committed):
                 self.go_to(committed[index])
+
+    def go_to_end(self, *, newest: bool) -> None:
+        """Select the newest or the oldest batch."""
+        if committed := self._snapshot.committed:
+            self.go_to(committed[-1 if newest else 0])
+
+    def toggle_follow(self) -> None:
+        """Follow the newest batch, or stop following it."""
+        self._follow.set_value(not self.following)
 
     def go_to(self, batch: int) -> None:
         """Select a batch, and stop following the newest one."""
@@ -185,11 +194,13 @@ class BatchPane:
 
     def build(self) -> None:
         with ui.element("div").classes("hw-charts"):
-            with panel("Duration", about="phases of the batch, and the median of those before it"):
+            with panel("Duration", about="phases of the batch, and the median of those before it") as card:
                 self._phases = ui.echart({"series": []}, renderer="svg").classes("hw-chart")
+                save_as_png(card, self._phases, "Duration")
                 self._phases_text = ui.label().classes("hw-explanation").props("data-phases")
             with panel("Partitions", about="rows of the state in each") as self._partitions_panel:
                 self._partitions = ui.echart({"series": []}, renderer="svg").classes("hw-chart")
+                save_as_png(self._partitions_panel, self._partitions, "Partitions")
                 self._partitions_text = ui.label().classes("hw-explanation").props("data-skew")
 
     def show_batch(self, snapshot: Snapshot, batch: int | None, since: int | None) -> None:

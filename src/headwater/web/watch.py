@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from headwater.checkpoint.failures import FailureRecord, read_failures
 from headwater.checkpoint.filetree import FileTree
 from headwater.checkpoint.history import Batch, History
 from headwater.checkpoint.lease import Lease, live_lease
@@ -42,6 +43,7 @@ class Snapshot:
     """The source that holds the watermark back, in a query with several."""
     plans: tuple[RecordedPlan, ...] = ()
     """What the state meant from which batch on."""
+    failures: tuple[FailureRecord, ...] = ()
     origin: dict[str, Any] | None = None
     problem: HeadwaterError | None = None
     loading: bool = True
@@ -171,6 +173,7 @@ class WatchedCheckpoint:
             lease=live_lease(files),
             job=history.logs.job,
             plans=read_plans(files),
+            failures=read_failures(files),
             origin=_origin(files),
             problem=None,
             loading=loading,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -19,6 +20,34 @@ def panel(title: str, *, about: str = "", classes: str = "") -> Iterator[ui.elem
             if about:
                 ui.label(about).classes("hw-about")
         yield card
+
+
+# ECharts draws SVG, in the colors of the page; a canvas of twice its size turns it into a picture.
+_SAVE_PNG = """
+const svg = getHtmlElement(%d).querySelector("svg"), box = svg.getBoundingClientRect(), image = new Image();
+image.onload = () => {
+  const canvas = Object.assign(document.createElement("canvas"), {width: 2 * box.width, height: 2 * box.height});
+  const context = canvas.getContext("2d");
+  context.fillStyle = getComputedStyle(svg.closest(".hw-panel")).backgroundColor;
+  context.fillRect(0, 0, canvas.width, canvas.height);
+  context.drawImage(image, 0, 0, canvas.width, canvas.height);
+  Object.assign(document.createElement("a"), {href: canvas.toDataURL("image/png"), download: %s}).click();
+};
+const copy = svg.cloneNode(true);
+copy.setAttribute("width", box.width); copy.setAttribute("height", box.height);
+copy.setAttribute("xmlns", "http://www.w3.org/2000/svg");
+image.src = "data:image/svg+xml;charset=utf-8," + encodeURIComponent(new XMLSerializer().serializeToString(copy));
+"""
+
+
+def save_as_png(card: ui.element, chart: ui.echart, title: str) -> None:
+    """Add a button to the heading of a card that saves its chart as a picture."""
+    head = next(iter(card.default_slot.children))
+    name = json.dumps(f"{title.lower().replace(' ', '-')}.png")
+    with head:
+        ui.space()
+        button = ui.button(icon="photo_camera", on_click=lambda: ui.run_javascript(_SAVE_PNG % (chart.id, name)))
+        button.props(f'flat round dense size=sm aria-label="save {title} as PNG"')
 
 
 def placeholder(text: str, icon: str = "hourglass_empty") -> None:
