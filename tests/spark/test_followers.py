@@ -100,12 +100,12 @@ def test_a_failure_is_recorded_and_alerted(headwater_spark: SparkSession, tmp_pa
 def test_an_attached_query_that_fails(
     headwater_spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The failure of another program's query is recorded and alerted too."""
+    """The failure of another program's query is recorded and alerted too, also if it ends between two evaluations."""
     (tmp_path / "in").mkdir()
     (tmp_path / "in/0.txt").write_text("a\n")
     with receiving() as receiver:
         (tmp_path / "headwater.toml").write_text(
-            f'[alerts]\nevery = "100ms"\n[[alerts.rule]]\nwhen = "batches-failing"\n'
+            f'[alerts]\nevery = "3s"\n[[alerts.rule]]\nwhen = "batches-failing"\n'
             f'[[alerts.send]]\nwebhook = "{receiver.url}"'
         )
         monkeypatch.chdir(tmp_path)

@@ -214,20 +214,24 @@ class _AttachedKeeping:
 
 
 class _AttachedAlerts:
-    """Alerts of the recorded queries. A query that has ended is evaluated once more: it may have failed."""
+    """Alerts of the recorded queries. A query that has ended is evaluated once more: it may have failed.
+
+    A query may start and fail between two evaluations, so the recorder also keeps those that have ended.
+    """
 
     def __init__(self, recorder: QueryRecorder, config: AlertConfig) -> None:
         self._recorder = recorder
         self._config = config
         self._known: dict[str, StreamAlerts] = {}
+        self._recorder.keep_ended()
         self._thread = AlertThread(self._streams, config.every_ms)
 
     def _streams(self) -> list[StreamAlerts]:
         try:
-            running = self._recorder.checkpoints()
+            running, ended = self._recorder.checkpoints(), self._recorder.take_ended()
         except (*SPARK_ERRORS, ConnectionError):  # Spark has ended
-            running = []
-        for checkpoint in running:
+            running, ended = [], []
+        for checkpoint in (*running, *ended):
             if checkpoint not in self._known and (files := _files_at(checkpoint)) is not None:
                 self._known[checkpoint] = self._alerts(files)
         for checkpoint in self._known.keys() - set(running):

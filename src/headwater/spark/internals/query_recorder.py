@@ -86,6 +86,14 @@ class QueryRecorder:
         """Return the reports since the last call as JSON. Raise ``Py4JError`` or ``ConnectionError`` if Spark has ended."""
         return list(self._listener.takeReports())
 
+    def keep_ended(self) -> None:
+        """Keep the checkpoints of queries that end for ``take_ended``."""
+        self._listener.keepEnded()
+
+    def take_ended(self) -> list[str]:
+        """Return the checkpoints of queries that ended since the last call. Raise as ``take_reports`` does."""
+        return list(self._listener.takeEnded())
+
     def checkpoints(self) -> list[str]:
         """Return the checkpoints whose leases the listener holds. Raise as ``take_reports`` does."""
         return list(self._listener.checkpoints())

@@ -30,6 +30,7 @@ public final class CheckpointListener extends StreamingQueryListener {
   private final SparkSession givenSession;
   private final long pid;
   private volatile LinkedBlockingQueue<String> reports;
+  private volatile LinkedBlockingQueue<String> ended;
   private final Map<UUID, RecordedQuery> queries = new ConcurrentHashMap<>();
   private final ScheduledExecutorService clock = Executors.newSingleThreadScheduledExecutor(CheckpointListener::daemon);
 
@@ -139,6 +140,20 @@ public final class CheckpointListener extends StreamingQueryListener {
     return taken;
   }
 
+  /** Keeps the checkpoints of queries that end for takeEnded from now on. */
+  public void keepEnded() {
+    ended = ended == null ? new LinkedBlockingQueue<>(MOST_REPORTS) : ended;
+  }
+
+  /** Returns the checkpoints of the queries that have ended since the last call. */
+  public List<String> takeEnded() {
+    List<String> taken = new ArrayList<>();
+    if (ended != null) {
+      ended.drainTo(taken);
+    }
+    return taken;
+  }
+
   /** Returns the checkpoints of the queries that this listener records now. */
   public List<String> checkpoints() {
     return queries.values().stream().map(RecordedQuery::heldCheckpoint).filter(Objects::nonNull).toList();
@@ -152,7 +167,12 @@ public final class CheckpointListener extends StreamingQueryListener {
 
   private void end(UUID id, RecordedQuery query) {
     if (queries.remove(id, query)) {
+      String checkpoint = query.heldCheckpoint();
       query.close();
+      LinkedBlockingQueue<String> wanted = ended;
+      if (checkpoint != null && wanted != null) {
+        wanted.offer(checkpoint);
+      }
     }
   }
 
