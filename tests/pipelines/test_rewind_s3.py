@@ -6,6 +6,8 @@ import json
 import time
 from pathlib import Path
 
+import pytest
+
 from broker_support import run_here
 from headwater.core.times import iso_from_ms
 from pipelines.trees import checkpoint_of, unpack
@@ -15,6 +17,7 @@ from waiting_support import wait_until
 LATER = {"sales": [1], "big_sales": [1], "totals": [2, 3]}
 
 
+@pytest.mark.slow
 def test_a_pipeline_in_a_bucket_is_rewound_with_its_tables(s3: S3, tmp_path: Path) -> None:
     """The warehouse is found where a flow has read another flow's files; one undo restores every object."""
     home = unpack("files", tmp_path / "home")

@@ -15,7 +15,8 @@ from headwater.statefiles.reader import state_rows
 from s3_support import S3
 
 
-@pytest.mark.parametrize("name", ["aggregation-rocksdb", pytest.param("custom-format2", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["aggregation-rocksdb", "custom-format2"])
 def test_keep_rewind_and_undo_on_s3(s3: S3, tmp_path: Path, name: str) -> None:
     """A batch is kept by copies, survives the removal of its files, and can be rewound to and undone."""
     prefix = f"kept/{name}"
