@@ -135,36 +135,29 @@ def main() -> int:
 
 def run_workloads(options: argparse.Namespace) -> dict[str, dict[str, Any]]:
     """Run the chosen workloads; each result is saved when its workload ends, so that a later failure does not lose it."""
-    from bench import (
-        changes,
-        custom_state,
-        growth,
-        lakehouse,
-        latency,
-        restore_points,
-        settings,
-        throughput,
-        time_machine,
-    )
     from bench.broker import local_broker
+    from bench.latency import Load
 
+    run = {name: module.run for name, module in _load_workloads().items()}
     only = [name for name in options.only.split(",") if name]
     repeat: dict[str, Any] = {"rounds": options.rounds, "only": only}
-    load = latency.Load(options.rate, options.seconds)
+    load = Load(options.rate, options.seconds)
     sizes = {"first_records": options.first_records, "first_keys": options.first_keys}
     with local_broker(WORK / "kafka") if set(options.workload) - WITHOUT_KAFKA else nullcontext("") as bootstrap:
         workloads: dict[str, Callable[[], dict[str, Any]]] = {
-            "throughput": lambda: throughput.run(bootstrap, WORK, records=options.records, **repeat),
-            "latency": lambda: latency.run(bootstrap, WORK, load=load, **repeat),
-            "custom_state": lambda: custom_state.run(bootstrap, WORK, purchases=options.purchases, **repeat),
-            "time_machine": lambda: time_machine.run(WORK, keys=options.keys, large=options.large_keys, **repeat),
-            "growth": lambda: growth.run(bootstrap, WORK, **sizes, **repeat),
-            "settings": lambda: settings.run(bootstrap, WORK, records=options.records * 2 // 5, **repeat),
-            "lakehouse": lambda: lakehouse.run(
+            "throughput": lambda: run["throughput"](bootstrap, WORK, records=options.records, **repeat),
+            "latency": lambda: run["latency"](bootstrap, WORK, load=load, **repeat),
+            "custom_state": lambda: run["custom_state"](bootstrap, WORK, purchases=options.purchases, **repeat),
+            "time_machine": lambda: run["time_machine"](WORK, keys=options.keys, large=options.large_keys, **repeat),
+            "growth": lambda: run["growth"](bootstrap, WORK, **sizes, **repeat),
+            "settings": lambda: run["settings"](bootstrap, WORK, records=options.records * 2 // 5, **repeat),
+            "lakehouse": lambda: run["lakehouse"](
                 WORK, records=options.table_records, batches=options.delta_batches, **repeat
             ),
-            "restore_points": lambda: restore_points.run(WORK, keys=max(options.keys), points=options.points, **repeat),
-            "changes": lambda: changes.run(bootstrap, WORK, keys=max(options.keys), **repeat),
+            "restore_points": lambda: run["restore_points"](
+                WORK, keys=max(options.keys), points=options.points, **repeat
+            ),
+            "changes": lambda: run["changes"](bootstrap, WORK, keys=max(options.keys), **repeat),
         }
         found: dict[str, dict[str, Any]] = {}
         for name in options.workload:

@@ -9,10 +9,7 @@ from typing import TYPE_CHECKING, Any
 from headwater.checkpoint.filetree import FileTree
 from headwater.core.text import count
 from headwater.migration.field_plan import DroppedField, FieldPlan, StorePlan
-from headwater.timemachine.change import written_paths
-from headwater.timemachine.edit_plan import ExtraBatch
-from headwater.timemachine.executor import Progress, no_progress
-from headwater.timemachine.journal import Entry
+from headwater.timemachine.edit_plan import AddsBatch, ExtraBatch
 
 if TYPE_CHECKING:
     from headwater.migration.rewriting import Pair
@@ -85,7 +82,7 @@ def effects(stores: tuple[StoreMigration, ...], batch: int) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True)
-class MigrationPlan:
+class MigrationPlan(AddsBatch):
     """A migration that was planned: ``batch`` is what ``apply`` adds, the rest is for people to judge it by.
 
     ``effects`` are what the continued stream differs in from a run of the new code over all records.
@@ -106,32 +103,9 @@ class MigrationPlan:
     """The old and new numbers of all stateful operators, if any changes."""
 
     @property
-    def location(self) -> str:
-        """The path or URL of the checkpoint."""
-        return self.files.location
-
-    @property
-    def batch_id(self) -> int:
-        """The batch that the migration adds, which reads no input."""
-        return self.batch.batch_id
-
-    @property
     def rows(self) -> int:
         """The number of rows that are rewritten."""
         return sum(store.rows for store in self.stores)
-
-    @property
-    def written(self) -> list[str]:
-        """The paths of the files to write; those in the sink have the prefix ``sink:``."""
-        return written_paths(self.batch.change)
-
-    def apply(self, progress: Progress = no_progress) -> Entry:
-        """Migrate the state. The query has to be stopped.
-
-        Raise ``CheckpointBusy`` if another process holds the lease, and ``ChangeRefused`` if the checkpoint has changed
-        since the plan was made.
-        """
-        return self.batch.apply(self.files, self.sink_files, progress)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the JSON form."""

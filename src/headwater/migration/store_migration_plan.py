@@ -6,10 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from headwater.checkpoint.filetree import FileTree
-from headwater.timemachine.change import quarantine_of, shown_path
-from headwater.timemachine.edit_plan import ExtraBatch
-from headwater.timemachine.executor import Progress, no_progress
-from headwater.timemachine.journal import Entry
+from headwater.timemachine.edit_plan import AddsBatch, ExtraBatch
 
 if TYPE_CHECKING:  # reading verbs show plans too, and do without Arrow
     from headwater.timemachine.store_files import StoreForm
@@ -49,7 +46,7 @@ class StoredForm:
 
 
 @dataclass(frozen=True)
-class StoreMigrationPlan:
+class StoreMigrationPlan(AddsBatch):
     """A migration to another store that was planned: ``batch`` is what ``apply`` adds."""
 
     files: FileTree = field(repr=False, compare=False)
@@ -61,31 +58,6 @@ class StoreMigrationPlan:
     reason: str | None
     warnings: tuple[str, ...]
     signs_of_life: tuple[str, ...]
-
-    @property
-    def location(self) -> str:
-        """The path or URL of the checkpoint."""
-        return self.files.location
-
-    @property
-    def batch_id(self) -> int:
-        """The batch that the migration adds, which reads no input."""
-        return self.batch.batch_id
-
-    @property
-    def written(self) -> list[str]:
-        """The paths of the files to write; those in the sink have the prefix ``sink:``."""
-        quarantine = quarantine_of(self.batch.change.change_id)
-        touched = (step.touches[-1] for step in self.batch.change.steps)
-        return [shown_path(root, path) for root, path in touched if not path.startswith(quarantine)]
-
-    def apply(self, progress: Progress = no_progress) -> Entry:
-        """Write the state in the other form. The query has to be stopped.
-
-        Raise ``CheckpointBusy`` if another process holds the lease, and ``ChangeRefused`` if the checkpoint has changed
-        since the plan was made.
-        """
-        return self.batch.apply(self.files, self.sink_files, progress)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the JSON form."""

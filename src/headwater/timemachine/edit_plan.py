@@ -86,8 +86,39 @@ class Erasure:
         }
 
 
+class AddsBatch:
+    """What plans that add a batch have in common: where it goes, what is written, and how it is applied."""
+
+    files: FileTree
+    sink_files: FileTree | None
+    batch: ExtraBatch
+
+    @property
+    def location(self) -> str:
+        """The path or URL of the checkpoint."""
+        return self.files.location
+
+    @property
+    def batch_id(self) -> int:
+        """The batch that is added, which reads no input."""
+        return self.batch.batch_id
+
+    @property
+    def written(self) -> list[str]:
+        """The paths of the files to write; those in the sink have the prefix ``sink:``."""
+        return written_paths(self.batch.change)
+
+    def apply(self, progress: Progress = no_progress) -> Entry:
+        """Change the state. The query has to be stopped.
+
+        Raise ``CheckpointBusy`` if another process holds the lease, and ``ChangeRefused`` if the checkpoint has changed
+        since the plan was made.
+        """
+        return self.batch.apply(self.files, self.sink_files, progress)
+
+
 @dataclass(frozen=True)
-class EditPlan:
+class EditPlan(AddsBatch):
     """An edit that was planned: ``batch`` is what ``apply`` adds, the rest is for people to judge it by."""
 
     files: FileTree = field(repr=False, compare=False)
@@ -101,31 +132,8 @@ class EditPlan:
     erasure: Erasure | None = None
 
     @property
-    def location(self) -> str:
-        """The path or URL of the checkpoint."""
-        return self.files.location
-
-    @property
-    def batch_id(self) -> int:
-        """The batch that the edit adds, which reads no input."""
-        return self.batch.batch_id
-
-    @property
     def verb(self) -> str:
         return self.batch.change.verb
-
-    @property
-    def written(self) -> list[str]:
-        """The paths of the files to write; those in the sink have the prefix ``sink:``."""
-        return written_paths(self.batch.change)
-
-    def apply(self, progress: Progress = no_progress) -> Entry:
-        """Edit the state. The query has to be stopped.
-
-        Raise ``CheckpointBusy`` if another process holds the lease, and ``ChangeRefused`` if the checkpoint has changed
-        since the plan was made.
-        """
-        return self.batch.apply(self.files, self.sink_files, progress)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the JSON form."""
