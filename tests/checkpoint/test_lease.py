@@ -21,6 +21,7 @@ from headwater.checkpoint.lease import (
     LOCK,
     RECORD,
     Lease,
+    ended_ms,
     hold_lease,
     live_lease,
     refuse_busy,
@@ -31,7 +32,9 @@ from headwater.checkpoint.local_tree import LocalTree
 from headwater.checkpoint.memory_tree import MemoryTree
 from headwater.checkpoint.progress_files import ProgressWriter
 from headwater.checkpoint.record import ProgressRecord
+from headwater.checkpoint.stop_request import request_stop
 from headwater.core.errors import CheckpointBusy
+from waiting_support import wait_until
 
 STOP = "headwater stop memory:   (it finishes the current batch), then try again"
 
@@ -194,6 +197,21 @@ def test_commit_of_a_headwater_job_is_no_sign(tmp_path: Path) -> None:
     assert signs_of_life(History(files), written + 5_000) == []
     ProgressWriter(files).add(ProgressRecord(last, written - 60_000, duration_ms=310))
     assert signs_of_life(History(files), written + 5_000) == ["files changed 5 s ago"]
+
+
+@pytest.mark.parametrize("left", ["offsets/99", "commits/99", "offsets/.99.5b1a6a2e-0000-0000-0000-000000000000.tmp"])
+def test_what_was_written_under_a_lease_is_no_sign(tmp_path: Path, left: str) -> None:
+    """An interrupted batch and a batch that a change has added have no progress record; later files are a sign."""
+    files = LocalTree(load("aggregation-changelog", tmp_path).path)
+    with hold_lease(files, "headwater migrate", "cannot migrate"):
+        files.write(left, b"v1\n")
+    assert request_stop(files) is None
+    # The clock of files is coarse.
+    wait_until(lambda: time.time() * 1000 > ended_ms(files) + 20, "a later time")
+    files.write(left, b"v1\n")
+    with pytest.raises(CheckpointBusy) as refused:
+        request_stop(files)
+    assert refused.value.code == "not-attached"
 
 
 def test_file_that_is_being_written_is_a_sign(tmp_path: Path) -> None:

@@ -38,6 +38,7 @@ def test_keep_and_list(command: Command, path: Path) -> None:
     assert (ran.status, ran.out[:23]) == (0, "kept batch 4 as early (")
     assert f"headwater rewind {path} --to early" in ran.err
     assert json.loads(command("keep", path, "--json").out)["name"] == "batch-9"
+    assert "headwater run JOB --keep-every 1h --keep-for 7d" in command("keep", path, "--every", "1h").err
     first, second = map(json.loads, command("kept", path, "--json").out.splitlines())
     assert (first["name"], first["batch_id"], first["own_bytes"], first["automatic"]) == ("early", 4, 0, False)
     assert first["shared_bytes"] > 1000

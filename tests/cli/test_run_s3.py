@@ -90,3 +90,5 @@ def test_stop_of_a_job_whose_checkpoint_is_in_s3(s3: S3, tmp_path: Path) -> None
         assert numbers == list(range(len(numbers))) and numbers[-1] > last
         last = numbers[-1]
         assert not [name for name in s3.objects("stopped/_headwater") if "stop" in name]
+        again = run_here("stop", checkpoint)
+        assert (again.returncode, again.stdout) == (0, f"nothing is running on {checkpoint}\n"), again.stderr

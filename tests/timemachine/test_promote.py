@@ -4,28 +4,33 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from broker_support import run_here
-from headwater.checkpoint.file_logs import FileSinkLog
+from headwater.checkpoint.file_logs import FileSinkLog, log_with
 from headwater.checkpoint.history import History
 from headwater.checkpoint.layout import JOB_FILE
 from headwater.checkpoint.local_tree import LocalTree
 from headwater.checkpoint.locate import open_checkpoint
+from headwater.checkpoint.memory_tree import MemoryTree
 from headwater.checkpoint.moved import POINTER, read_pointer, refuse_if_moved
-from headwater.checkpoint.record import JobRecord
+from headwater.checkpoint.record import JobRecord, read_job_record
 from headwater.core.errors import ChangeRefused
 from headwater.spark.ownership import checkpoint_location
 from headwater.timemachine.catching_up import lag_of, shared_parts
 from headwater.timemachine.cuts import relative_to_sink
 from headwater.timemachine.fork import plan_query_fork
-from headwater.timemachine.promote import PromotePlan, PromoteUndoPlan, plan_promotion
+from headwater.timemachine.journal import read_entries
+from headwater.timemachine.promote import PromotePlan, PromoteUndoPlan, plan_promotion, plan_promotion_undo
+from headwater.timemachine.takeover import Takeover, TakeoverUndo, is_taken_over
 from headwater.views.promote_text import compared
 from timemachine.crashing import Crashed, CrashingDisk, CrashingObjectStore, CrashSchedule
 from timemachine.test_cascade import Files
-from timemachine.test_move import at_home
+from timemachine.test_move import at_home, errors_in
 from timemachine.test_rewind_and_undo import bytes_of
 from timemachine.trees import checkpoint
 
@@ -52,14 +57,17 @@ class Twins:
         """Do to the fork what a run of a batch does: the same offsets, and the same rows in files of its own."""
         for folder in ("offsets", "commits"):
             self.fork.write(f"{folder}/{batch}", self.original.read(f"{folder}/{batch}"))
+            shutil.copystat(self.path / folder / str(batch), self.fork.root / folder / str(batch))
         theirs, own = (LocalTree(folder) for folder in self.folders)
         log = FileSinkLog(theirs)
         known = {entry.path for number in range(batch) for entry in log.read(number).entries}
         lines = []
         for number, entry in enumerate(one for one in log.read(batch).entries if one.path not in known):
             name = f"part-{batch}-{number}.json"
-            own.write(name, theirs.read(relative_to_sink(theirs, entry.path)))
-            lines.append(json.dumps({"path": f"file://{own.root}/{name}".replace(" ", "%20"), "action": "add"}))
+            data = theirs.read(relative_to_sink(theirs, entry.path))
+            own.write(name, data)
+            path = f"file://{own.root}/{name}".replace(" ", "%20")
+            lines.append(json.dumps({"path": path, "size": len(data), "action": "add"}))
         own.write(f"_spark_metadata/{batch}", "\n".join(["v1", *lines]).encode())
 
     def plan(self, **options) -> PromotePlan:
@@ -113,7 +121,7 @@ def test_the_fork_gets_the_place_of_the_original(tmp_path: Path) -> None:
     """The path of the original refers to the fork; the original keeps its files, and undo lets it run again."""
     twins = Twins(tmp_path)
     before, fork_before = bytes_of(twins.path), bytes_of(twins.fork.root)
-    done = run_here("promote", twins.fork.location, "--yes")
+    done = run_here("promote", twins.fork.location, "--keep-sink", "--yes")
     assert done.returncode == 0, done.stderr
     assert "the same rows" in done.stdout
     assert f"the fork keeps writing to files:{twins.folders[1]}" in done.stdout
@@ -196,3 +204,154 @@ def test_a_promotion_can_be_interrupted(medium: type[CrashingDisk]) -> None:
             assert rest == {path: data for path, data in start.items() if path in rest}
             if not is_promoted:
                 assert {path: again.contents[path] for path in start} == start, crash_at
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def listed(folder: Path) -> dict[str, bytes]:
+    """Return what readers of a file sink see: the data files that its log lists."""
+    sink = LocalTree(folder)
+    log = FileSinkLog(sink)
+    paths = [
+        relative_to_sink(sink, one.path)
+        for number in log.names.needed_for(log.names.latest)
+        for one in log.read(number).entries
+    ]
+    assert len(paths) == len(set(paths))
+    return {path: sink.read(path) for path in paths}
+
+
+def without_own(files: dict[str, bytes]) -> dict[str, bytes]:
+    return {path: data for path, data in files.items() if not path.startswith("_headwater/")}
+
+
+def expected(twins: Twins) -> list[bytes]:
+    """Return the files of the original up to the fork, and those of the fork."""
+    log = FileSinkLog(LocalTree(twins.folders[0]))
+    earlier = [one.path for number in range(AT + 1) for one in log.read(number).entries]
+    sink = LocalTree(twins.folders[0])
+    return sorted([*(sink.read(relative_to_sink(sink, path)) for path in earlier), *listed(twins.folders[1]).values()])
+
+
+@pytest.mark.parametrize("case", ["as it was", "original compacted", "fork compacted", "both compacted"])
+def test_the_fork_continues_in_the_files_of_the_original(tmp_path: Path, case: str) -> None:
+    """The folder lists the original's files up to the fork and then the fork's; undo restores every byte of it."""
+    twins = Twins(tmp_path)
+    rows = expected(twins)
+    for folder, who in zip(twins.folders, ("original", "fork"), strict=True):
+        if case.startswith((who, "both")):
+            _compact(folder)
+    out, new = twins.folders
+    before, own_before, fork_before = contents(out), contents(new), contents(twins.fork.root)
+    done = run_here("promote", twins.fork.location, "--yes")
+    assert done.returncode == 0, done.stderr
+    assert "set aside" in done.stdout and f"--sink 'files:{out}?format=json'" in done.stderr
+    assert sorted(listed(out).values()) == rows
+    assert without_own(contents(new)) == own_before
+    assert read_job_record(twins.fork).sink == f"files:{out}?format=json"
+    assert errors_in(twins.fork.root, out) == []
+    assert "error[part-of-a-promotion]" in run_here("undo", twins.fork.location, "--yes").stderr
+    undone = run_here("undo", twins.path, "--yes")
+    assert undone.returncode == 0, undone.stderr
+    assert without_own(contents(out)) == before
+    assert without_own(contents(new)) == own_before
+    after = contents(twins.fork.root)
+    assert {path: after[path] for path in fork_before if "lease" not in path} == fork_before
+
+
+def _compact(folder: Path) -> None:
+    """Do what Spark does after a while: the last log file lists everything, and the earlier ones are removed."""
+    sink = LocalTree(folder)
+    log = FileSinkLog(sink)
+    latest = log.names.latest
+    everything = [one for number in log.names.needed_for(latest) for one in log.read(number).entries]
+    for name in [entry.name for entry in sink.entries("_spark_metadata")]:
+        sink.remove(f"_spark_metadata/{name}")
+    sink.write(f"_spark_metadata/{latest}.compact", log_with(everything))
+
+
+def test_undo_after_the_fork_ran_on(tmp_path: Path) -> None:
+    """Rows that the fork has written to the original's folder since are in its own folder after the undo."""
+    twins = Twins(tmp_path, upto=LAST - 1)
+    out, new = twins.folders
+    before = contents(out)
+    twins.plan(lag=100).apply()
+    for folder in ("offsets", "commits"):
+        twins.fork.write(f"{folder}/{LAST}", twins.original.read(f"{folder}/{LAST}"))
+    LocalTree(out).write("part-since.json", b"{}")
+    line = json.dumps({"path": f"file://{out}/part-since.json", "action": "add"})
+    LocalTree(out).write(f"_spark_metadata/{LAST}", f"v1\n{line}".encode())
+    seen = listed(new)
+    shown = run_here("undo", twins.path, "--dry-run")
+    assert "batch 4" in shown.stdout
+    assert run_here("undo", twins.path, "--yes").returncode == 0
+    assert without_own(contents(out)) == before
+    assert listed(new) == {**seen, "part-since.json": b"{}"}
+
+
+def test_sinks_that_cannot_be_taken_over(tmp_path: Path) -> None:
+    """A reason that a user can remove is refused with --keep-sink as remedy; other kinds keep their sinks, with the reason."""
+    twins = Twins(tmp_path / "a")
+    out, new = twins.folders
+    log = FileSinkLog(LocalTree(out))
+    lost = next(one.path for number in range(AT + 1) for one in log.read(number).entries)
+    (out / relative_to_sink(LocalTree(out), lost)).unlink()
+    refused = run_here("promote", twins.fork.location, "--yes")
+    assert refused.returncode == 15
+    assert "error[sink-not-taken-over]" in refused.stderr and "--keep-sink" in refused.stderr
+    refuse_if_moved(twins.original)
+    twins.fork.write(JOB_FILE, JobRecord("visits", sink=f"files:{new}?format=parquet", mode="append").to_bytes())
+    assert "different options" in run_here("promote", twins.fork.location, "--yes").stderr
+    for kind, why in (
+        ("kafka://h:1/b", "a topic cannot be renamed"),
+        ("postgresql://u@h/d?table=t&key=a", "PostgreSQL"),
+    ):
+        for files in (twins.original, twins.fork):
+            sink = kind.replace("b", "c").replace("=t", "=t2") if files is twins.original else kind
+            files.write(JOB_FILE, JobRecord("visits", sink=sink, mode="append").to_bytes())
+        plan = twins.plan()
+        assert plan.takeover is None and why in plan.warnings[0]
+
+
+@pytest.mark.parametrize("medium", [CrashingDisk, CrashingObjectStore])
+@pytest.mark.parametrize("every", [9, pytest.param(1, marks=pytest.mark.slow)])
+def test_a_takeover_can_be_interrupted(tmp_path: Path, medium: type[CrashingDisk], every: int) -> None:
+    """Whenever it or its undo ends, the same command finishes it: the sink lists the old files or the new ones."""
+    twins = Twins(tmp_path)
+    out, new = twins.folders
+    start, own = (contents(twins.fork.root), contents(out)), MemoryTree(contents(new))
+    planned = twins.plan().takeover
+    twins.plan().apply()
+    back = plan_promotion_undo(twins.original, read_pointer(twins.original)).takeover
+    changed = contents(twins.fork.root), contents(out)
+
+    def promotion(fork: CrashingDisk, sink: CrashingDisk) -> None:
+        if not is_taken_over(fork, planned.change.change_id):
+            change = replace(planned.change, fingerprint="")
+            Takeover(fork, change, own, planned.files, 0, sink=sink).carry_out()
+
+    def undo(fork: CrashingDisk, sink: CrashingDisk) -> None:
+        if not any(entry.change.undoes for entry in read_entries(fork)):
+            TakeoverUndo(fork, replace(back.change, fingerprint=""), back.done, (), sink).carry_out()
+
+    for action, begin, end in ((promotion, start, changed), (undo, changed, start)):
+        schedule = CrashSchedule()
+        action(*(medium(dict(one), schedule, str(two)) for one, two in zip(begin, (twins.fork.root, out), strict=True)))
+        for crash_at in range(0, schedule.passed, every):
+            failing = CrashSchedule(crash_at)
+            trees = [
+                medium(dict(one), failing, str(two)) for one, two in zip(begin, (twins.fork.root, out), strict=True)
+            ]
+            with contextlib.suppress(Crashed):
+                action(*trees)
+            again = [medium(dict(tree.contents), CrashSchedule(), tree.location) for tree in trees]
+            metadata = again[0].contents["metadata"]
+            as_before = without_own(again[1].contents) == without_own(begin[1])
+            as_after = without_own(again[1].contents) == without_own(end[1])
+            assert as_before or as_after or not metadata.startswith(b"{"), crash_at
+            action(*again)
+            assert [without_own(tree.contents) for tree in again] == [without_own(one) for one in end], crash_at
+            assert read_job_record(again[0]).sink == f"files:{new if action is undo else out}?format=json"
+            assert not [path for path in again[1].contents if "/scratch/" in path]

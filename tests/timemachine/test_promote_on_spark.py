@@ -5,17 +5,19 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from broker_support import run_here
-from headwater import Files, Job
+from headwater import Delta, Files, Job
 from headwater.checkpoint.history import History
 from headwater.checkpoint.local_tree import LocalTree
 from headwater.spark.ownership import Run, checkpoint_location
 from headwater.spark.runner import start_job
 from headwater.spark.running import RunningJob
-from timemachine.spark_runs import Inbox
+from headwater.spark.session import temporary_settings
+from timemachine.spark_runs import EAGER, Inbox
 from waiting_support import wait_until
 
 
@@ -54,7 +56,7 @@ def test_a_fork_with_changed_code_is_promoted(headwater_spark: SparkSession, tmp
     reached(fork, 2)
     inbox.put([{"word": "four five"}])
     reached(original, 3)
-    done = run_here("promote", fork, "--yes", "--json")
+    done = run_here("promote", fork, "--keep-sink", "--yes", "--json")
     assert done.returncode == 0, done.stderr
     plan = json.loads(done.stdout.splitlines()[0])
     assert plan["running"] == {"original": True, "fork": True}
@@ -71,6 +73,62 @@ def test_a_fork_with_changed_code_is_promoted(headwater_spark: SparkSession, tmp
     again.stop()
     words = sorted(row.word for row in spark.read.json(str(tmp_path / "new")).collect())
     assert words == ["FOUR FIVE", "SEVEN", "SIX", "THREE"]
+
+
+@pytest.mark.parametrize("kind", ["files", "delta"])
+def test_the_fork_continues_where_the_original_wrote(headwater_spark: SparkSession, tmp_path: Path, kind: str) -> None:
+    """Readers see the rows of the original up to the fork and then those of the fork; undo gives both their own again."""
+    spark, inbox = headwater_spark, Inbox(tmp_path / "in", "word STRING")
+    reads = Files(str(inbox.folder), format="json", schema=inbox.schema, options={"maxFilesPerTrigger": "1"})
+    original, fork = tmp_path / "original", tmp_path / "fork"
+
+    def run(code, out: str, checkpoint: Path) -> None:
+        place = str(tmp_path / out)
+        writes = Files(place, format="json") if kind == "files" else Delta(place)
+        job = Job("words", code, reads=reads, writes=writes, mode="append", trigger="available-now")
+        with temporary_settings(spark, EAGER):
+            assert start_job(spark, Run(job, None, checkpoint_location(str(checkpoint), job))).wait(120)
+
+    def put(*words: str) -> None:
+        for word in words:
+            inbox.put([{"word": word}])
+
+    def letters(out: str) -> list[int]:
+        reader = spark.read.format("json" if kind == "files" else "delta")
+        return sorted(row.letters for row in reader.load(str(tmp_path / out)).collect())
+
+    put("a ", "bb ", "ccc ", "dddd ")
+    run(upper, "out", original)
+    assert run_here("fork", original, fork, "--at", 1, "--sink", f"{kind}:{tmp_path / 'new'}").returncode == 0
+    run(corrected, "new", fork)
+    put("eeeee ")
+    run(upper, "out", original)
+    before = letters("out")
+    assert before == [2, 3, 4, 5, 6]
+    done = run_here("promote", fork, "--lag", 1, "--yes")
+    assert done.returncode == 0, done.stderr
+    sink = f"'files:{tmp_path / 'out'}?format=json'" if kind == "files" else f"delta:{tmp_path / 'out'}"
+    assert f"--checkpoint {original} --sink {sink}" in done.stderr
+    assert letters("out") == [2, 3, 3, 4]
+    put("ffffff ", "ggggggg ")
+    run(corrected, "out", original)
+    assert letters("out") == [2, 3, 3, 4, 5, 6, 7]
+    assert run_here("fsck", fork).returncode == 0
+    refused = run_here("undo", fork, "--yes")
+    assert "error[part-of-a-promotion]" in refused.stderr
+    undone = run_here("undo", original, "--yes")
+    assert undone.returncode == 0, undone.stderr
+    assert letters("out") == before
+    copied = [2, 3] if kind == "delta" else []
+    assert letters("new") == sorted([*copied, 3, 4, 5, 6, 7])
+    run(corrected, "new", fork)
+    put("hhhhhhhh ")
+    run(upper, "out", original)
+    run(corrected, "new", fork)
+    assert letters("out") == [2, 3, 4, 5, 6, 7, 8, 9]
+    assert letters("new") == sorted([*copied, 3, 4, 5, 6, 7, 8])
+    for checkpoint in (original, fork):
+        assert run_here("fsck", checkpoint).returncode == 0
 
 
 def _files_read(files: LocalTree) -> int:

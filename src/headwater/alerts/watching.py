@@ -180,13 +180,21 @@ class PageAlerts:
         return list(self._known.values())
 
     def _alerts(self, files: FileTree) -> StreamAlerts:
-        return StreamAlerts(
-            files,
-            self._config,
-            check_sources=lambda: check_sources(files),
-            warn=self._warn,
-            on_alert=lambda notification: self._warn(f"alert: {notification.text}"),
-        )
+        return alerts_of_query(files, self._config, self._warn, lambda text: self._warn(f"alert: {text}"))
+
+
+def alerts_of_query(files: FileTree, config: AlertConfig, warn: Warn, show: Warn) -> StreamAlerts:
+    """Return the alerts of a query that this process only observes, so that it has to ask the sources itself.
+
+    ``warn`` gets what goes wrong, ``show`` the text of what fires or resolves.
+    """
+    return StreamAlerts(
+        files,
+        config,
+        check_sources=lambda: check_sources(files),
+        warn=warn,
+        on_alert=lambda notification: show(notification.text),
+    )
 
 
 def watch_page(config: AlertConfig, checkpoints: Callable[[], Opened], warn: Warn) -> AlertThread | None:

@@ -29,6 +29,8 @@ from headwater.core.times import iso_from_ms
 
 LOCK = "_headwater/lease.lock"
 RECORD = "_headwater/lease.json"
+ENDED = "_headwater/lease_ended.json"
+"""When the last holder released the lease, so that the files that it has just written are no sign of another query."""
 HEARTBEAT_MS = 5_000
 STALE_AFTER_MS = 30_000
 LOCK_GRACE_SECONDS = 10.0
@@ -206,7 +208,8 @@ def hold_lease(files: FileTree, holder: str, problem: str) -> Iterator[None]:
         if not acquired:
             refuse_busy(files, problem)
         files.write(RECORD, lease.to_bytes())
-        yield
+        with recorded_end(files):
+            yield
 
 
 @contextmanager
@@ -223,12 +226,39 @@ def lease_with_heartbeat(files: FileTree, lease: Lease) -> Iterator[None]:
     thread = threading.Thread(target=beat, name="headwater-lease", daemon=True)
     thread.start()
     try:
-        yield
+        with recorded_end(files):
+            yield
     finally:
         ended.set()
         thread.join()
         with suppress(Exception):  # if the store is unreachable, the record becomes stale
             files.remove(RECORD)
+
+
+@contextmanager
+def recorded_end(files: FileTree) -> Iterator[None]:
+    """Record when the block ends, within which this process holds the lease."""
+    try:
+        yield
+    finally:
+        record_end(files)
+
+
+def record_end(files: FileTree) -> None:
+    """Record that the lease was released, at the latest now."""
+    with suppress(Exception):  # without the record, fresh files are a sign of life for a minute
+        files.write(ENDED, json.dumps({"ended_ms": _now_ms()}).encode())
+
+
+def ended_ms(files: FileTree) -> int:
+    """Return until when files were written under a lease that has ended; 0 if that is not recorded."""
+    try:
+        value = json.loads(files.read(ENDED))
+    except (OSError, ValueError, RecursionError):
+        return 0
+    found = _number(value.get("ended_ms")) if isinstance(value, dict) else None
+    # The times of files on this machine are from the same clock.
+    return 0 if found is None else found + (0 if files.is_local else CLOCK_SLACK_MS)
 
 
 def _read_record(files: FileTree) -> Lease | None:
@@ -250,14 +280,15 @@ def signs_of_life(history: History, now_ms: int | None = None) -> list[str]:
     """Return signs that a query is running, as clauses for a user to judge. An idle query shows none of them."""
     now = _now_ms() if now_ms is None else now_ms
     signs = []
+    ended = ended_ms(history.files)
     newest = None if _ended_with_headwater(history) else _newest_ms(history.files)
-    if newest is not None and 0 <= now - newest < FRESH_SECONDS * 1000:
+    if newest is not None and newest > ended and 0 <= now - newest < FRESH_SECONDS * 1000:
         signs.append(f"files changed {(now - newest) // 1000} s ago")
     drafts = [
         f"{folder}/{entry.name}"
         for folder in (OFFSETS, COMMITS)
         for entry in history.files.entries(folder)
-        if is_temporary(entry.name)
+        if is_temporary(entry.name) and not 0 < (entry.modified_ms or 0) <= ended
     ]
     if drafts:
         signs.append(f"{drafts[0]} is being written")

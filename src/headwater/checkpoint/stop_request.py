@@ -20,7 +20,7 @@ from typing import Any
 from headwater.checkpoint.filetree import FileTree
 from headwater.checkpoint.history import History
 from headwater.checkpoint.layout import HEADWATER_FOLDER
-from headwater.checkpoint.lease import Lease, awaited_lease, live_lease, signs_of_life
+from headwater.checkpoint.lease import Lease, awaited_lease, live_lease, record_end, signs_of_life
 from headwater.core.errors import CheckpointBusy
 
 REQUEST = f"{HEADWATER_FOLDER}/stop.json"
@@ -163,6 +163,8 @@ def wait_until_stopped(
         current = live_lease(files)
         if current is None or current.identity != lease.identity:
             _withdraw(files, request)
+            if current is None:
+                record_end(files)  # an attached program does not
             return True
         waited = time.monotonic() - started
         answered = answered or _is_answered(files, request)

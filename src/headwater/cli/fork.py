@@ -37,10 +37,12 @@ def fork(
     """Create a second checkpoint from an existing one, as of a batch.
 
     Use it to run a changed job next to the original one. The original checkpoint is not modified, and neither is its
-    sink. A copied table shares its data files with the original.
+    sink. A copied table shares its data files with the original. headwater promote later gives the fork the place of the
+    original.
 
-    Example:
+    Examples:
       headwater fork browser-stats-stateful .headwater/checkpoints/try-it --at 41
+      headwater fork visits .headwater/checkpoints/visits-v2 --at before-upgrade --sink files:out-v2
     """
     from headwater.timemachine.fork import plan_query_fork
     from headwater.views.plans import fork_text

@@ -24,18 +24,28 @@ def keep(
         typer.Option(metavar="files:DIR", help="File sink of the query, if headwater run has not recorded it."),
     ] = None,
     drop: Annotated[str | None, typer.Option(metavar="NAME", help="Remove a restore point instead.")] = None,
+    every: Annotated[str | None, typer.Option("--every", hidden=True)] = None,
+    retain: Annotated[str | None, typer.Option("--for", hidden=True)] = None,
     as_json: JsonObject = False,
 ) -> None:
     """Keep a batch as a restore point, to which you can rewind after Spark has removed its files.
 
     Spark retains 100 batches by default. A restore point is a folder in the checkpoint with everything that a rewind to the
     batch needs: hard links on a local disk, copies on an object store. The stream may be running and is not disturbed. Use
-    the name with rewind --to, fork --at, state --at, show and diff.
+    the name with rewind --to, fork --at, state --at, show and diff. headwater kept lists the restore points.
+
+    To make them at intervals, start the job with headwater run JOB --keep-every 1h --keep-for 7d.
 
     Examples:
       headwater keep browser-stats-stateful before-upgrade
       headwater keep browser-stats-stateful --drop before-upgrade
     """
+    if every is not None or retain is not None:
+        raise UsageProblem(
+            "bad-option",
+            "restore points at intervals are made by the process that runs the stream",
+            remedy=f"headwater run JOB --keep-every {every or '1h'} --keep-for {retain or '7d'}",
+        )
     from headwater.checkpoint.locate import open_checkpoint
     from headwater.timemachine.keep import drop_point, make_point
 

@@ -104,6 +104,7 @@ def rewind(
     Examples:
       headwater rewind visits-windows-counter --redo 5 --dry-run
       headwater rewind visits-windows-counter --redo 5
+      headwater rewind visits-windows-counter --to before-upgrade
       headwater rewind retail-sales-bronze --to 41 --cascade
       headwater rewind spark-pipeline.yml --to-time 10:30 --tables sales --cascade
     """

@@ -34,6 +34,7 @@ def stop(
 
     Examples:
       headwater stop browser-stats-stateful
+      headwater stop browser-stats-stateful --now
       headwater stop s3a://bucket/checkpoints/visits --wait 60
     """
     from headwater.checkpoint.locate import open_checkpoint

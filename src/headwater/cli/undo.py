@@ -58,7 +58,7 @@ def undo(
     named = open_checkpoint(checkpoint, follow=False)
     pointer = read_pointer(named)
     if pointer is not None and pointer.promoted:
-        _undo_promotion(named, pointer, dry_run=dry_run, yes=yes, as_json=as_json)
+        _undo_promotion(named, pointer, keep_foreign, dry_run=dry_run, yes=yes, as_json=as_json)
         return
     if pointer is not None:
         _undo_move(named, pointer, drop_newer, dry_run=dry_run, yes=yes, as_json=as_json)
@@ -100,12 +100,14 @@ def _undo_move(files: FileTree, pointer: MovedTo, drop_newer: bool, *, dry_run: 
     note(f"done: the checkpoint is used again at {files.location}")
 
 
-def _undo_promotion(original: FileTree, pointer: MovedTo, *, dry_run: bool, yes: bool, as_json: bool) -> None:
+def _undo_promotion(
+    original: FileTree, pointer: MovedTo, keep_foreign: bool, *, dry_run: bool, yes: bool, as_json: bool
+) -> None:
     from headwater.cli.checkpoint_options import confirm, print_plan
-    from headwater.timemachine.promote import PromoteUndoPlan
+    from headwater.timemachine.promote import plan_promotion_undo
     from headwater.views.promote_text import promote_undo_text
 
-    plan = PromoteUndoPlan(original, pointer)
+    plan = plan_promotion_undo(original, pointer, keep_foreign=keep_foreign)
     print_plan(plan.as_dict(), promote_undo_text(plan).lines(), as_json=as_json)
     if dry_run or not confirm("Undo it?", yes=yes):
         return

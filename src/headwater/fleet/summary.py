@@ -13,7 +13,7 @@ from typing import Any
 
 from headwater.checkpoint.filetree import Entry, FileTree
 from headwater.checkpoint.layout import CASCADE_FILE, HEADWATER_FOLDER, PENDING_FILE
-from headwater.checkpoint.lease import CLOCK_SLACK_MS, LOCK, RECORD, Lease, live_lease
+from headwater.checkpoint.lease import CLOCK_SLACK_MS, ENDED, LOCK, RECORD, Lease, ended_ms, live_lease
 from headwater.checkpoint.logs import CheckpointLogs
 from headwater.checkpoint.moved import INCOMPLETE, POINTER, read_pointer
 from headwater.checkpoint.record import JobRecord, ProgressRecord, newest_progress
@@ -273,6 +273,9 @@ class _Reading:
         return RecentBatch(number, at_ms, rows, took if took is not None and took >= 0 else None)
 
     def _ended_with_headwater(self) -> bool:
+        changed_at = self._changed_at()
+        if changed_at is not None and self._has(ENDED) and changed_at <= ended_ms(self._files):
+            return True
         last = self._logs.commits.latest
         if last is None or last != self._logs.batch_ids[-1]:
             return False

@@ -34,6 +34,8 @@ class Restoration:
     batch: int
     gone: tuple[int, ...]
     others: tuple[Commit, ...] = ()
+    is_copy: bool = False
+    """Whether the contents are those of another table, so that earlier batches of the query are not known here."""
 
     @property
     def leaving(self) -> list[Action]:
@@ -46,7 +48,7 @@ class Restoration:
     def commits(self, change_id: str, verb: str, after_ms: int) -> tuple[str, str]:
         """Return the commit and the one that reverts it, for the two versions after the head, later than a time."""
         now = max(int(time.time() * 1000), after_ms + 1)
-        there = Mark(change_id, self.base, self.kept)
+        there = Mark(change_id, self.base, self.kept, self.is_copy)
         before = self.head.transactions.get(self.app_id, -1)
         return (
             "".join(self._lines(self.head, self.result, there, verb, self.batch, now)),

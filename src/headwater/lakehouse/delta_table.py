@@ -121,21 +121,13 @@ class DeltaTable(RewindableTable):
         self.refuse_other_table(done)
         app_id = str(done["app_id"])
         found = plan_return(
-            self.log, query, self._applied_at(done), uri=self.uri, keep_foreign=keep_foreign, app_id=app_id
+            self.log, query, self.applied_at(done), uri=self.uri, keep_foreign=keep_foreign, app_id=app_id
         )
         return self._plan(found, change_id, "undo", None)
 
     def _plan(self, found: Restoration, change_id: str, verb: str, remedy: str | None) -> TablePlan:
-        self.refuse_features(found)
+        action = self.action_for(found, change_id, verb)
         refuse_missing_files(self.log, found, self.uri, remedy)
-        commit, inverse = found.commits(change_id, verb, self._after_head_ms())
-        action = {
-            "table_id": found.head.table_id,
-            "app_id": found.app_id,
-            "version": found.head.version + 1,
-            "commit": commit,
-            "inverse": inverse,
-        }
         leaving = moved(found.leaving)
         return TablePlan(
             self.uri,
@@ -149,6 +141,18 @@ class DeltaTable(RewindableTable):
             (DOWNSTREAM,) if leaving.files else (),
             note=f"as version {found.head.version + 1}",
         )
+
+    def action_for(self, found: Restoration, change_id: str, verb: str) -> dict[str, Any]:
+        """Return what ``apply`` takes to give the table other contents. Raise ``ChangeRefused`` if it cannot be written."""
+        self.refuse_features(found)
+        commit, inverse = found.commits(change_id, verb, self._after_head_ms())
+        return {
+            "table_id": found.head.table_id,
+            "app_id": found.app_id,
+            "version": found.head.version + 1,
+            "commit": commit,
+            "inverse": inverse,
+        }
 
     def refuse_features(self, found: Restoration) -> None:
         """Raise ``ChangeRefused`` if this class cannot write to the table."""
@@ -215,7 +219,8 @@ class DeltaTable(RewindableTable):
             "headwater undo CKPT --keep-foreign)",
         )
 
-    def _applied_at(self, done: Mapping[str, Any]) -> int:
+    def applied_at(self, done: Mapping[str, Any]) -> int:
+        """Return the version that an action has made."""
         return int(done["version"]) + max(0, self._commits_made(done) - 1)
 
     def _refuse_missing(self) -> None:

@@ -16,13 +16,12 @@ from weakref import WeakKeyDictionary
 from pyspark.sql import SparkSession
 
 from headwater.alerts.rules import AlertConfig, load_config
-from headwater.alerts.watching import AlertThread, StreamAlerts
+from headwater.alerts.watching import AlertThread, StreamAlerts, alerts_of_query
 from headwater.checkpoint.filetree import FileTree
 from headwater.checkpoint.locate import open_files
 from headwater.checkpoint.record import parse_line
 from headwater.core.errors import HeadwaterError, UsageProblem
 from headwater.core.extras import naming_extras
-from headwater.guards.check import check_sources
 from headwater.jars.own_jar import own_jar
 from headwater.spark.failures import SPARK_ERRORS, root_cause
 from headwater.spark.internals import query_recorder
@@ -233,19 +232,10 @@ class _AttachedAlerts:
             running, ended = [], []
         for checkpoint in (*running, *ended):
             if checkpoint not in self._known and (files := _files_at(checkpoint)) is not None:
-                self._known[checkpoint] = self._alerts(files)
+                self._known[checkpoint] = alerts_of_query(files, self._config, LOGGER.warning, LOGGER.warning)
         for checkpoint in self._known.keys() - set(running):
             self._known.pop(checkpoint).close()
         return list(self._known.values())
-
-    def _alerts(self, files: FileTree) -> StreamAlerts:
-        return StreamAlerts(
-            files,
-            self._config,
-            check_sources=lambda: check_sources(files),
-            warn=LOGGER.warning,
-            on_alert=lambda notification: LOGGER.warning("%s", notification.text),
-        )
 
     def stop(self) -> None:
         self._thread.__exit__()

@@ -19,7 +19,15 @@ from pyspark.sql import SparkSession
 
 from headwater.checkpoint.filetree import FileTree
 from headwater.checkpoint.layout import CASCADE_FILE, OFFSETS, PENDING_FILE
-from headwater.checkpoint.lease import LOCK, RECORD, Lease, lease_with_heartbeat, refuse_busy, refuse_if_held
+from headwater.checkpoint.lease import (
+    LOCK,
+    RECORD,
+    Lease,
+    lease_with_heartbeat,
+    recorded_end,
+    refuse_busy,
+    refuse_if_held,
+)
 from headwater.checkpoint.local_tree import LocalTree
 from headwater.checkpoint.locate import CHECKPOINTS, new_start, open_files
 from headwater.checkpoint.moved import follow_promotion, refuse_if_moved
@@ -209,7 +217,8 @@ def holding_lease(spark: SparkSession, files: FileTree, job: str) -> Iterator[Le
         if not is_locked:
             refuse_busy(files, _cannot_run(job))
         files.write(RECORD, lease.to_bytes())
-        yield lease
+        with recorded_end(files):
+            yield lease
 
 
 def _cannot_run(job: str) -> str:

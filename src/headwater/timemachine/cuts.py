@@ -199,10 +199,7 @@ def cut_sink(history: History, sink: FileTree, next_batch: int) -> SinkCut:
     log = FileSinkLog(sink)
     last_kept = next_batch - 1
     rebuild = needs_rebuilding(log.names, last_kept)
-    if log.names.missing_for(last_kept):
-        kept = _kept_by_time(history, log, next_batch)
-    else:
-        kept = _entries(log, log.names.needed_for(last_kept))
+    kept = entries_before(history, log, next_batch)
     undone = _entries(log, tuple(number for number in log.names.ids if number >= next_batch))
     kept_paths = {entry.path for entry in kept}
     paths = {
@@ -212,6 +209,13 @@ def cut_sink(history: History, sink: FileTree, next_batch: int) -> SinkCut:
     if not rebuild:
         return SinkCut(cut_log(log.names, last_kept, None), data)
     return SinkCut(_rebuilt(log, last_kept, kept), data)
+
+
+def entries_before(history: History, log: FileSinkLog, next_batch: int) -> list[SinkFile]:
+    """Return the entries of all batches before one. Raise ``ChangeRefused`` if the log no longer tells them apart."""
+    if log.names.missing_for(next_batch - 1):
+        return _kept_by_time(history, log, next_batch)
+    return _entries(log, log.names.needed_for(next_batch - 1))
 
 
 def entry_without_files(sink: FileTree, number: int) -> dict[str, bytes]:

@@ -212,7 +212,8 @@ class Executor:
 
     def _remove_scratch(self, change: Change) -> None:
         if change.uses_scratch:
-            self.checkpoint.remove_folder(scratch_of(change.change_id))
+            for files in self.roots.values():
+                files.remove_folder(scratch_of(change.change_id))
 
     def _record(self, pending: Pending) -> Pending:
         self.checkpoint.write(PENDING_FILE, pending.to_bytes())

@@ -10,11 +10,12 @@ import json
 import time
 import uuid
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from headwater.checkpoint.file_logs import LogNames, log_with
+from headwater.checkpoint.file_logs import FileSinkLog, LogNames, log_with
 from headwater.checkpoint.filetree import FileTree
 from headwater.checkpoint.history import History
 from headwater.checkpoint.layout import (
@@ -34,7 +35,7 @@ from headwater.checkpoint.plan_record import plans_file, read_plans
 from headwater.checkpoint.record import FILES, sink_of, uri_kind
 from headwater.checkpoint.restore_points import FOLDER as KEPT
 from headwater.checkpoint.restore_points import locate_batch
-from headwater.core.errors import ChangeRefused, UsageProblem
+from headwater.core.errors import ChangeRefused, HeadwaterError, UsageProblem
 from headwater.core.ids import BatchId
 from headwater.lakehouse.tables import (
     TABLE_NAMES,
@@ -46,13 +47,22 @@ from headwater.lakehouse.tables import (
 )
 from headwater.timemachine.change import Change, Move, Put, Step, fingerprint, new_change_id, set_aside
 from headwater.timemachine.compacted_log import empty_log
-from headwater.timemachine.cuts import cut_batch_logs, cut_sources, cut_state, entry_without_files, metadata_before
+from headwater.timemachine.cuts import (
+    cut_batch_logs,
+    cut_sources,
+    cut_state,
+    entries_before,
+    entry_without_files,
+    metadata_before,
+)
 from headwater.timemachine.earlier_layout import history_before
 from headwater.timemachine.executor import refuse_if_pending
 from headwater.timemachine.seed_record import SEED_FILE, was_seeded
 from headwater.timemachine.tables import checkpointed, table_of
 
 ORIGIN_FILE = f"{HEADWATER_FOLDER}/forked_from.json"
+ORIGINAL_LOG = f"{HEADWATER_FOLDER}/original_sink_log"
+"""What the log of the original's file sink lists up to the batch of the fork, for a promotion: Spark compacts that log."""
 UNFINISHED = b"headwater: this fork is incomplete; remove it and fork again\n"
 
 
@@ -141,7 +151,9 @@ def plan_query_fork(
     located = locate_batch(files, at)
     target = open_files(into if "://" in into else str(Path(into).absolute()))
     if new_table is None:
-        return plan_fork(located.files, target, at=located.batch_id, sink=sink_of(files, sink) if sink else None)
+        kept = files.subtree(located.point.sink_place) if located.point and located.point.sink else None
+        own = sink_of(files, sink) if sink else None
+        return plan_fork(located.files, target, at=located.batch_id, sink=own, kept_log=kept)
     table = table_of(files, copy_of)
     if table is not None and uri_kind(table.uri) != new_table.kind:
         raise UsageProblem(
@@ -163,13 +175,14 @@ def plan_fork(
     sink: FileTree | None = None,
     table: RewindableTable | None = None,
     new_table: bool = False,
+    kept_log: FileTree | None = None,
 ) -> ForkPlan:
     """Plan a fork of a checkpoint into an empty folder, with batch ``at`` as its last one; None for no batches.
 
     ``keep_next`` includes the recorded offsets of the next batch, so that it runs with them, as a replay needs it.
     ``sink`` is a new file sink for the fork. It gets an empty log, because Spark expects entries of earlier batches. With
     ``new_table`` it is the folder of a new table instead, which gets the contents of ``table`` as of the batch, if that
-    is given.
+    is given. ``kept_log`` has the log of the original's file sink, if a restore point has kept it.
     """
     next_batch = 0 if at is None else at + 1
     history = history_before(History(files), next_batch)
@@ -195,6 +208,7 @@ def plan_fork(
     written |= _records(files, next_batch)
     warnings = _sink_warnings(history, sink is not None)
     if not new_table:
+        written |= _original_log(history, next_batch, kept_log) if sink is not None else {}
         sink_log = {} if sink is None else _empty_sink_log(next_batch, sink_of(files))
         return ForkPlan(files, into, sink, at, tuple(shared), written, sink_log, tuple(warnings))
     copy = None
@@ -211,6 +225,16 @@ def _records(files: FileTree, next_batch: int) -> dict[str, bytes]:
     found = {SEED_FILE: files.read(SEED_FILE)} if was_seeded(files) else {}
     plans = [plan for plan in read_plans(files) if plan.since_batch < next_batch]
     return {**found, **({PLANS_FILE: plans_file(plans)} if plans else {})}
+
+
+def _original_log(history: History, next_batch: int, kept: FileTree | None) -> dict[str, bytes]:
+    """Return the record of what the original's file sink has up to the fork; none if it has no log, or cannot be told."""
+    with suppress(HeadwaterError, OSError):
+        sink = kept or sink_of(history.files)
+        log = FileSinkLog(sink) if sink is not None and next_batch > 0 else None
+        if log is not None and log.names.ids:
+            return {ORIGINAL_LOG: log_with(entries_before(history, log, next_batch))}
+    return {}
 
 
 def plan_adoption(

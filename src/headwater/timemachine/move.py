@@ -19,7 +19,7 @@ from typing import Any
 from headwater.checkpoint.filetree import Entry, FileTree, walk
 from headwater.checkpoint.history import History
 from headwater.checkpoint.layout import HEADWATER_FOLDER, METADATA, covered_by_hadoop_crc, is_temporary, parent_and_name
-from headwater.checkpoint.lease import LOCK, RECORD, hold_lease
+from headwater.checkpoint.lease import ENDED, LOCK, RECORD, hold_lease
 from headwater.checkpoint.local_tree import LocalTree
 from headwater.checkpoint.moved import (
     INCOMPLETE,
@@ -45,7 +45,7 @@ from headwater.timemachine.journal import entry_of, newest_number, write_entry
 from headwater.timemachine.relocate import ModifiedMs, Place, Relocation, is_rewritten, rewritten
 
 WORKERS = 8
-_OF_THIS_PLACE = (LOCK, RECORD, REQUEST, ANSWER, POINTER, INCOMPLETE, ORIGIN, METADATA, METADATA_CRC)
+_OF_THIS_PLACE = (LOCK, RECORD, ENDED, REQUEST, ANSWER, POINTER, INCOMPLETE, ORIGIN, METADATA, METADATA_CRC)
 
 
 @dataclass(frozen=True)

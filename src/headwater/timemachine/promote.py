@@ -1,13 +1,15 @@
 """Promote a fork: it takes the place of the stream that it was forked from.
 
 The original stops and keeps its files. Its location gets a pointer, so that its name and path refer to the fork, and neither
-Headwater nor a plain program starts it again. The fork is not touched and may run all the time. Undo removes the pointer.
+Headwater nor a plain program starts it again. The fork then continues in the sink of the original, see ``takeover``; if it
+keeps its own sink, it is not touched and may run all the time. Undo gives both their sinks back and removes the pointer.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,7 +27,7 @@ from headwater.checkpoint.moved import (
     replace_metadata,
     restore_metadata,
 )
-from headwater.checkpoint.record import read_job_record
+from headwater.checkpoint.record import JobRecord, read_job_record, uri_kind
 from headwater.core.errors import ChangeRefused
 from headwater.core.text import count
 from headwater.timemachine.catching_up import SharedPart, SourceLag, lag_of, shared_parts
@@ -36,6 +38,18 @@ from headwater.timemachine.journal import Entry, entry_of, newest_number, read_e
 from headwater.timemachine.move import absolute
 from headwater.timemachine.relocate import Place
 from headwater.timemachine.sink_rows import Row, rows_between, rows_by_batch
+from headwater.timemachine.takeover import (
+    WITHOUT_ROWS,
+    Takeover,
+    TakeoverUndo,
+    have_same_sink,
+    interrupted_takeover,
+    is_taken_over,
+    place_of,
+    plan_takeover,
+    plan_takeover_undo,
+    why_kept,
+)
 
 
 @dataclass(frozen=True)
@@ -63,6 +77,11 @@ class PromotePlan:
     runs: tuple[bool, bool]
     """Whether the original and the fork are running."""
     warnings: tuple[str, ...]
+    change_id: str = ""
+    takeover: Takeover | None = None
+    """How the fork continues in the sink of the original; None if it keeps its own, or has the same."""
+    reference: str | None = None
+    """How to load the fork's job."""
 
     @property
     def behind(self) -> str:
@@ -99,27 +118,32 @@ class PromotePlan:
             "caught_up": self.caught_up,
             "running": {"original": self.runs[0], "fork": self.runs[1]},
             "sinks": {"original": self.sinks[0], "fork": self.sinks[1]},
+            "takeover": None if self.takeover is None else self.takeover.as_dict(),
             "not_compared": self.not_compared,
             "warnings": list(self.warnings),
         }
 
     def apply(self) -> Entry:
         """Give the fork the place of the original, which has to be stopped."""
-        with hold_lease(self.original, "headwater promote", "cannot promote the fork"):
+        with ExitStack() as leases:
+            for files in (self.original, *((self.fork,) if self.takeover else ())):
+                leases.enter_context(hold_lease(files, "headwater promote", "cannot promote the fork"))
             return self.carry_out()
 
     def carry_out(self) -> Entry:
-        """Do what ``apply`` does. The caller holds the lease of the original."""
+        """Do what ``apply`` does. The caller holds the leases of the original and, for a takeover, of the fork."""
         pointer = read_pointer(self.original) or self._pointer()
         self.original.write(POINTER, pointer.to_bytes())
         replace_metadata(self.original, PROMOTED_NOTICE)
+        if self.takeover is not None:
+            self.takeover.carry_out()
         change = Change(pointer.move_id, "promote", f"promote {pointer.to}", (), details={"to": pointer.to})
         return entry_of(self.original, change) or write_entry(self.original, change, pointer.moved_at_ms)
 
     def _pointer(self) -> MovedTo:
         return MovedTo(
             self.fork.location,
-            new_change_id("promote"),
+            self.change_id or new_change_id("promote"),
             time.time_ns() // 1_000_000,
             max(History(self.original).batch_ids, default=None),
             newest_number(self.original),
@@ -134,18 +158,22 @@ def plan_promotion(
     *,
     lag: int = 0,
     compare: bool = True,
+    keep_sink: bool = False,
     open_tree: Callable[[str], FileTree] = open_files,
 ) -> PromotePlan:
     """Plan to promote a fork. ``original`` is by default the checkpoint that it was forked from.
 
-    ``lag`` is how many records, files or versions of a source the fork may be behind. A promotion that was interrupted is
-    finished by the same command.
+    ``lag`` is how many records, files or versions of a source the fork may be behind. With ``keep_sink`` the fork keeps
+    writing where it does. A promotion that was interrupted is finished by the same command.
     """
     fork = absolute(fork)
-    refuse_if_pending(fork)
     origin = _origin(fork)
     original = absolute(original if original is not None else open_tree(_location(fork, origin)))
     pointer = read_pointer(original)
+    change_id = pointer.move_id if pointer else new_change_id("promote")
+    takeover = interrupted_takeover(fork, change_id)
+    if takeover is None:
+        refuse_if_pending(fork)
     if pointer is None or Place.of(pointer.to) != Place.of(fork.location):
         refuse_if_pending(original)
     elif any(entry.change.change_id == pointer.move_id for entry in read_entries(original)):
@@ -155,18 +183,27 @@ def plan_promotion(
     at = origin.get("at") if origin else None
     theirs, ours = History(original), History(fork)
     written, why = _written(original, fork, theirs, ours, at) if compare else ((), "it was not asked for")
-    sinks = read_job_record(original).sink, read_job_record(fork).sink
+    jobs = read_job_record(original), read_job_record(fork)
+    kept = "--keep-sink" if keep_sink else why_kept(*jobs)
+    at = at if isinstance(at, int) else None
+    if takeover is None and kept is None and not have_same_sink(*jobs):
+        takeover = plan_takeover(fork, original, at, change_id)
     return PromotePlan(
         fork,
         original,
-        at if isinstance(at, int) else None,
+        at,
         lag_of(theirs, ours),
         lag,
         written,
         why,
-        sinks,
+        (jobs[0].sink, jobs[1].sink),
         (live_lease(original) is not None, live_lease(fork) is not None),
-        tuple(_warnings(sinks)),
+        _warnings(*jobs, kept)
+        if takeover is None and not is_taken_over(fork, change_id)
+        else _takeover_warnings(takeover),
+        change_id,
+        takeover,
+        jobs[1].reference,
     )
 
 
@@ -207,15 +244,18 @@ def _written(
     return tuple(found), f"{count(lost, 'part')} whose files are no longer listed" if lost else None
 
 
-def _warnings(sinks: tuple[str | None, str | None]) -> list[str]:
-    original, fork = (sink.partition("?")[0] if sink else None for sink in sinks)
-    if original is None or fork is None:
-        return []
-    if original == fork and not original.startswith(("console:", "noop:", "memory:")):
-        return [f"both write to {original}: what both have written since the fork is there twice"]
-    if original != fork:
-        return [f"the fork keeps writing to {fork}: point the readers of {original} there"]
-    return []
+def _takeover_warnings(takeover: Takeover | None) -> tuple[str, ...]:
+    return takeover.warnings if takeover else ()
+
+
+def _warnings(original: JobRecord, fork: JobRecord, why: str | None) -> tuple[str, ...]:
+    theirs, own = place_of(original.sink), place_of(fork.sink)
+    if not theirs or not own:
+        return ()
+    if have_same_sink(original, fork):
+        twice = f"both write to {theirs}: what both have written since the fork is there twice"
+        return () if uri_kind(theirs) in WITHOUT_ROWS else (twice,)
+    return (f"the fork keeps writing to {own}: point the readers of {theirs} there ({why})",)
 
 
 @dataclass(frozen=True)
@@ -224,6 +264,8 @@ class PromoteUndoPlan:
 
     original: FileTree = field(repr=False)
     pointer: MovedTo
+    takeover: TakeoverUndo | None = None
+    """How both get their sinks back; None if the fork has kept its own."""
 
     def as_dict(self) -> dict[str, Any]:
         """Return the JSON form."""
@@ -232,15 +274,21 @@ class PromoteUndoPlan:
             "verb": "promote",
             "original": self.original.location,
             "fork": self.pointer.to,
+            "sinks_returned": self.takeover is not None,
+            "batches_since": list(self.takeover.newer) if self.takeover else [],
         }
 
     def apply(self) -> Entry:
-        """Remove the pointer. The fork stays as it is."""
-        with hold_lease(self.original, "headwater undo", "cannot undo"):
+        """Give both streams their sinks back, if the fork has taken over that of the original, and remove the pointer."""
+        with ExitStack() as leases:
+            for files in (self.original, *((self.takeover.fork,) if self.takeover else ())):
+                leases.enter_context(hold_lease(files, "headwater undo", "cannot undo"))
             return self.carry_out()
 
     def carry_out(self) -> Entry:
-        """Do what ``apply`` does. The caller holds the lease."""
+        """Do what ``apply`` does. The caller holds the leases."""
+        if self.takeover is not None:
+            self.takeover.carry_out()
         undone = [entry for entry in read_entries(self.original) if entry.change.undoes == self.pointer.move_id]
         change = Change(
             new_change_id("undo"), "undo", f"undo the promotion of {self.pointer.to}", (), undoes=self.pointer.move_id
@@ -249,3 +297,12 @@ class PromoteUndoPlan:
         restore_metadata(self.original, self.pointer)
         self.original.remove(POINTER)
         return entry
+
+
+def plan_promotion_undo(original: FileTree, pointer: MovedTo, *, keep_foreign: bool = False) -> PromoteUndoPlan:
+    """Plan to undo the promotion that a pointer records. An undo that was interrupted is finished by the same command.
+
+    ``keep_foreign`` keeps what other programs have done to a Delta table since.
+    """
+    fork = open_files(pointer.to)
+    return PromoteUndoPlan(original, pointer, plan_takeover_undo(fork, pointer.move_id, keep_foreign=keep_foreign))

@@ -46,6 +46,7 @@ from headwater.timemachine.effects import (
 from headwater.timemachine.fork import spark_paths
 from headwater.timemachine.journal import read_entries
 from headwater.timemachine.moved_sources import MovedSource, moved_offsets, moved_sources
+from headwater.timemachine.relocate import Place
 from headwater.timemachine.rewind import RewindPlan
 from headwater.timemachine.sink_swap import SinkLog, SinkSwap, parse_sink_log, steps_aside, swap_sink
 from headwater.timemachine.tables import checkpointed
@@ -252,7 +253,7 @@ def _links(
 
 def _kept_log(files: FileTree, kept: History, point: RestorePoint, sink: FileTree) -> SinkLog:
     """Return the sink's log as of the point: the kept one, or else what can be derived from the present one."""
-    if point.sink is not None:
+    if point.sink is not None and Place.of(point.sink) == Place.of(sink.location):
         folder = f"{point.sink_place}/{SINK_LOG}"
         return parse_sink_log({one.name: files.read(f"{folder}/{one.name}") for one in files.entries(folder)})
     cut = cut_sink(kept, sink, point.batch_id + 1).log

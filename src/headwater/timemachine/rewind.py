@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypedDict
 
 from headwater.checkpoint.filetree import FileTree
 from headwater.checkpoint.history import History
@@ -148,19 +148,31 @@ def plan_query_rewind(
     those that ``headwater run`` recorded. A source may have a name: ``clicks=kafka://HOST:PORT/TOPIC``. For the rest see
     ``plan_rewind``.
     """
-    table = table_of(files, sink)
     return plan_rewind(
         files,
         to=to,
         replan=replan,
-        sink=sink_of(files, sink),
-        sink_uri=sink,
-        source_uris=sources,
         ask_kafka=ask_kafka,
-        table=None if table is None else with_engine(table),
         keep_foreign=keep_foreign,
         open_log=open_log,
+        **endpoints_of(files, sink, sources, with_engine),
     )
+
+
+class Endpoints(TypedDict):
+    """Where a query writes to and reads from, as ``plan_rewind`` and ``plan_restore`` take it."""
+
+    sink: FileTree | None
+    sink_uri: str | None
+    source_uris: Sequence[str]
+    table: RewindableTable | None
+
+
+def endpoints_of(files: FileTree, sink: str | None, sources: Sequence[str], with_engine: WithEngine) -> Endpoints:
+    """Return the sink and the sources of a query: those that are given as URIs, or else those that are recorded."""
+    table = table_of(files, sink)
+    opened = None if table is None else with_engine(table)
+    return Endpoints(sink=sink_of(files, sink), sink_uri=sink, source_uris=sources, table=opened)
 
 
 def plan_rewind(

@@ -9,15 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from headwater.checkpoint.filetree import FileTree
-from headwater.checkpoint.record import sink_of
 from headwater.checkpoint.restore_points import RestorePoint, locate_batch
 from headwater.kafka.offsets import earliest_offsets
 from headwater.kafka.retention import retention_from
 from headwater.timemachine.effects import AskRetention, EarliestOffsets
 from headwater.timemachine.executor import refuse_if_pending
 from headwater.timemachine.restore import is_in_checkpoint, plan_restore
-from headwater.timemachine.rewind import RewindPlan, WithEngine, plan_query_rewind, plan_with_retention
-from headwater.timemachine.tables import table_of
+from headwater.timemachine.rewind import RewindPlan, WithEngine, endpoints_of, plan_query_rewind, plan_with_retention
 
 
 def rewind_target(files: FileTree, to: int | str | None) -> int | RestorePoint | None:
@@ -58,16 +56,12 @@ def plan_rewind_to(
             with_engine=with_engine,
         )
     else:
-        table = table_of(files, sink)
         plan = plan_restore(
             files,
             target,
             replan=replan,
-            sink=sink_of(files, sink),
-            sink_uri=sink,
-            source_uris=sources,
             ask_kafka=ask_kafka,
-            table=None if table is None else with_engine(table),
             keep_foreign=keep_foreign,
+            **endpoints_of(files, sink, sources, with_engine),
         )
     return plan_with_retention(plan, ask_retention)

@@ -144,6 +144,13 @@ def plan_undo(
     refuse_if_pending(files, in_cascade=in_cascade)
     entry = _last_change(files)
     done = entry.change
+    if done.verb == "promote":
+        raise ChangeRefused(
+            "part-of-a-promotion",
+            "the fork has taken over the sink of its original, which is undone together with its promotion",
+            evidence={"fork": files.location},
+            remedy=f"headwater undo {done.details.get('original', 'ORIGINAL')}",
+        )
     if not in_cascade:
         refuse_part_of_cascade(done)
     sink = None if done.sink is None else sink or open_files(done.sink)
@@ -179,7 +186,7 @@ def plan_undo(
         steps: tuple[Step, ...] = (*first, *steps_back(roots, done, change_id), *last)
     else:
         cut = () if next_batch is None else tuple(cut_steps(history, sink, next_batch, change_id, replan=replan))
-        steps = (*first, *_steps(roots, done, cut, change_id), *last)
+        steps = (*first, *steps_of_undo(roots, done, cut, change_id), *last)
     refuse_incomplete_quarantine(roots, steps, done)
     if newer:
         refuse_incomplete_result(roots, steps, done)
@@ -246,7 +253,7 @@ def _newer_batches(history: History, done: Change, next_batch: int) -> tuple[int
     return tuple(number for number in history.logs.commits.ids if number >= next_batch and number not in own)
 
 
-def _steps(roots: Roots, done: Change, cut: Iterable[Step], change_id: str) -> Iterator[Step]:
+def steps_of_undo(roots: Roots, done: Change, cut: Iterable[Step], change_id: str) -> Iterator[Step]:
     """Yield the files to set aside first, then those to move back, then log files that Spark has since cleaned up."""
     quarantine = f"{quarantine_of(done.change_id)}/"
     returning = [

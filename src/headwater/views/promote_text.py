@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+from headwater.checkpoint.record import uri_kind
 from headwater.core.text import batch_span, count
 from headwater.timemachine.promote import PromotePlan, PromoteUndoPlan, WrittenByBoth
 from headwater.views.comparison import RowsCompared, compare_rows
@@ -43,10 +44,45 @@ def promote_text(plan: PromotePlan, found: list[tuple[WrittenByBoth, RowsCompare
     running = "is running and will be stopped after its batch" if plan.runs[0] else "is not running"
     facts += [
         ("original", f"{plan.original.location} {running}; it keeps its files and refuses to run"),
-        ("fork", f"{plan.fork.location} {'keeps running' if plan.runs[1] else 'is not running'}"),
+        ("fork", f"{plan.fork.location} {_fork_after(plan)}"),
+        *_sink_facts(plan),
         ("afterwards", f"the path and the name of {plan.original.location} refer to the fork"),
     ]
     return PlanText(f"Promote {plan.fork.location} in place of {plan.original.location}", tuple(facts), plan.warnings)
+
+
+def _fork_after(plan: PromotePlan) -> str:
+    if not plan.runs[1]:
+        return "is not running"
+    if plan.takeover is None:
+        return "keeps running"
+    return "is running and will be stopped after its batch; start it again with the sink of the original"
+
+
+def _sink_facts(plan: PromotePlan) -> list[tuple[str, str]]:
+    """Describe what happens to both sinks, if the fork continues in that of the original."""
+    if plan.takeover is None:
+        return []
+    theirs, own = (sink.partition("?")[0] if sink else "" for sink in plan.sinks)
+    since = "" if plan.at is None else f" since batch {plan.at}"
+    leaving = plan.takeover.leaving
+    aside = f"{count(leaving, 'file')} that the original has written{since} {'is' if leaving == 1 else 'are'} set aside"
+    if uri_kind(theirs) == "delta":
+        aside = f"one commit removes {count(leaving, 'file')} that the original has written{since}"
+    return [
+        (
+            "sink",
+            f"{theirs}: the fork continues here, with {count(len(plan.takeover.files), 'file')} of its own; {aside}",
+        ),
+        ("own sink", f"{own} keeps its files, and is no longer written to"),
+    ]
+
+
+def start_command(plan: PromotePlan) -> str:
+    """Return the command that starts a promoted fork in the sink of the original."""
+    sink = plan.sinks[0] or ""
+    shown = f"'{sink}'" if set(sink) & set("?&* ") else sink
+    return f"headwater run {plan.reference or 'JOB'} --checkpoint {plan.original.location} --sink {shown}"
 
 
 def difference_lines(found: list[tuple[WrittenByBoth, RowsCompared]]) -> Iterator[str]:
@@ -64,11 +100,18 @@ def difference_lines(found: list[tuple[WrittenByBoth, RowsCompared]]) -> Iterato
 
 def promote_undo_text(plan: PromoteUndoPlan) -> PlanText:
     """Describe the undo of a promotion."""
-    facts = (
-        ("original", f"{plan.original.location} can be started again, and resumes where it stopped"),
-        ("fork", f"{plan.pointer.to} stays as it is, under its own path"),
-    )
-    return PlanText(f"Undo the promotion of {plan.pointer.to}", facts)
+    facts = [("original", f"{plan.original.location} can be started again, and resumes where it stopped")]
+    if plan.takeover is None:
+        facts.append(("fork", f"{plan.pointer.to} stays as it is, under its own path"))
+    else:
+        newer = plan.takeover.newer
+        since = f"; it gets the rows of {batch_span(newer[0], newer[-1])}, which ran since" if newer else ""
+        facts += [
+            ("fork", f"{plan.pointer.to} stays, under its own path"),
+            ("sink", "the sink of the original has exactly what it had before the promotion"),
+            ("own sink", f"the fork continues in its own{since}"),
+        ]
+    return PlanText(f"Undo the promotion of {plan.pointer.to}", tuple(facts))
 
 
 def _text(row: dict[str, Any]) -> str:
