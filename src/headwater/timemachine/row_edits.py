@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from headwater.core.errors import ChangeRefused, UsageProblem
 from headwater.core.ids import StoreKey
 from headwater.core.text import count
-from headwater.statefiles.buffers import numbers, one_array
+from headwater.statefiles.buffers import numbers, one_array, python_rows
 from headwater.statefiles.flat_rows import LIST, FlatRows
 from headwater.statefiles.key_lookup import ExactKeys
 from headwater.statefiles.keyencoder import RowEncoder
@@ -257,7 +257,7 @@ class RowEdit:
         pairs = []
         for place in shown:
             old, new = (
-                self._table([place[1]], [found[place]]).to_pylist()[0] if place in found else None
+                python_rows(self._table([place[1]], [found[place]]))[0] if place in found else None
                 for found in (before, after)
             )
             pairs.append((old, new))
