@@ -399,3 +399,17 @@ def test_rows_of_a_data_frame_are_put(tmp_path: Path) -> None:
         held.edit(rows=stream)
     with pytest.raises(ValueError, match="an Arrow table or a DataFrame"):
         held.edit(rows=[{"count": 1}])
+
+
+def test_a_table_becomes_the_history_of_a_seed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Equal rows are in the same folder, so that a seed that was interrupted finds its history again."""
+    from pyarrow import parquet
+
+    from headwater.views.given_tables import as_history
+
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    table = pa.table({"user": ["ann", "bob"], "n": [1, 2]})
+    uri = as_history(table)
+    assert as_history(table.to_pandas()) == uri != as_history(table.slice(1))
+    folder = uri.removeprefix("files:").removesuffix("?format=parquet")
+    assert parquet.read_table(folder).to_pylist() == table.to_pylist()

@@ -38,7 +38,7 @@ def as_history(value: Any) -> str:
     from pyarrow import parquet  # noqa: PLC0415  slow to import
 
     buffer = pa.BufferOutputStream()
-    parquet.write_table(as_table(value), buffer)
+    parquet.write_table(as_table(value).replace_schema_metadata(), buffer)
     data = buffer.getvalue()
     folder = Path(tempfile.gettempdir()) / f"headwater-history-{hashlib.sha256(data).hexdigest()[:16]}"
     folder.mkdir(mode=0o700, exist_ok=True)
