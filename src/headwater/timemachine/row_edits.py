@@ -118,7 +118,14 @@ class RowEdit:
 
     def _values(self, table: pa.Table, encoder: RowEncoder) -> list[bytes]:
         values = self.flat.values(table)
-        return encoder.lists(values) if self.flat.target.is_list else encoder.values(values)
+        try:
+            return encoder.lists(values) if self.flat.target.is_list else encoder.values(values)
+        except ValueError as error:
+            raise ChangeRefused(
+                "cannot-edit",
+                f"{self.original.label} cannot contain one of the values",
+                evidence={"why": str(error)},
+            ) from None
 
     def _before(self, places: list[Place] | None) -> dict[Place, bytes]:
         """Return the stored values of some keys, or of all."""
