@@ -250,14 +250,21 @@ def _without(operator: StatefulOperator, gone: Sequence[str]) -> StatefulOperato
 
 
 def _renamed(operator: StatefulOperator, names: Mapping[str, str]) -> StatefulOperator:
-    """Return an operator with other names of sources, all at once, because two may exchange theirs."""
+    """Return an operator with other names of sources, all at once, because two may exchange theirs.
+
+    What comes from several sources is sorted again, as ``plan_text`` has it.
+    """
     qualified = re.compile("|".join(rf"\b{re.escape(name)}\." for name in names))
 
     def other(found: re.Match[str]) -> str:
         name = names[found[0][:-1]]
         return f"{name}." if name else ""
 
-    return StatefulOperator(
-        operator.kind,
-        {name: tuple(qualified.sub(other, text) for text in texts) for name, texts in operator.facts.items()},
-    )
+    def in_order(found: re.Match[str]) -> str:
+        return " or ".join(sorted(found[0].split(" or ")))
+
+    facts = {}
+    for name, texts in operator.facts.items():
+        renamed = tuple(_ALTERNATIVES.sub(in_order, qualified.sub(other, text)) for text in texts)
+        facts[name] = tuple(sorted(renamed)) if name in ("filters", "watermark") else renamed
+    return StatefulOperator(operator.kind, facts)
