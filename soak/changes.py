@@ -155,11 +155,8 @@ class CheckpointChanges:
     def edit(self, edit: Edit) -> str:
         """Remove a key from the state and undo that, so that the oracle's state is the one before."""
         before = self.env.read_lineage(self.stream)
-        var = ["--var", self.env.job.var] if self.env.job.var else []
-        shown = run_in_process("state", self.stream.checkpoint, "--json", "--engine", "native", *var)
-        rows = shown.out.splitlines()
-        if shown.status or not rows:
-            require(shown.status == 0 or before.head < 0, "state:", shown.err)
+        rows = self._state_rows() if before.head >= 0 else []
+        if not rows:
             return "no state to edit"
         row = json.loads(rows[edit.row % len(rows)])
         key = [option for name, text in key_texts(row["key"]).items() for option in ("--key", f"{name}={text}")]
@@ -172,13 +169,49 @@ class CheckpointChanges:
         outcome = self._change(arguments, "edit", before, is_done, edit.kill_after_ms, edit.ending)
         if self.env.read_lineage(self.stream) == before:
             return outcome
+        between = "" if edit.then is None else self._change_edited(edit.then, before)
         undone = self.undo(Undo(drop_newer=False))
         require(self.env.read_lineage(self.stream) == before, "the undo of an edit left other batches:", undone)
         checks.check_state(self.env, self.stream, before.head, self.env.expected_batches(before)[-1].state)
-        return f"{outcome or 'edited'}, then {undone}"
+        return f"{outcome or 'edited'}, then {between}{undone}"
+
+    def _change_edited(self, change: Rewind | Migrate, before_edit: Lineage) -> str:
+        """Change an edited checkpoint and undo that: it has to be the edited one again."""
+        edited, rows = self.env.read_lineage(self.stream), self._state_rows()
+        match change:
+            case Rewind():
+                outcome = self.rewind(change)
+            case Migrate():
+                outcome = self._migrate(change)
+        now = self.env.read_lineage(self.stream)
+        if now == edited:
+            return f"{outcome}, "
+        if isinstance(change, Rewind):
+            require(now == before_edit, "a rewind across an edit left other batches:", now.identities())
+            checks.check_state(self.env, self.stream, now.head, self.env.expected_batches(now)[-1].state)
+        else:
+            require(self._state_rows() == rows, "a migration changed edited state")
+        undone = self.undo(Undo(drop_newer=False))
+        require(self.env.read_lineage(self.stream) == edited, "the undo after an edit left other batches:", undone)
+        require(self._state_rows() == rows, "the undo after an edit left other state")
+        return f"{outcome}, {undone}, "
+
+    def _state_rows(self) -> list[str]:
+        var = ["--var", self.env.job.var] if self.env.job.var else []
+        shown = run_in_process("state", self.stream.checkpoint, "--json", "--engine", "native", *var)
+        require(shown.status == 0, "state:", shown.err)
+        return sorted(shown.out.splitlines())
 
     def migrate(self, migrate: Migrate) -> str:
         """Keep the state in another store, from which the story continues."""
+        before = self.env.read_lineage(self.stream)
+        outcome = self._migrate(migrate)
+        now = self.env.read_lineage(self.stream)
+        if now != before:
+            checks.check_state(self.env, self.stream, now.head, self.env.expected_batches(now)[-1].state)
+        return outcome
+
+    def _migrate(self, migrate: Migrate) -> str:
         before = self.env.read_lineage(self.stream)
         arguments = ["migrate", str(self.stream.checkpoint), "--store", migrate.store, "--yes", "--json"]
         arguments += ["--checkpoint-format", "2"] if migrate.checkpoint_format == 2 else []
@@ -187,10 +220,7 @@ class CheckpointChanges:
             return now.identities()[:-1] == before.identities() and now.is_carried(now.head)
 
         outcome = self._change(arguments, "migrate", before, is_done, migrate.kill_after_ms, migrate.ending)
-        now = self.env.read_lineage(self.stream)
-        if now != before:
-            checks.check_state(self.env, self.stream, now.head, self.env.expected_batches(now)[-1].state)
-        return outcome or f"migrated to {migrate.store} in batch {now.head}"
+        return outcome or f"migrated to {migrate.store} in batch {self.env.read_lineage(self.stream).head}"
 
     def _change(
         self,

@@ -83,11 +83,15 @@ class Repartition:
 
 @dataclass(frozen=True)
 class Edit:
-    """A key is removed from the state, and the edit undone; if ``kill_after_ms``, killed that long after it began."""
+    """A key is removed from the state, and the edit undone; if ``kill_after_ms``, killed that long after it began.
+
+    ``then`` is a change of the edited checkpoint, which is undone before the edit is.
+    """
 
     row: int
     kill_after_ms: float | None = None
     ending: Literal["resume", "abort", "repair"] = "resume"
+    then: Rewind | Migrate | None = None
 
 
 @dataclass(frozen=True)
@@ -298,7 +302,8 @@ class _ActionGenerator:
         return Repartition(self._rng.randrange(1, 6), kill)
 
     def _edit(self) -> Edit:
-        return Edit(self._rng.randrange(1000), *self._kill_and_ending())
+        then = self._rng.choice([None, Rewind(back=1, replan=True), self._migrate()])
+        return Edit(self._rng.randrange(1000), *self._kill_and_ending(), then)
 
     def _migrate(self) -> Migrate:
         store = self._rng.choice(["hdfs", "rocksdb", "rocksdb-changelog"])

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from headwater.api_reading import ReadableCheckpoint, named_uris, sink_uri
 from headwater.checkpoint.record import sink_of
@@ -143,7 +143,7 @@ class Checkpoint(ReadableCheckpoint):
         delete: bool = False,
         insert: bool = False,
         sql: str | None = None,
-        rows: pa.Table | None = None,
+        rows: pa.Table | Any = None,
         operator: int | None = None,
         store: str | None = None,
         var: str | None = None,
@@ -154,11 +154,13 @@ class Checkpoint(ReadableCheckpoint):
         """Plan to change the state. ``plan.apply()`` adds a batch that does it and reads no input.
 
         Choose rows with ``key`` and ``where``, and ``set`` fields of their values or ``delete`` them; or give an
-        ``update``, ``delete`` or ``insert`` in ``sql``; or ``rows`` to put, in the columns of ``state()``. ``insert``
-        adds the row if the key does not exist. ``reason`` is recorded in the journal. With ``erase``, deleted rows are
-        also removed from retained batches, restore points and files that were set aside, which cannot be undone.
+        ``update``, ``delete`` or ``insert`` in ``sql``; or ``rows`` to put, in the columns of ``state()``, as an Arrow
+        table or a DataFrame of pandas or Spark. ``insert`` adds the row if the key does not exist. ``reason`` is recorded
+        in the journal. With ``erase``, deleted rows are also removed from retained batches, restore points and files that
+        were set aside, which cannot be undone.
         """
         from headwater.statefiles.key_lookup import key_texts  # noqa: PLC0415
+        from headwater.views.given_tables import as_table  # noqa: PLC0415
         from headwater.views.state_edits import plan_edit  # noqa: PLC0415
 
         plan = plan_edit(
@@ -170,7 +172,7 @@ class Checkpoint(ReadableCheckpoint):
             remove=delete,
             insert=insert,
             sql=sql,
-            rows=rows,
+            rows=None if rows is None else as_table(rows),
             reason=reason,
             sink=sink_uri(sink),
             erase=erase,
@@ -256,7 +258,7 @@ class Checkpoint(ReadableCheckpoint):
 
 def seed(
     job: Job | str,
-    history: str | Mapping[str, str],
+    history: str | pa.Table | Mapping[str, Any] | Any,
     *,
     at: str | Mapping[str, object],
     checkpoint: str | Path | None = None,
@@ -272,13 +274,15 @@ def seed(
 ) -> ShownSeedPlan:
     """Plan a new checkpoint whose state comes from history. ``plan.apply()`` creates it with Spark.
 
-    ``history`` is a URI, ``files:DIR`` or ``delta:PATH``, or several by the names of the job's sources. ``at`` is where the
-    source continues: offsets such as ``{"visits": {0: 1000}}``, the version of a Delta table, a time, ``"earliest"`` or
-    ``"latest"``; for several sources by name. ``by`` is how records that are in both are distinguished, by ``"offset"``, or
-    by ``"event-time"`` with the SQL expression ``event_time``. ``output`` is what happens to the rows that the history
-    emits: ``"write"`` to the sink, keep ``"aside"`` in a folder, or ``"drop"``.
+    ``history`` is a URI, ``files:DIR`` or ``delta:PATH``, or a table or DataFrame, which is kept as Parquet in the
+    temporary folder of the machine; or several by the names of the job's sources. ``at`` is where the source continues:
+    offsets such as ``{"visits": {0: 1000}}``, the version of a Delta table, a time, ``"earliest"`` or ``"latest"``; for
+    several sources by name. ``by`` is how records that are in both are distinguished, by ``"offset"``, or by
+    ``"event-time"`` with the SQL expression ``event_time``. ``output`` is what happens to the rows that the history emits:
+    ``"write"`` to the sink, keep ``"aside"`` in a folder, or ``"drop"``.
     """
     from headwater.jobs.loading import select_job  # noqa: PLC0415
+    from headwater.views.given_tables import as_history, is_table  # noqa: PLC0415
 
     with naming_extras():
         from headwater.spark.ownership import checkpoint_location  # noqa: PLC0415
@@ -288,11 +292,17 @@ def seed(
 
     texts = {name: str(value) for name, value in (settings or {}).items()}
     chosen = select_job(job, sources=named_uris(source), sink=sink, settings=texts)
+    if is_table(history):
+        uris: str | dict[str, str] = as_history(history)
+    elif isinstance(history, Mapping):
+        uris = {name: as_history(one) if is_table(one) else one for name, one in history.items()}
+    else:
+        uris = history
     request = request_of(
         chosen,
         job if isinstance(job, str) else reference_of(chosen),
         checkpoint_location(None if checkpoint is None else str(checkpoint), chosen),
-        named_texts(named_uris(history), chosen),
+        named_texts(named_uris(uris), chosen),
         position_texts(at, chosen),
         by=by,
         event_time=event_time,

@@ -61,6 +61,9 @@ def shapes(*names: str, broker: str = "host") -> list[SourceShape]:
             (None, 0),
         ),
         ([SourceShape("", "kafka", "a"), SourceShape("", "kafka", "b")], shapes("b", "a", "c"), (1, 0, None)),
+        # By what they read, if two have exchanged their names.
+        (shapes("a", "b"), [source_shape("a", "kafka://host/b"), source_shape("b", "kafka://host/a")], (1, 0)),
+        (shapes("a", "b"), [source_shape("b", "kafka://host/a"), source_shape("a", "kafka://host/b")], (0, 1)),
     ],
 )
 def test_sources_are_matched(old: list[SourceShape], new: list[SourceShape], origins: tuple[int | None, ...]) -> None:
@@ -108,6 +111,12 @@ def test_meaning_without_the_sources_that_change() -> None:
     assert added.after(two) == one
     assert dropped.before(two) == one
     assert added.after(aggregation("upper(a.user) or b.user")) != one
+    exchanged = match_sources(
+        shapes("a", "b"), [source_shape("b", "kafka://host/a"), source_shape("a", "kafka://host/b")]
+    )
+    new = aggregation("a.user or b.user", "upper(b.kind)", watermark=("a.at 1 hour", "b.at 2 hours"))
+    same = aggregation("a.user or b.user", "upper(a.kind)", watermark=("a.at 2 hours", "b.at 1 hour"))
+    assert exchanged.after(new) == same
     unnamed = SourceChanges((SourceShape("", "kafka"),), tuple(shapes("a")), (0,))
     assert unnamed.after(one) == aggregation("window(at, 5 minutes)", "user", watermark=("at 1 hour",))
 

@@ -79,7 +79,7 @@ def test_rows_stay_as_they_are(name: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name in corpus_names() if not name.startswith(("avro", "row-checksum"))])
+@pytest.mark.parametrize("name", corpus_names())
 def test_every_checkpoint_of_the_corpus(name: str) -> None:
     """Every state that can be written in checkpoint format 2 keeps its rows; the rest is refused by name."""
     files = tree(name)
@@ -137,7 +137,6 @@ def test_changes_after_a_migration() -> None:
         ("aggregation-format2", {"checkpoint_format": 1}, "cannot-migrate", "cannot continue in format 1"),
         ("aggregation-format2", {"store": "hdfs"}, "cannot-migrate", "have no checkpoint format 2"),
         ("custom-changelog", {"store": "hdfs"}, "cannot-migrate", "needs RocksDB"),
-        ("row-checksum-hdfs", CHANGELOG, "cannot-write-state", "checksum"),
     ],
 )
 def test_refusals(name: str, wanted: dict[str, Any], code: str, why: str) -> None:

@@ -20,6 +20,7 @@ from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 
 from broker_support import HEADWATER, Broker, headwater
 from headwater import Checkpoint, Console, Delta, Files, Job, Kafka
+from headwater import seed as seed_from
 from headwater.checkpoint.local_tree import LocalTree
 from headwater.core.errors import ChangeRefused, CheckpointUnreadable, JobRefused, UsageProblem
 from headwater.spark.importing import plan_job_import
@@ -241,7 +242,7 @@ def test_history_knows_its_offsets(headwater_spark: SparkSession, case, tmp_path
 
 @pytest.mark.slow
 def test_parquet_history_and_every_store(headwater_spark: SparkSession, case, tmp_path: Path) -> None:
-    """History in Parquet, with wider types than the source has, on an HDFS-backed store and in checkpoint format 2."""
+    """History in Parquet with wider types than the source, on two kinds of store; and history in a DataFrame."""
     one = case(sums, "update", Console())
     folder = tmp_path / "parquet"
     lines = headwater_spark.read.schema(SCHEMA).json(one.history.removeprefix("files:"))
@@ -257,6 +258,10 @@ def test_parquet_history_and_every_store(headwater_spark: SparkSession, case, tm
         one.seed(headwater_spark, name, job=job, history=f"files:{folder}?format=parquet", output="drop")
         one.drain(headwater_spark, name, conf=conf)
         assert one.state(name) == one.state("scratch")
+    plan = seed_from(one.job, lines, at=one.position, checkpoint=one.folder / "frame", output="drop")
+    plan.apply(headwater_spark)
+    one.drain(headwater_spark, "frame")
+    assert one.state("frame") == one.state("scratch")
 
 
 @pytest.mark.slow

@@ -28,13 +28,11 @@ from headwater.statefiles.stores import StateTarget, StoreSettings
 
 Corpus = Callable[[str], CorpusCheckpoint]
 
-# Rows in Avro and rows with checksums are not written.
-WRITABLE = [name for name in corpus_names() if not name.startswith(("avro", "row-checksum", "spark4.3-avro"))]
 PLAIN = StoreSettings(avro=False, row_checksums=False, list_delimiter=0, partitions=None)
 
 
 @pytest.mark.parametrize("batches", ["last batch", pytest.param("all batches", marks=pytest.mark.slow)])
-@pytest.mark.parametrize("name", sampled(WRITABLE))
+@pytest.mark.parametrize("name", sampled(corpus_names()))
 def test_rows_are_encoded_as_spark_wrote_them(name: str, batches: str, corpus: Corpus) -> None:
     """Every key and value of the corpus has the bytes, and the partition, that Spark gave it."""
     reader = StateReader(corpus(name).files)

@@ -36,7 +36,7 @@ Corpus = Callable[[str], CorpusCheckpoint]
 
 READ_BY_SPARK = ("typed-values-changelog", "typed-keys-hdfs", "custom-format2", "session-rocksdb", "join-changelog")
 # What this version of Spark cannot read, or what cannot be written.
-LEFT_OUT = ("avro", "row-checksum", "spark", "crashed", "offsets2", "join4", "named", "kafka-async")
+LEFT_OUT = ("spark", "crashed", "offsets2", "join4", "named", "kafka-async")
 OTHERS = [name for name in corpus_names() if not name.startswith(LEFT_OUT) and name not in READ_BY_SPARK]
 
 
@@ -218,10 +218,20 @@ STORIES = {
 }
 
 
-def follow(spark: SparkSession, folder: Path, story: Story, store: str) -> None:
+_STATE = "spark.sql.streaming.stateStore"
+ENCODINGS = {
+    "plain": {},
+    "Avro": {f"{_STATE}.encodingFormat": "avro"},
+    "checksums": {f"{_STATE}.rowChecksum.enabled": "true"},
+    "Avro and checksums": {f"{_STATE}.encodingFormat": "avro", f"{_STATE}.rowChecksum.enabled": "true"},
+}
+
+
+def follow(spark: SparkSession, folder: Path, story: Story, store: str, encoding: str = "plain") -> None:
     """Edit, undo and edit again, then continue; then rewind across the edits and continue without them."""
     inbox = Inbox(folder / "events", EVENT)
-    stream = Stream(spark, folder / "checkpoint", story.query, {"events": inbox}, mode=story.mode, conf=STORES[store])
+    conf = {**STORES[store], **ENCODINGS[encoding]}
+    stream = Stream(spark, folder / "checkpoint", story.query, {"events": inbox}, mode=story.mode, conf=conf)
     inbox.put(story.first)
     stream.run()
     held = Checkpoint(stream.checkpoint)
@@ -247,12 +257,29 @@ def follow(spark: SparkSession, folder: Path, story: Story, store: str) -> None:
     assert again
 
 
-@pytest.mark.parametrize(("name", "store"), [("aggregation", "format2"), ("custom", "changelog"), ("session", "hdfs")])
+@pytest.mark.parametrize(
+    ("name", "store", "encoding"),
+    [
+        ("aggregation", "format2", "plain"),
+        ("custom", "changelog", "Avro and checksums"),
+        ("session", "hdfs", "checksums"),
+    ],
+)
 def test_a_stream_continues_from_edited_state(
-    headwater_spark: SparkSession, tmp_path: Path, name: str, store: str
+    headwater_spark: SparkSession, tmp_path: Path, name: str, store: str, encoding: str
 ) -> None:
     """After an edit, the stream emits what plain Python expects; after a rewind across it, it is as if never edited."""
-    follow(headwater_spark, tmp_path, STORIES[name], store)
+    follow(headwater_spark, tmp_path, STORIES[name], store, encoding)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("encoding", [name for name in ENCODINGS if name != "plain"])
+@pytest.mark.parametrize(
+    ("name", "store"), [("custom", "rocksdb"), ("custom", "format2"), ("aggregation", "changelog"), ("dedup", "hdfs")]
+)
+def test_all_encodings(headwater_spark: SparkSession, tmp_path: Path, name: str, store: str, encoding: str) -> None:
+    """Spark finds keys in Avro by their bytes, and verifies the checksum of every row that it loads."""
+    follow(headwater_spark, tmp_path, STORIES[name], store, encoding)
 
 
 @pytest.mark.slow
@@ -264,10 +291,12 @@ def test_all_operators_on_all_stores(headwater_spark: SparkSession, tmp_path: Pa
         follow(headwater_spark, tmp_path, STORIES[name], store)
 
 
-def continue_after_erasure(spark: SparkSession, folder: Path, story: Story, store: str, batches: int = 3) -> None:
+def continue_after_erasure(
+    spark: SparkSession, folder: Path, story: Story, store: str, batches: int = 3, encoding: str = "plain"
+) -> None:
     """Erase a user after some batches, and continue for enough batches that Spark writes snapshots of its own."""
     inbox = Inbox(folder / "events", EVENT)
-    conf = {**STORES[store], **EAGER}
+    conf = {**STORES[store], **EAGER, **ENCODINGS[encoding]}
     stream = Stream(spark, folder / "checkpoint", story.query, {"events": inbox}, mode=story.mode, conf=conf)
     for minute in range(batches):
         inbox.put([event("a", 1, minute), event("erased", 2, minute), event("c", 3, minute)])
@@ -291,6 +320,13 @@ def continue_after_erasure(spark: SparkSession, folder: Path, story: Story, stor
 def test_a_stream_continues_after_an_erasure(headwater_spark: SparkSession, tmp_path: Path) -> None:
     """Spark loads the snapshot that Headwater wrote, and adds changelogs and snapshots of its own."""
     continue_after_erasure(headwater_spark, tmp_path, STORIES["aggregation"], "format2", batches=2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("encoding", [name for name in ENCODINGS if name != "plain"])
+def test_an_erasure_in_all_encodings(headwater_spark: SparkSession, tmp_path: Path, encoding: str) -> None:
+    """The rows that stay are copied with their checksums, lists of custom state too."""
+    continue_after_erasure(headwater_spark, tmp_path, STORIES["custom"], "changelog", encoding=encoding)
 
 
 @pytest.mark.slow

@@ -35,8 +35,9 @@ def compare_sources(changes: SourceChanges, commands: Commands, *, has_join: boo
     for one in changes.dropped:
         yield Difference(f"source {one.name or one}", str(one), None, verdict, f"{_WHY_COUNT}{why}", remedy)
     if changes.is_reordered:
-        shown = (", ".join(one.name or str(one) for one in side) for side in (changes.old, changes.new))
-        old, new = shown
+        names = [", ".join(one.name or str(one) for one in side) for side in (changes.old, changes.new)]
+        shown = [", ".join(map(str, side)) for side in (changes.old, changes.new)]
+        old, new = shown if names[0] == names[1] else names
         yield Difference("order of sources", old, new, verdict, f"{_WHY_ORDER}{why}", remedy)
 
 

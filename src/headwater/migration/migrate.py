@@ -32,7 +32,7 @@ from headwater.migration.rekeyed_rows import Merge
 from headwater.migration.rewriting import Evaluate, RewrittenStores, StoreRewrite, rekeyed
 from headwater.migration.source_changes import SourceChanges
 from headwater.statefiles.reader import StateReader
-from headwater.statefiles.stores import StateTarget, find_targets
+from headwater.statefiles.stores import StateTarget, StoreSettings, find_targets
 from headwater.timemachine.cuts import has_sink_log
 from headwater.timemachine.edit import UNKNOWN_SINK
 from headwater.timemachine.executor import refuse_if_pending
@@ -112,6 +112,7 @@ def plan_stores(
             )
         known = _units(meanings.before or (), old)
         plans.append(plan_store(old, target, wishes, recorded=known, current=current, keys=keys.get(_name(old))))
+        _refuse_avro(logs, last, plans[-1])
     _refuse_unused(wishes, plans)
     return plans
 
@@ -284,6 +285,17 @@ def _refuse_unlike(old: StateTarget, new: StateTarget) -> None:
             f"the state variable {old.var} changes its kind",
             evidence={"checkpoint": old.kind, "code": new.kind},
             remedy="give the variable a new name",
+        )
+
+
+def _refuse_avro(logs: CheckpointLogs, last: int, plan: StorePlan) -> None:
+    """Raise ``ChangeRefused`` for values in Avro: Spark numbers their schemas, and reads each row with its own."""
+    if plan.is_rewritten and plan.old.family is not None and StoreSettings.of(logs.offsets.get(last)).avro:
+        raise ChangeRefused(
+            "cannot-migrate",
+            f"{plan.old.label} cannot be migrated",
+            evidence={"why": "it is encoded in Avro, whose schemas Spark evolves by itself as far as Avro allows it"},
+            remedy="use a type to which Avro can promote the old one, or give the variable a new name",
         )
 
 

@@ -15,10 +15,10 @@ from headwater.checkpoint.logs import CheckpointLogs
 from headwater.core.errors import ChangeRefused
 from headwater.core.ids import StoreKey
 from headwater.migration.operator_matching import OperatorMatch
-from headwater.statefiles.partition import PartitionReader
 from headwater.statefiles.reader import StateReader
 from headwater.statefiles.records import PUT
 from headwater.statefiles.statewriter import Operation, put
+from headwater.statefiles.stored_rows import stored_rows
 from headwater.timemachine.store_files import StoreChange
 
 _METADATA_FOLDERS = ("_metadata", "_stateSchema")
@@ -97,22 +97,4 @@ class PlacedStores(Mapping[StoreKey, StoreChange]):
             raise ChangeRefused(
                 "cannot-migrate", f"the state of {key} cannot be moved", evidence={"why": "it has no schema file"}
             )
-        yield from all_rows(self.reader, PartitionReader(self.reader, replace(target, family=None), key), self.batch)
-
-
-def all_rows(reader: StateReader, partition: PartitionReader, batch: int) -> Iterator[Operation]:
-    """Yield a put for each row, with the parts of a list that grew by merges together."""
-    rows = partition.rows(batch)
-    delimiter = b"," * reader.settings(batch).list_delimiter
-    current: bytes | None = None
-    parts: list[bytes] = []
-    for number in range(len(rows)):
-        row_key = rows.key(number)
-        if row_key == current:
-            parts.append(rows.value(number))
-            continue
-        if current is not None:
-            yield put(current, delimiter.join(parts))
-        current, parts = row_key, [rows.value(number)]
-    if current is not None:
-        yield put(current, delimiter.join(parts))
+        yield from (put(*row) for row in stored_rows(self.reader, target, key, self.batch))

@@ -64,10 +64,7 @@ class SourceChanges:
         """Return an operator of the new code without the sources that are added, and with the old names of the others."""
         kept = _without(operator, [one.name for one in self.added])
         renamed = {new.name: old.name for old, new in self.pairs if new.name and old.name != new.name}
-        for new, old in renamed.items():
-            prefix = f"{old}." if old else ""
-            kept = _renamed(kept, re.compile(rf"\b{re.escape(new)}\."), prefix)
-        return kept
+        return _renamed(kept, renamed) if renamed else kept
 
     def places(self) -> list[dict[str, str | int | None]]:
         """Return the old and the new place of each source, for ``--json``."""
@@ -87,7 +84,9 @@ def match_sources(
     ``given`` has the old name or place of new sources. Raise ``ChangeRefused`` if it is not certain which is which.
     """
     names = [one.name for one in old], [one.name for one in new]
-    if len(old) == len(new) and (len(old) == 1 or (names[0] == names[1] and all(names[0]))) and not given:
+    exchanged = _exchanged(old, new)
+    same_names = names[0] == names[1] and all(names[0]) and not exchanged
+    if len(old) == len(new) and (len(old) == 1 or same_names) and not given:
         return SourceChanges(tuple(old), tuple(new), tuple(range(len(old))))
     for side in names:
         twice = next((name for name in side if name and side.count(name) > 1), None)
@@ -96,7 +95,8 @@ def match_sources(
     origins: list[int | None] = [None] * len(new)
     for name, wanted in (given or {}).items():
         origins[_place(names[1], name, "new", "NEW=OLD")] = _place(names[0], wanted, "old", f"{name}=OLD")
-    _match(origins, old, new, lambda mine, theirs: bool(mine.name) and mine.name == theirs.name)
+    if not exchanged:
+        _match(origins, old, new, lambda mine, theirs: bool(mine.name) and mine.name == theirs.name)
     _match(origins, old, new, lambda mine, theirs: mine.location is not None and mine.location == theirs.location)
     _match(origins, old, new, lambda mine, theirs: bool(mine.topics) and mine.topics == theirs.topics)
     left = [one for place, one in enumerate(old) if place not in origins]
@@ -108,6 +108,13 @@ def match_sources(
     if len(set(found := [one for one in origins if one is not None])) != len(found):
         raise _unclear(old, new, "several new sources would continue with the same offsets")
     return SourceChanges(tuple(old), tuple(new), tuple(origins))
+
+
+def _exchanged(old: Sequence[SourceShape], new: Sequence[SourceShape]) -> bool:
+    """Return whether sources have exchanged their names: each name reads something else, and all is still read."""
+    before, after = {one.name: one.location for one in old}, {one.name: one.location for one in new}
+    known = len(before) == len(old) == len(new) == len(after) and None not in before.values()
+    return known and before != after and set(before.values()) == set(after.values()) and before.keys() == after.keys()
 
 
 def _match(origins: list[int | None], old: Sequence[SourceShape], new: Sequence[SourceShape], is_same: Same) -> None:
@@ -242,7 +249,22 @@ def _without(operator: StatefulOperator, gone: Sequence[str]) -> StatefulOperato
     return StatefulOperator(operator.kind, facts)
 
 
-def _renamed(operator: StatefulOperator, old: re.Pattern[str], new: str) -> StatefulOperator:
-    return StatefulOperator(
-        operator.kind, {name: tuple(old.sub(new, text) for text in texts) for name, texts in operator.facts.items()}
-    )
+def _renamed(operator: StatefulOperator, names: Mapping[str, str]) -> StatefulOperator:
+    """Return an operator with other names of sources, all at once, because two may exchange theirs.
+
+    What comes from several sources is sorted again, as ``plan_text`` has it.
+    """
+    qualified = re.compile("|".join(rf"\b{re.escape(name)}\." for name in names))
+
+    def other(found: re.Match[str]) -> str:
+        name = names[found[0][:-1]]
+        return f"{name}." if name else ""
+
+    def in_order(found: re.Match[str]) -> str:
+        return " or ".join(sorted(found[0].split(" or ")))
+
+    facts = {}
+    for name, texts in operator.facts.items():
+        renamed = tuple(_ALTERNATIVES.sub(in_order, qualified.sub(other, text)) for text in texts)
+        facts[name] = tuple(sorted(renamed)) if name in ("filters", "watermark") else renamed
+    return StatefulOperator(operator.kind, facts)

@@ -8,9 +8,6 @@ Earlier batches keep their files, so that they can be read and rewound to. Nothi
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
-from itertools import groupby
-from operator import itemgetter
 
 from headwater.checkpoint.filetree import FileTree
 from headwater.checkpoint.history import History
@@ -23,6 +20,7 @@ from headwater.statefiles.keyencoder import RowEncoder, storage_target
 from headwater.statefiles.reader import StateReader
 from headwater.statefiles.records import Records
 from headwater.statefiles.statewriter import Operation, put
+from headwater.statefiles.stored_rows import stored_rows
 from headwater.statefiles.stores import StateTarget
 from headwater.timemachine.cuts import has_sink_log
 from headwater.timemachine.edit import UNKNOWN_SINK
@@ -154,16 +152,17 @@ class ConvertedStores(Mapping[StoreKey, StoreChange]):
         return len(self._keys)
 
     def _operations(self, key: StoreKey, target: StateTarget) -> Iterator[Operation]:
-        # The keys of all column families, with the ids before them.
-        store = self._reader.partition(replace(target, family=None), key)
-        large = None if target.family is not None else store.large_parts(self._batch)
-        parts = [store.rows(self._batch)] if large is None else (part() for part in large)
-        delimiter = b"," * self._reader.settings(self._batch).list_delimiter
-        for records in parts:
-            # The parts of a list that grew by merges are adjacent.
-            for row_key, found in groupby(self._rows(target, records), key=itemgetter(0)):
+        if target.family is not None:  # always RocksDB
+            for row in stored_rows(self._reader, target, key, self._batch):
                 self.rows += 1
-                yield put(row_key, delimiter.join(value for _, value in found))
+                yield put(*row)
+            return
+        store = self._reader.partition(target, key)
+        large = store.large_parts(self._batch)
+        for records in [store.rows(self._batch)] if large is None else (part() for part in large):
+            for row in self._rows(target, records):
+                self.rows += 1
+                yield put(*row)
 
     def _rows(self, target: StateTarget, records: Records) -> Iterator[tuple[bytes, bytes]]:
         """Yield the keys and values of records in the new form. RocksDB has a version byte before each row."""

@@ -18,7 +18,7 @@ from headwater.statefiles.sqltypes import Array, Atomic, Decimal, Map, SqlType, 
 from headwater.statefiles.sst_file import varints
 from headwater.statefiles.unsaferow import struct_of, wide_decimal
 
-_WHOLE_NUMBERS = {
+WHOLE_NUMBERS = {
     "byte": "i1",
     "short": "<i2",
     "integer": "<i4",
@@ -27,7 +27,7 @@ _WHOLE_NUMBERS = {
     "timestamp": "<i8",
     "timestamp_ntz": "<i8",
 }
-_FLOATS = {"float": "<f4", "double": "<f8"}
+FLOATS = {"float": "<f4", "double": "<f8"}
 
 
 def decode_records(kind: Struct, space: ByteSpace, start: Ints, end: Ints) -> list[pa.Array]:
@@ -74,6 +74,11 @@ def byte_strings(count: int, space: ByteSpace, start: Ints, end: Ints) -> list[I
     return found
 
 
+def decimal_bytes(kind: Decimal) -> int:
+    """Return how many bytes the precision of a decimal can need."""
+    return next(size for size in range(1, 17) if 10**kind.precision <= 2 ** (8 * size - 1))
+
+
 class _Cursor:
     """A position in each of many records. Rows that are not ``active`` do not advance and read as null."""
 
@@ -108,10 +113,10 @@ class _Cursor:
         match kind:
             case Atomic("boolean"):
                 return buffers.fixed(pa.bool_(), self._step(1, "u1") != 0, self.active)
-            case Atomic(name) if name in _WHOLE_NUMBERS:
-                return buffers.fixed(arrow_type(kind), self.number().astype(_WHOLE_NUMBERS[name]), self.active)
-            case Atomic(name) if name in _FLOATS:
-                form = _FLOATS[name]
+            case Atomic(name) if name in WHOLE_NUMBERS:
+                return buffers.fixed(arrow_type(kind), self.number().astype(WHOLE_NUMBERS[name]), self.active)
+            case Atomic(name) if name in FLOATS:
+                form = FLOATS[name]
                 return buffers.fixed(arrow_type(kind), self._step(np.dtype(form).itemsize, form), self.active)
             case Atomic("string") | Atomic("binary"):
                 start, length = self._bytes()
@@ -143,8 +148,7 @@ class _Cursor:
         return start, length
 
     def _decimal(self, kind: Decimal) -> pa.Array:
-        size = next(size for size in range(1, 17) if 10**kind.precision <= 2 ** (8 * size - 1))
-        start, length = self.at, np.full(len(self.at), size, np.int64)
+        start, length = self.at, np.full(len(self.at), decimal_bytes(kind), np.int64)
         self.at = self.at + (length if self.active is None else np.where(self.active, length, 0))
         return wide_decimal(kind, self.space, start, length, self.active)
 

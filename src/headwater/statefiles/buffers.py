@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from datetime import UTC
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -194,3 +195,45 @@ def _binary_in_parts(kind: pa.DataType, space: ByteSpace, start: Ints, length: I
         data[offsets[index] : offsets[index + 1]] = space.data[begin : begin + size]
     buffers = [validity(valid), pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(data)]
     return pa.Array.from_buffers(kind, len(start), buffers)
+
+
+def python_rows(table: pa.Table) -> list[dict[str, Any]]:
+    """Return a small table as ``to_pylist`` does, which imports pandas to convert a time that has a time zone."""
+    schema = pa.schema([field.with_type(_without_zone(field.type)) for field in table.schema])
+    if schema.types == table.schema.types:
+        found: list[dict[str, Any]] = table.to_pylist()
+        return found
+    kinds = dict(zip(table.schema.names, table.schema.types, strict=True))
+    return [
+        {name: _with_zone(kinds[name], value) for name, value in row.items()}
+        for row in table.cast(schema, safe=False).to_pylist()
+    ]
+
+
+def _without_zone(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_timestamp(kind):
+        return pa.timestamp(kind.unit)
+    if pa.types.is_struct(kind):
+        return pa.struct(
+            [kind.field(each).with_type(_without_zone(kind.field(each).type)) for each in range(kind.num_fields)]
+        )
+    if pa.types.is_map(kind):
+        return pa.map_(_without_zone(kind.key_type), _without_zone(kind.item_type))
+    if pa.types.is_list(kind):
+        return pa.list_(_without_zone(kind.value_type))
+    return kind
+
+
+def _with_zone(kind: pa.DataType, value: Any) -> Any:
+    """Return a value with the time zone that its type has; state only has UTC."""
+    if value is None:
+        return None
+    if pa.types.is_timestamp(kind):
+        return value.replace(tzinfo=UTC) if kind.tz else value
+    if pa.types.is_struct(kind):
+        return {name: _with_zone(kind.field(name).type, item) for name, item in value.items()}
+    if pa.types.is_map(kind):
+        return [(_with_zone(kind.key_type, key), _with_zone(kind.item_type, item)) for key, item in value]
+    if pa.types.is_list(kind):
+        return [_with_zone(kind.value_type, item) for item in value]
+    return value

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
+from headwater.statefiles.avro_encoder import encode_byte_strings, encode_records, with_schema_id
 from headwater.statefiles.buffers import Ints, as_mask, as_numbers
 from headwater.statefiles.murmur3 import partition_of
 from headwater.statefiles.rowcodec import RANGE_TYPES
@@ -23,7 +24,7 @@ _SIGN = 1 << 63
 
 @dataclass(frozen=True)
 class RowEncoder:
-    """Encodes the rows of a target. ``hdfs`` is whether the store is HDFS-backed. Rows in Avro are not supported."""
+    """Encodes the rows of a target. ``hdfs`` is whether the store is HDFS-backed."""
 
     target: StateTarget
     settings: StoreSettings
@@ -40,18 +41,18 @@ class RowEncoder:
         encoding = KeyEncoding("row") if self.hdfs else self.schema.encoding
         match encoding.layout:
             case "row":
-                return self._versioned(encode_rows(kind, keys.flatten(), len(keys)))
+                return self._rows(kind, keys.flatten(), len(keys))
             case "prefix":
                 split = len(encoding.columns)
                 columns = keys.flatten()
-                first = self._versioned(encode_rows(kind.slice(0, split), columns[:split], len(keys)))
-                rest = self._versioned(encode_rows(kind.slice(split), columns[split:], len(keys)))
+                first = self._rows(kind.slice(0, split), columns[:split], len(keys), schema_id=False)
+                rest = self._rows(kind.slice(split), columns[split:], len(keys))
                 return [struct.pack("<i", len(one)) + one + other for one, other in zip(first, rest, strict=True)]
             case "range":
                 return self._ranged(kind, encoding, keys)
             case "timestamp-first" | "timestamp-last" as layout:
                 *columns, times = keys.flatten()
-                rows = self._versioned(encode_rows(kind.slice(0, -1), columns, len(keys)))
+                rows = self._rows(kind.slice(0, -1), columns, len(keys))
                 stamps = [struct.pack(">Q", (time + _SIGN) % 2**64) for time in as_numbers(times, "<i8").tolist()]
                 pairs = (
                     zip(stamps, rows, strict=True) if layout == "timestamp-first" else zip(rows, stamps, strict=True)
@@ -60,12 +61,14 @@ class RowEncoder:
 
     def values(self, values: pa.StructArray) -> list[bytes]:
         """Return stored values of a target that is not a list."""
+        if self._is_avro:
+            records = encode_records(self.schema.value, values.flatten(), len(values))
+            return self._versioned(with_schema_id(records, self.schema.value_schema_id))
         return self._versioned(encode_structs(self.schema.value, values))
 
     def lists(self, lists: pa.ListArray) -> list[bytes]:
         """Return stored values of a list: its elements, each after its length."""
-        elements = self._versioned(encode_structs(self.schema.value, lists.flatten()))
-        sized = [struct.pack("<i", len(element)) + element for element in elements]
+        sized = [struct.pack("<i", len(element)) + element for element in self.values(lists.flatten())]
         delimiter = b"," if self.settings.list_delimiter else b""
         found, at = [], 0
         for size in np.diff(as_numbers(lists.offsets, "<i4")).tolist():
@@ -80,19 +83,35 @@ class RowEncoder:
             return np.zeros(len(keys), np.int64)
         return partition_of([field.type for field in kind.fields], columns, len(keys), partitions)
 
+    @property
+    def _is_avro(self) -> bool:
+        return self.settings.avro and self.target.family is not None
+
+    def _rows(self, kind: Struct, columns: list[pa.Array], count: int, *, schema_id: bool = True) -> list[bytes]:
+        """Return keys, or parts of keys. In Avro only one part of a key has the id of its schema."""
+        if not self._is_avro:
+            return self._versioned(encode_rows(kind, columns, count))
+        records = encode_records(kind, columns, count)
+        return self._versioned(with_schema_id(records, self.schema.key_schema_id) if schema_id else records)
+
     def _versioned(self, rows: list[bytes]) -> list[bytes]:
         return rows if self.hdfs else [_VERSION + row for row in rows]
 
     def _ranged(self, kind: Struct, encoding: KeyEncoding, keys: pa.StructArray) -> list[bytes]:
         columns = keys.flatten()
         ordered = [_range_bytes(kind.fields[number].type, columns[number]) for number in encoding.columns]
-        form = Struct(tuple(Field(str(number), Atomic("binary")) for number in encoding.columns))
-        first = self._versioned(encode_rows(form, ordered, len(keys)))
+        if self._is_avro:  # the marker and the number are strings of their own
+            texts = [column.to_pylist() for column in ordered]
+            parts = [[text[part] for text in column] for column in texts for part in (slice(1), slice(1, None))]
+            first = self._versioned(encode_byte_strings(parts))
+        else:
+            form = Struct(tuple(Field(str(number), Atomic("binary")) for number in encoding.columns))
+            first = self._versioned(encode_rows(form, ordered, len(keys)))
         others = [number for number in range(len(kind.fields)) if number not in encoding.columns]
         rest = [b""] * len(keys)
         if others:
             other_kind = Struct(tuple(kind.fields[number] for number in others))
-            rest = self._versioned(encode_rows(other_kind, [columns[number] for number in others], len(keys)))
+            rest = self._rows(other_kind, [columns[number] for number in others], len(keys))
         return [struct.pack("<i", len(one)) + one + other for one, other in zip(first, rest, strict=True)]
 
 

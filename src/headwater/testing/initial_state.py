@@ -19,10 +19,12 @@ from headwater.testing.driver import Driver
 from headwater.timemachine.edit import StateEditor
 from headwater.timemachine.row_edits import Wanted
 from headwater.timemachine.transfer import plan_import
+from headwater.views.given_tables import as_table, is_table
 from headwater.views.state_files import read_tables
 from headwater.views.state_rows import rows_as_table
 
 GivenState: TypeAlias = Sequence[Mapping[str, Any]] | pa.Table | str | Path
+"""Rows, a table or a DataFrame, or what ``headwater export`` wrote."""
 # With it, a snapshot names the column families of custom state, which a changelog does not.
 _CHANGELOG = "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled"
 
@@ -51,9 +53,9 @@ def start_with_state(spark: SparkSession, driver: Driver, state: GivenState) -> 
 
 
 def _by_target(editor: StateEditor, state: Sequence[Mapping[str, Any]] | pa.Table) -> dict[StateTarget, pa.Table]:
-    if isinstance(state, pa.Table):
+    if is_table(state):
         target = editor.target()
-        return {target: FlatRows.of(target).conform(state, "the table")}
+        return {target: FlatRows.of(target).conform(as_table(state), "the table")}
     groups: dict[StoreRef, list[Mapping[str, Any]]] = {}
     for row in state:
         groups.setdefault(StoreRef(row.get("operator_id"), row.get("store"), row.get("var")), []).append(row)

@@ -22,6 +22,7 @@ def start_from_older_code(
     *,
     fields: Mapping[str, str] | None = None,
     keys: str | None = None,
+    merge: Mapping[str, str] | None = None,
     accept_change: bool = False,
 ) -> int:
     """Give a job that has not run yet the state of a checkpoint, migrated to its code. Return the number of its rows.
@@ -39,7 +40,9 @@ def start_from_older_code(
         files.write(PLANS_FILE, old.read(PLANS_FILE))
     _forget_sources(files, len(driver.inboxes))
     try:
-        plan = plan_prepared_migration(driver.prepared, files, fields=fields, keys=keys, accept_change=accept_change)
+        plan = plan_prepared_migration(
+            driver.prepared, files, fields=fields, keys=keys, merge=merge, accept_change=accept_change
+        )
     except ChangeRefused as refused:
         if refused.code != "nothing-to-do":
             raise

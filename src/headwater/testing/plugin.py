@@ -63,9 +63,9 @@ def scenario(
     ``mode`` and ``settings`` replace those of the job. With ``start_empty``, batch 0 has no records. ``schema``
     describes the rows of a source without decoding, such as a table, or of several sources by name. ``tables`` has the
     rows of static tables by name, for tests that do not read the job's own tables. ``state`` is the state to start with:
-    rows as dictionaries, an Arrow table, or what ``headwater export`` wrote. ``migrated_from`` is the checkpoint of an
-    older version of the job, whose state is migrated to its code; ``migration`` has the options ``fields``, ``keys``
-    and ``accept_change`` of the migration.
+    rows as dictionaries, an Arrow table or a DataFrame, or what ``headwater export`` wrote. ``migrated_from`` is the
+    checkpoint of an older version of the job, whose state is migrated to its code; ``migration`` has the options
+    ``fields``, ``keys``, ``merge`` and ``accept_change`` of the migration.
     """
     from headwater.testing.scenario import Scenario  # noqa: PLC0415
 

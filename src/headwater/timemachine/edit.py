@@ -22,6 +22,7 @@ from headwater.checkpoint.record import sink_of
 from headwater.core.errors import ChangeRefused
 from headwater.core.ids import ANY_STORE, StoreKey, StoreRef
 from headwater.core.text import count
+from headwater.statefiles.buffers import python_rows
 from headwater.statefiles.flat_rows import FlatRows
 from headwater.statefiles.key_lookup import key_filter, matching_keys, parse_fields, with_key_fields
 from headwater.statefiles.keyencoder import grouping_columns, storage_target
@@ -149,7 +150,7 @@ class StateEditor:
                 table = FlatRows(target).table(
                     self.reader, chosen.take(np.arange(min(len(chosen), SAMPLE))), self.batch
                 )
-                sample += [({"in": target.var or target.store, **row}, None) for row in table.to_pylist()]
+                sample += [({"in": target.var or target.store, **row}, None) for row in python_rows(table)]
         return RowChanges(removed=removed, sample=tuple(sample))
 
     def _plan(

@@ -8,7 +8,6 @@ to earlier batches.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
 
 import pyarrow as pa
 
@@ -20,8 +19,8 @@ from headwater.core.errors import ChangeRefused
 from headwater.core.ids import StoreKey
 from headwater.core.text import count
 from headwater.statefiles.key_lookup import with_key_fields
-from headwater.statefiles.partition import PartitionReader
 from headwater.statefiles.statewriter import Operation, put
+from headwater.statefiles.stored_rows import stored_rows
 from headwater.statefiles.stores import StateTarget, select
 from headwater.timemachine.change import SCRATCH
 from headwater.timemachine.edit import StateEditor
@@ -130,20 +129,9 @@ def _remaining(editor: StateEditor, key: StoreKey, removed: Iterable[Operation])
         for one in editor.targets
         if one.operator_id == key.operator_id and one.folder_store == key.store_name and one.kind != "side"
     )
-    rows = PartitionReader(editor.reader, replace(target, family=None), key).rows(editor.batch)
-    delimiter = b"," * editor.reader.settings(editor.batch).list_delimiter
-    current: bytes | None = None
-    parts: list[bytes] = []
-    for number in range(len(rows)):
-        row_key = rows.key(number)
-        if row_key == current:  # a list that grew by merges, whose parts are adjacent
-            parts.append(rows.value(number))
-            continue
-        if current is not None and current not in gone:
-            yield put(current, delimiter.join(parts))
-        current, parts = row_key, [rows.value(number)]
-    if current is not None and current not in gone:
-        yield put(current, delimiter.join(parts))
+    for row_key, value in stored_rows(editor.reader, target, key, editor.batch):
+        if row_key not in gone:
+            yield put(row_key, value)
 
 
 def _left(files: FileTree, texts: Iterable[str]) -> Iterator[str]:

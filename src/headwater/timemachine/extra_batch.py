@@ -22,7 +22,7 @@ from headwater.core.current_user import current_user
 from headwater.core.errors import ChangeRefused
 from headwater.core.ids import BatchId, StoreKey
 from headwater.statefiles.codecs import CODECS
-from headwater.statefiles.stores import PROVIDER, StoreSettings, find_targets
+from headwater.statefiles.stores import PROVIDER
 from headwater.timemachine.change import Change, Put, Step, fingerprint, new_change_id, scratch_of, set_aside, staged
 from headwater.timemachine.cuts import cut_batch_logs, cut_state, entry_without_files
 from headwater.timemachine.edit_plan import ExtraBatch
@@ -145,16 +145,11 @@ def refuse_unknown_encoding(logs: CheckpointLogs, batch: int) -> None:
     """Raise ``ChangeRefused`` if the state of a batch is in a format that can only be read."""
     entry = logs.offsets.get(batch)
     conf = entry.conf if entry else {}
-    settings = StoreSettings.of(entry)
     provider = conf.get(PROVIDER, _HDFS).rpartition(".")[2]
     codec = conf.get(CODEC, "lz4")
     why = None
     if provider not in (_HDFS, _ROCKSDB):
         why = f"the state store is {provider}; only {_HDFS} and {_ROCKSDB} can be written"
-    elif settings.avro and any(target.family is not None for target in find_targets(logs, batch)):
-        why = "the state is encoded in Avro, which can be read but not written"
-    elif settings.row_checksums:
-        why = "every row of the state has a checksum, which can be read but not written"
     elif codec not in CODECS:
         why = f"the state files are compressed with {codec}; only {', '.join(CODECS)} can be written"
     elif provider == _ROCKSDB and not _reads_changelogs(logs, batch):

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from headwater.core.errors import ChangeRefused, UsageProblem
 from headwater.core.ids import StoreKey
 from headwater.core.text import count
-from headwater.statefiles.buffers import numbers, one_array
+from headwater.statefiles.buffers import numbers, one_array, python_rows
 from headwater.statefiles.flat_rows import LIST, FlatRows
 from headwater.statefiles.key_lookup import ExactKeys
 from headwater.statefiles.keyencoder import RowEncoder
@@ -118,7 +118,14 @@ class RowEdit:
 
     def _values(self, table: pa.Table, encoder: RowEncoder) -> list[bytes]:
         values = self.flat.values(table)
-        return encoder.lists(values) if self.flat.target.is_list else encoder.values(values)
+        try:
+            return encoder.lists(values) if self.flat.target.is_list else encoder.values(values)
+        except ValueError as error:
+            raise ChangeRefused(
+                "cannot-edit",
+                f"{self.original.label} cannot contain one of the values",
+                evidence={"why": str(error)},
+            ) from None
 
     def _before(self, places: list[Place] | None) -> dict[Place, bytes]:
         """Return the stored values of some keys, or of all."""
@@ -257,7 +264,7 @@ class RowEdit:
         pairs = []
         for place in shown:
             old, new = (
-                self._table([place[1]], [found[place]]).to_pylist()[0] if place in found else None
+                python_rows(self._table([place[1]], [found[place]]))[0] if place in found else None
                 for found in (before, after)
             )
             pairs.append((old, new))

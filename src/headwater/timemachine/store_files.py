@@ -18,9 +18,11 @@ from headwater.checkpoint.state_folder import StoreFiles
 from headwater.core.errors import ChangeRefused
 from headwater.core.ids import DEFAULT_STORE, BatchId, StoreKey, version_written_by
 from headwater.statefiles.codecs import decompress
+from headwater.statefiles.reader import StateReader
 from headwater.statefiles.records import PUT, changelog_header
 from headwater.statefiles.statewriter import Operation, changelog_file, plain_file
-from headwater.statefiles.stores import PROVIDER, find_targets, is_hdfs_backed
+from headwater.statefiles.stored_rows import list_prefixes, with_row_checksums
+from headwater.statefiles.stores import PROVIDER, StateTarget, StoreSettings, find_targets, is_hdfs_backed
 from headwater.timemachine.staged_files import StagedFiles
 
 CODEC = "spark.sql.streaming.stateStore.compression.codec"
@@ -92,6 +94,7 @@ class StoreWriter:
         version = version_written_by(BatchId(self.last + 1))
         origin = change.origin or key
         store = StoreFiles() if change.is_new else self.logs.state.store(origin)
+        change = replace(change, operations=self._with_checksums(origin, change))
         if self.form.hdfs:
             suffix = "snapshot" if change.complete or change.snapshot else "delta"
             path = f"{key.folder}/{version}.{suffix}"
@@ -103,6 +106,23 @@ class StoreWriter:
         data = changelog_file(change.operations, self.codec, families=self._has_families(key), lineage=lineage)
         path = f"{key.folder}/{stem}.changelog"
         return {path: self.staged.put(path, data)}
+
+    def _with_checksums(self, origin: StoreKey, change: StoreChange) -> Iterable[Operation]:
+        """Return the operations with row checksums, if the batch has them."""
+        settings = StoreSettings.of(self.planned)
+        if not settings.row_checksums:
+            return change.operations
+        reader = StateReader(self.logs.files)
+        own = (
+            one
+            for one in self._targets
+            if (one.operator_id, one.folder_store) == (origin.operator_id, origin.store_name) and one.family is not None
+        )
+        target = None if change.is_new else next(own, None)
+        lists = frozenset[bytes]() if target is None else list_prefixes(reader, target, origin, self.last)
+        return with_row_checksums(
+            change.operations, hdfs=self.form.hdfs, lists=lists, delimiter=settings.list_delimiter
+        )
 
     def _snapshot(
         self, key: StoreKey, origin: StoreKey, store: StoreFiles, stem: str, change: StoreChange
@@ -148,9 +168,12 @@ class StoreWriter:
         return (key.operator_id, key.store_name) in self._stores_with_families
 
     @cached_property
+    def _targets(self) -> list[StateTarget]:
+        return find_targets(self.logs, self.last)
+
+    @cached_property
     def _stores_with_families(self) -> set[tuple[int, str]]:
-        targets = find_targets(self.logs, self.last)
-        return {(target.operator_id, target.folder_store) for target in targets if target.family is not None}
+        return {(target.operator_id, target.folder_store) for target in self._targets if target.family is not None}
 
 
 def _is_zip(store: StoreFiles, version: int) -> bool:
