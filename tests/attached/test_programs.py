@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import pyspark
 import pytest
 
 from broker_support import Broker, run_here
@@ -19,6 +20,7 @@ from cli.running import Command
 from headwater.checkpoint.lease import live_lease
 from headwater.checkpoint.local_tree import LocalTree
 from headwater.checkpoint.record import read_job_record, read_progress
+from headwater.checkpoint.runs import deployed_changes, read_runs
 from headwater.jars.resolve import jar_paths
 from sink_support import committed_files
 from waiting_support import wait_until
@@ -172,6 +174,9 @@ def test_a_program_is_rewound_through_its_record(
         assert kept <= complete
     programs.run(program, folder)
     assert output(folder) == complete
+    first, again = read_runs(files)
+    assert (first.next_batch, again.next_batch, deployed_changes(first, again)) == (0, 1, [])
+    assert first.code is not None and first.spark == again.spark == pyspark.__version__
     assert command("fsck", checkpoint, "--strict").status == 0
     if program == "paid_orders":
         last = list(read_progress(files).values())[-1]

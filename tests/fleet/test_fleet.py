@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sys
 import time
 from pathlib import Path
 
@@ -34,6 +35,31 @@ def test_refresh_reads_what_changed(tmp_path: Path) -> None:
     assert (second.version > first.version, fleet.summaries_read) == (True, 21)
     found = second.get("s3")
     assert found is not None and found.summary.last_batch == 8
+
+
+def test_unchanged_checkpoints_are_not_opened(tmp_path: Path) -> None:
+    """A refresh opens no file of a checkpoint that has not changed, and only the changed one's otherwise."""
+    for number in range(5):
+        write_stream(tmp_path / f"s{number}")
+    fleet = Fleet([str(tmp_path)])
+    fleet.refresh()
+    opened: list[str] = []
+    is_counting = True
+
+    def count_opened(event: str, arguments: tuple[object, ...]) -> None:
+        if is_counting and event == "open" and str(arguments[0]).startswith(str(tmp_path)):
+            opened.append(str(arguments[0]))
+
+    sys.addaudithook(count_opened)  # it cannot be removed
+    try:
+        fleet.refresh()
+        assert opened == []
+        write_stream(tmp_path / "s3", batches=9)
+        opened.clear()
+        fleet.refresh()
+        assert opened and all(path.startswith(str(tmp_path / "s3")) for path in opened)
+    finally:
+        is_counting = False
 
 
 def test_streams_come_and_go(tmp_path: Path) -> None:

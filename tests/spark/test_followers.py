@@ -19,6 +19,7 @@ from headwater import Files, Job, Kafka
 from headwater.alerts.rules import AlertConfig, Rule, Webhook
 from headwater.checkpoint.failures import read_failures
 from headwater.checkpoint.local_tree import LocalTree
+from headwater.checkpoint.runs import deployed_changes, read_runs
 from headwater.core.errors import JobFailed, UsageProblem
 from headwater.guards.topic_record import read_topics
 from headwater.kafka.clients import Cluster
@@ -73,8 +74,10 @@ def test_consumer_group_and_recreated_topic(headwater_spark: SparkSession, broke
     assert [entry.since_batch for entry in read_topics(LocalTree(checkpoint))] == [0, 1]
 
 
-def test_a_failure_is_recorded_and_alerted(headwater_spark: SparkSession, tmp_path: Path) -> None:
-    """The failure that ends a job is in the checkpoint, and the alert is delivered before the job has ended."""
+def test_a_failure_is_recorded_and_alerted(
+    headwater_spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each run and the failure that ends it are in the checkpoint, and the alert is delivered before the job has ended."""
     (tmp_path / "in").mkdir()
     (tmp_path / "in/0.txt").write_text("a\n")
     job = Job(
@@ -87,11 +90,16 @@ def test_a_failure_is_recorded_and_alerted(headwater_spark: SparkSession, tmp_pa
     with receiving() as receiver:
         config = AlertConfig((FAILING,), (Webhook(receiver.url),))
         for number in (1, 2):
+            monkeypatch.setenv("HEADWATER_JOB_VERSION", f"v{number}")
             follower = alerting(job.name, config, None, lambda _: None)
             running = start_job(headwater_spark, Run(job, None, str(tmp_path / "checkpoint")), followers=[follower])
             with pytest.raises(JobFailed):
                 running.wait()
             assert read_failures(LocalTree(tmp_path / "checkpoint"))[-1].number == number
+    first, second = read_runs(LocalTree(tmp_path / "checkpoint"))
+    assert (first.next_batch, first.version, first.spark) == (0, "v1", headwater_spark.version)
+    assert (first.code or "").startswith("python3.")
+    assert deployed_changes(first, second) == ["version v2 instead of v1"]
     (alert,) = map(json.loads, receiver.bodies)  # once, for two failures
     assert (alert["status"], alert["rule"], alert["job"]) == ("firing", "failing", "unlucky")
     assert "1 failure in 1 h; the last one: " in alert["summary"]

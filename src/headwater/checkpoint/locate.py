@@ -28,6 +28,14 @@ def open_files(location: str) -> FileTree:
     return ObjectTree(location)
 
 
+def absolute_location(location: str) -> str:
+    """Return a location in one form, so that two can be compared: without a slash at its end, S3 always as ``s3``."""
+    scheme, separator, rest = location.rstrip("/").partition("://")
+    if separator and scheme != "file":
+        return f"{'s3' if scheme in ('s3a', 's3n') else scheme}://{rest}"
+    return str(Path(rest if separator else location.removeprefix("file:")).absolute())
+
+
 def open_checkpoint(name: str, *, follow: bool = True) -> FileTree:
     """Return the checkpoint with this path, URL or job name; ``CheckpointUnreadable`` shows what was found instead.
 

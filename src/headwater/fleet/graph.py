@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from headwater.checkpoint.locate import absolute_location
 from headwater.fleet.endpoints import Endpoint
 from headwater.fleet.summary import StreamSummary
 
@@ -39,9 +40,9 @@ def edges_between(streams: Mapping[str, StreamSummary], locations: Mapping[str, 
                 if name != reader and output.feeds(endpoint):
                     certain = output.kind != "kafka" or bool(output.servers & endpoint.servers)
                     found[name, reader, output.label] = Edge(name, reader, output.label, is_certain=certain)
-    names = {location.rstrip("/"): name for name, location in locations.items()}
+    names = {absolute_location(location): name for name, location in locations.items()}
     for name, summary in streams.items():
-        origin = names.get((summary.forked_from or "").rstrip("/"))
+        origin = names.get(absolute_location(summary.forked_from)) if summary.forked_from else None
         if origin is not None and origin != name:
             found[origin, name, "fork"] = Edge(origin, name, "fork", "fork")
     return [found[place] for place in sorted(found)]

@@ -20,9 +20,11 @@ from headwater.alerts.watching import AlertThread, StreamAlerts, alerts_of_query
 from headwater.checkpoint.filetree import FileTree
 from headwater.checkpoint.locate import open_files
 from headwater.checkpoint.record import parse_line
+from headwater.checkpoint.runs import given_version
 from headwater.core.errors import HeadwaterError, UsageProblem
 from headwater.core.extras import naming_extras
 from headwater.jars.own_jar import own_jar
+from headwater.spark.deployment import program_digest
 from headwater.spark.failures import SPARK_ERRORS, root_cause
 from headwater.spark.internals import query_recorder
 from headwater.spark.internals.query_recorder import QueryRecorder
@@ -151,7 +153,7 @@ def _recorder(spark: SparkSession) -> QueryRecorder | None:
         return None
     try:
         if query_recorder.probe(spark):
-            return QueryRecorder(spark, own_jar())
+            return QueryRecorder(spark, own_jar(), given_version(), program_digest())
         _warn(f"headwater cannot attach to Spark {spark.version}: it has no support for this release", depth=4)
     except (*SPARK_ERRORS, OSError) as error:
         _warn(f"headwater cannot attach: {_reason(error)}", depth=4)

@@ -19,6 +19,7 @@ from headwater.checkpoint.local_tree import LocalTree
 from headwater.checkpoint.logs import CheckpointLogs
 from headwater.checkpoint.progress_files import ProgressWriter
 from headwater.checkpoint.record import JobRecord, ProgressRecord, read_job_record
+from headwater.checkpoint.runs import add_run
 from headwater.checkpoint.stop_request import StopRequests
 from headwater.core.errors import JobRefused
 from headwater.jobs.endpoints import Delta, Kafka, Postgres, Sink, Table
@@ -27,6 +28,7 @@ from headwater.spark import postgres
 from headwater.spark.change_guard import accept_or_refuse
 from headwater.spark.code_by_size import CodeBySize
 from headwater.spark.delta import location
+from headwater.spark.deployment import run_of
 from headwater.spark.dropped import collecting_dead_letters
 from headwater.spark.dropped.lateness import source_order
 from headwater.spark.dropped.store import query_id_of
@@ -91,6 +93,7 @@ def start_job(
         check_source_order(files, recorded, order, prepared, naming)
         accept_or_refuse(run, prepared, files, warn)
         record = replace(_record_of(run, recorded), source_order=tuple(order))
+        deployed = run_of(job, files, spark.version)
         files.write(JOB_FILE, record.to_bytes())
         # Dropped records are found while the job runs, when the session no longer has the job's settings.
         finder = isolated_session(spark) if changed and job.dead_letters else spark
@@ -116,6 +119,7 @@ def start_job(
         ):
             query = prepared.start(run.checkpoint, generation=generation)
         try:
+            add_run(files, deployed)
             code.follow(query)
             reports.follow(query)
             if isinstance(job.writes, Table):

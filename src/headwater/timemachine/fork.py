@@ -35,6 +35,7 @@ from headwater.checkpoint.plan_record import plans_file, read_plans
 from headwater.checkpoint.record import FILES, sink_of, uri_kind
 from headwater.checkpoint.restore_points import FOLDER as KEPT
 from headwater.checkpoint.restore_points import locate_batch
+from headwater.checkpoint.runs import RUNS_FILE, read_runs, runs_file
 from headwater.core.errors import ChangeRefused, HeadwaterError, UsageProblem
 from headwater.core.ids import BatchId
 from headwater.lakehouse.tables import (
@@ -221,10 +222,13 @@ def plan_fork(
 
 
 def _records(files: FileTree, next_batch: int) -> dict[str, bytes]:
-    """Return what a fork keeps of Headwater's own files: what the state means, and the history that it was seeded from."""
+    """Return what a fork keeps of Headwater's own files: what the state means, what was deployed when, and its seed."""
     found = {SEED_FILE: files.read(SEED_FILE)} if was_seeded(files) else {}
-    plans = [plan for plan in read_plans(files) if plan.since_batch < next_batch]
-    return {**found, **({PLANS_FILE: plans_file(plans)} if plans else {})}
+    if plans := [plan for plan in read_plans(files) if plan.since_batch < next_batch]:
+        found[PLANS_FILE] = plans_file(plans)
+    if runs := [run for run in read_runs(files) if run.next_batch < next_batch]:
+        found[RUNS_FILE] = runs_file(runs)
+    return found
 
 
 def _original_log(history: History, next_batch: int, kept: FileTree | None) -> dict[str, bytes]:

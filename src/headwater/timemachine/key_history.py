@@ -6,7 +6,7 @@ store has no file of changes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,7 +15,8 @@ import pyarrow as pa
 from headwater.core.ids import BatchId, StoreKey
 from headwater.statefiles.answer import StateAnswer
 from headwater.statefiles.buffers import numbers, one_array
-from headwater.statefiles.key_lookup import FieldValue, MatchingKeys, key_fields
+from headwater.statefiles.columns import RowDecoder
+from headwater.statefiles.key_lookup import KeyFilter, MatchingKeys, key_fields
 from headwater.statefiles.live_rows import live_rows
 from headwater.statefiles.reader import StateReader
 from headwater.statefiles.records import Records, concat_ranked
@@ -55,23 +56,33 @@ def key_history(
     ``batches`` are by default all whose state can be rebuilt. Those in which a migration has not yet given the state its
     present fields or its present kind of store are left out.
     """
-    batches = reader.in_same_form(target, reader.readable(target.operator_id) if batches is None else batches)
-    hdfs = reader.decoder(target, batches[-1]).hdfs if batches else False
-    batches = [batch for batch in batches if reader.decoder(target, batch).hdfs == hdfs]
+    batches = batches_in_one_form(reader, target, reader.readable(target.operator_id) if batches is None else batches)
     fields = key_fields(target, wanted)
     found: _Found = {}
     for key in sorted({key for batch in batches for key in reader.stores(target, batch)}):
-        for batch, rows in _rows_by_batch(reader, target, key, fields, batches):
+        for batch, rows in rows_by_batch(reader, target, key, lambda decoder: MatchingKeys(fields, decoder), batches):
             for number in range(len(rows)):
                 found.setdefault((key.partition_id, rows.key(number)), {})[batch] = (rows, number)
     return _assemble(reader, target, found, batches)
 
 
-def _rows_by_batch(
-    reader: StateReader, target: StateTarget, key: StoreKey, fields: list[FieldValue], batches: list[BatchId]
+def batches_in_one_form(reader: StateReader, target: StateTarget, batches: Iterable[int]) -> list[BatchId]:
+    """Return the batches whose state has the fields that a target is given with, in the newest one's kind of store."""
+    same = reader.in_same_form(target, batches)
+    hdfs = reader.decoder(target, same[-1]).hdfs if same else False
+    return [batch for batch in same if reader.decoder(target, batch).hdfs == hdfs]
+
+
+def rows_by_batch(
+    reader: StateReader,
+    target: StateTarget,
+    key: StoreKey,
+    filter_for: Callable[[RowDecoder], KeyFilter],
+    batches: Sequence[BatchId],
 ) -> Iterator[tuple[int, Records]]:
+    """Yield the rows of one store that a filter selects after each batch: the same object if nothing has changed."""
     store = reader.partition(target, key)
-    filters: dict[StoreSettings, MatchingKeys] = {}
+    filters: dict[StoreSettings, KeyFilter] = {}
     live: Records | None = None
     before: int | None = None
     for batch in batches:
@@ -80,7 +91,7 @@ def _rows_by_batch(
             continue
         settings = reader.settings(batch)
         if settings not in filters:
-            filters[settings] = MatchingKeys(fields, reader.decoder(target, batch))
+            filters[settings] = filter_for(reader.decoder(target, batch))
         changes = store.changes(batch, filters[settings]) if live is not None and before == batch - 1 else None
         if changes is None or live is None:
             live = store.rows(batch, filters[settings])

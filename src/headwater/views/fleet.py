@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -132,6 +134,15 @@ class StreamView:
             "severity": troubles[0].severity if troubles else "",
             "trouble": "; ".join(trouble.text for trouble in troubles if trouble.code != "stopped"),
         }
+
+
+def streams_as_csv(views: Sequence[StreamView]) -> str:
+    """Return streams as CSV, a line for each, with the columns and texts of the table."""
+    buffer = io.StringIO()
+    writer = csv.writer(buffer)
+    writer.writerow(["CHECKPOINT", *(name for name, _, _ in _COLUMNS)])
+    writer.writerows([view.stream.location, *(cell(view) for _, cell, _ in _COLUMNS)] for view in views)
+    return buffer.getvalue()
 
 
 Cell = Callable[[StreamView], str]

@@ -27,7 +27,7 @@ from headwater.views.state_table import FlatColumns, cells, in_standard_units, s
 MAX_BATCHES = 300
 MAX_CSV_ROWS = 100_000
 _ISO_TIME = re.compile(r"(\d{4}-\d\d-\d\d)T(\d\d:\d\d:\d\d)(?:\.000|(\.\d+))?Z")
-_SHOWN_DATE = re.compile(r"(\d{4}-\d\d-\d\d) ")
+SHOWN_DATE = re.compile(r"(\d{4}-\d\d-\d\d) ")
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ class _Rows:
     def matches(self, search: str) -> pa.Array:
         """Return for each row whether a column contains a text."""
         found = None
-        as_iso_time = _SHOWN_DATE.sub(r"\1T", search)
+        as_iso_time = SHOWN_DATE.sub(r"\1T", search)
         for kind, array in zip(self.columns.types, self.columns.arrays, strict=True):
             wanted = as_iso_time if pa.types.is_timestamp(array.type) else search
             hit = pc.fill_null(pc.match_substring(cells(kind, array), wanted, ignore_case=True), fill_value=False)

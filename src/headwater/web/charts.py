@@ -5,14 +5,11 @@ The colors are mid-tones, so that one palette works on a light and on a dark bac
 
 from __future__ import annotations
 
-import html
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from headwater.views.batch_phases import OTHER, PhaseComparison
-from headwater.views.formatting import format_time
-from headwater.views.page_events import Mark
-from headwater.views.page_points import Kind, Point
+from headwater.views.page_points import Point
 from headwater.views.page_state import KeyTimeline
 
 BLUE, GREEN, AMBER, RED, VIOLET, GREY, TEAL = (
@@ -24,87 +21,9 @@ BLUE, GREEN, AMBER, RED, VIOLET, GREY, TEAL = (
     "#94a3b8",
     "#19b5c9",
 )
-KIND_COLORS: dict[Kind, str] = {
-    "kept": GREY,
-    "reachable": GREEN,
-    "again": TEAL,
-    "planned": AMBER,
-    "rewound": VIOLET,
-}
-KIND_LABELS: dict[Kind, str] = {
-    "kept": "committed",
-    "reachable": "committed, can be rewound to",
-    "again": "run again after a rewind",
-    "planned": "planned",
-    "rewound": "rewound",
-}
 TEXT, LINE = "#8592a6", "rgba(133,146,166,0.18)"
 DAY_MS = 86_400_000
-MOST_MARKS = 6
 Options = dict[str, Any]
-
-
-def timeline(
-    found: Sequence[Point], selected: int | None, marks: Mapping[int, Sequence[Mark]], kept: Collection[int] = ()
-) -> Options:
-    """Return a cell for each batch, with a pin where something happened and a dot on batches with a restore point."""
-    cells = []
-    for point in found:
-        chosen = selected is not None and point.first <= selected <= point.last
-        style = {
-            "color": KIND_COLORS[point.kind],
-            "opacity": 1 if chosen else (0.35 if point.kind == "rewound" else 0.62),
-            "borderRadius": 2,
-        }
-        cells.append(
-            {"value": 1.0 if chosen else 0.68, "tip": _timeline_tip(point, _marks_in(point, marks)), "itemStyle": style}
-        )
-    pins: list[Options] = [
-        {"coord": [place, 0.68], "name": here[-1].text, "value": here[-1].label}
-        for place, point in enumerate(found)
-        if (here := _marks_in(point, marks))
-    ]
-    pins += [
-        {"coord": [place, 0.34], "value": "", "symbol": "circle", "symbolSize": 7, "itemStyle": {"color": VIOLET}}
-        for place, point in enumerate(found)
-        if point.kind != "rewound" and any(number in kept for number in range(point.first, point.last + 1))
-    ]
-    series = {
-        "type": "bar",
-        "data": cells,
-        "barCategoryGap": "14%",
-        "cursor": "pointer",
-        "markPoint": {
-            "data": pins,
-            "symbol": "pin",
-            "symbolSize": 34,
-            "itemStyle": {"color": VIOLET},
-            "label": {"fontSize": 9, "color": "#fff"},
-            "silent": True,
-        },
-    }
-    return {
-        "animation": False,
-        "grid": {"left": 4, "right": 4, "top": 14, "bottom": 20},
-        "xAxis": _batch_axis(found),
-        "yAxis": {"type": "value", "show": False, "max": 1},
-        "tooltip": tooltip(trigger="item", formatter="p => p.data.tip || p.name"),
-        "series": [series],
-    }
-
-
-def _marks_in(point: Point, marks: Mapping[int, Sequence[Mark]]) -> list[Mark]:
-    return [mark for number in range(point.first, point.last + 1) for mark in marks.get(number, ())]
-
-
-def _timeline_tip(point: Point, marks: Sequence[Mark]) -> str:
-    lines = [f"<b>batch {point.label}</b>", KIND_LABELS[point.kind]]
-    if point.at_ms is not None:
-        lines.append(f"{format_time(point.at_ms)} UTC")
-    if point.rows is not None:
-        lines.append(f"{point.rows:,} rows")
-    lines += [html.escape(mark.text) for mark in marks[:MOST_MARKS]]
-    return "<br>".join(lines)
 
 
 def input_rows(found: Sequence[Point]) -> Options:
@@ -115,9 +34,9 @@ def input_rows(found: Sequence[Point]) -> Options:
             _bars("rows", BLUE, [point.rows for point in found], stack=None),
             _bars("late", AMBER, [point.dropped for point in found], stack="faults"),
             _bars("malformed", RED, [point.malformed for point in found], stack="faults"),
-            _line("duration", GREY, [point.duration_ms for point in found], axis=1),
+            line("duration", GREY, [point.duration_ms for point in found], axis=1),
         ],
-        axes=[_axis(), _axis(unit=" ms", right=True)],
+        axes=[value_axis(), value_axis(unit=" ms", right=True)],
     )
 
 
@@ -128,17 +47,17 @@ def event_time(found: Sequence[Point]) -> Options:
     """
     sources = _names(point.event_times_ms for point in found)
     newest = [
-        _line(name, color, [point.event_times_ms.get(name) for point in found])
+        line(name, color, [point.event_times_ms.get(name) for point in found])
         for name, color in zip(sources, _colors(len(sources)), strict=True)
     ]
     options = _chart(
         found,
         [
-            _line("clock", GREY, [_clock(point) for point in found], dashed=True),
-            *(newest or [_line("newest event", BLUE, [point.event_time_ms for point in found])]),
-            _line("watermark", AMBER, [point.watermark_ms for point in found], area=False, width=2.4),
+            line("clock", GREY, [_clock(point) for point in found], dashed=True),
+            *(newest or [line("newest event", BLUE, [point.event_time_ms for point in found])]),
+            line("watermark", AMBER, [point.watermark_ms for point in found], area=False, width=2.4),
         ],
-        axes=[{**_axis(), "type": "time", "min": "dataMin", "max": "dataMax", "splitNumber": 3}],
+        axes=[{**value_axis(), "type": "time", "min": "dataMin", "max": "dataMax", "splitNumber": 3}],
     )
     options["tooltip"][":valueFormatter"] = (
         "v => v == null ? '-' : new Date(v).toISOString().replace('T', ' ').slice(0, 19)"
@@ -161,10 +80,10 @@ def state_size(found: Sequence[Point]) -> Options:
     options = _chart(
         found,
         [
-            _line("rows", VIOLET, [point.state_rows for point in found], area=True),
-            _line("bytes in memory", GREY, [point.state_bytes for point in found], axis=1),
+            line("rows", VIOLET, [point.state_rows for point in found], area=True),
+            line("bytes in memory", GREY, [point.state_bytes for point in found], axis=1),
         ],
-        axes=[_axis(), _axis(right=True)],
+        axes=[value_axis(), value_axis(right=True)],
     )
     options["yAxis"][1]["axisLabel"] |= {":formatter": _BYTES}
     return options
@@ -174,11 +93,11 @@ def kafka_lag(found: Sequence[Point]) -> Options:
     """Return the unread records when each batch was planned, of each source if there are several."""
     sources = _names(point.lags for point in found)
     lines = [
-        _line(name, color, [point.lags.get(name) for point in found])
+        line(name, color, [point.lags.get(name) for point in found])
         for name, color in zip(sources, _colors(len(sources)), strict=True)
     ]
-    total = _line("unread records", TEAL, [point.lag_rows for point in found], area=True)
-    return _chart(found, lines or [total], axes=[_axis()])
+    total = line("unread records", TEAL, [point.lag_rows for point in found], area=True)
+    return _chart(found, lines or [total], axes=[value_axis()])
 
 
 def _names(found: Iterable[Mapping[str, int]]) -> list[str]:
@@ -194,13 +113,13 @@ def key_history(timeline: KeyTimeline) -> Options:
     """Return the numeric fields of a key over the batches."""
     colors = [BLUE, AMBER, GREEN, VIOLET, TEAL]
     series = [
-        {**_line(name, colors[number % len(colors)], values), "step": "end", "connectNulls": False}
+        {**line(name, colors[number % len(colors)], values), "step": "end", "connectNulls": False}
         for number, (name, values) in enumerate(timeline.numbers.items())
     ]
     return {
-        **_frame(),
-        "xAxis": {**_category(), "data": [str(batch) for batch in timeline.batches]},
-        "yAxis": [_axis()],
+        **frame(),
+        "xAxis": {**category_axis(), "data": [str(batch) for batch in timeline.batches]},
+        "yAxis": [value_axis()],
         "series": series,
     }
 
@@ -219,16 +138,18 @@ def phases(found: PhaseComparison) -> Options:
         }
         for place, name in enumerate(found.names)
     ]
-    axis = {**_axis(unit=" ms"), "position": "bottom", "splitLine": {"show": True, "lineStyle": {"color": LINE}}}
-    category = {**_category(), "data": [bar.label for bar in found.bars], "inverse": True}
-    return {**_frame(), "xAxis": [axis], "yAxis": category, "series": series}
+    axis = {**value_axis(unit=" ms"), "position": "bottom", "splitLine": {"show": True, "lineStyle": {"color": LINE}}}
+    category = {**category_axis(), "data": [bar.label for bar in found.bars], "inverse": True}
+    options = {**frame(), "xAxis": [axis], "yAxis": category, "series": series}
+    options["grid"] = {**options["grid"], "right": 28}  # the last label is wider than its tick
+    return options
 
 
 def partition_rows(rows: Mapping[int, int]) -> Options:
     """Return the rows of the state in each partition."""
     bars = _bars("rows", VIOLET, list(rows.values()), stack=None)
-    axis = {**_category(), "data": [str(partition) for partition in rows]}
-    return {**_frame(), "xAxis": axis, "yAxis": [_axis()], "series": [bars]}
+    axis = {**category_axis(), "data": [str(partition) for partition in rows]}
+    return {**frame(), "xAxis": axis, "yAxis": [value_axis()], "series": [bars]}
 
 
 def replace(chart: Any, options: Options) -> None:
@@ -242,10 +163,10 @@ _BYTES = "v => v >= 1e9 ? (v/1e9).toFixed(1)+' GB' : v >= 1e6 ? (v/1e6).toFixed(
 
 
 def _chart(found: Sequence[Point], series: list[Options], *, axes: list[Options]) -> Options:
-    return {**_frame(), "xAxis": _batch_axis(found), "yAxis": axes, "series": series}
+    return {**frame(), "xAxis": batch_axis(found), "yAxis": axes, "series": series}
 
 
-def _frame() -> Options:
+def frame() -> Options:
     return {
         "animation": False,
         "grid": {"left": 8, "right": 8, "top": 34, "bottom": 4, "containLabel": True},
@@ -273,11 +194,11 @@ def tooltip(*, trigger: str, formatter: str | None = None) -> Options:
     return shown | ({":formatter": formatter} if formatter else {})
 
 
-def _batch_axis(found: Sequence[Point]) -> Options:
-    return {**_category(), "data": [point.label for point in found]}
+def batch_axis(found: Sequence[Point]) -> Options:
+    return {**category_axis(), "data": [point.label for point in found]}
 
 
-def _category() -> Options:
+def category_axis() -> Options:
     return {
         "type": "category",
         "axisLine": {"show": False},
@@ -286,7 +207,7 @@ def _category() -> Options:
     }
 
 
-def _axis(*, unit: str = "", right: bool = False) -> Options:
+def value_axis(*, unit: str = "", right: bool = False) -> Options:
     return {
         "type": "value",
         "position": "right" if right else "left",
@@ -313,7 +234,7 @@ def _bars(name: str, color: str, values: Sequence[float | None], *, stack: str |
     return shown | ({"stack": stack} if stack else {})
 
 
-def _line(
+def line(
     name: str,
     color: str,
     values: Sequence[float | None],

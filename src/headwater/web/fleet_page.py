@@ -11,14 +11,14 @@ from nicegui import events, ui
 from headwater.core.text import count
 from headwater.fleet.fleet import FleetSnapshot, Stream
 from headwater.fleet.graph import Edge
-from headwater.views.fleet import StreamView, row_matches
+from headwater.views.fleet import StreamView, row_matches, streams_as_csv
 from headwater.web import charts
 from headwater.web.fleet_watch import FleetWatch
 from headwater.web.frame import Frame
 from headwater.web.gate import Visitor
 from headwater.web.permalink import Place
 from headwater.web.stream_graph import stream_graph
-from headwater.web.widgets import panel, placeholder, show_error
+from headwater.web.widgets import help_dialog, listen_to_keys, panel, placeholder, save_as_png, show_error
 
 STREAM_PATH = "/stream"
 TICK_SECONDS = 0.5
@@ -26,6 +26,16 @@ TICK_SECONDS = 0.5
 REDRAW_SECONDS = 5.0
 PAGE_ROWS = 50
 MOST_EDGES = 300
+KEYS = {
+    "\u2193 \u2191": "next and previous stream",
+    "Enter": "open the stream",
+    "/": "search",
+    "?": "show these keys",
+}
+_FOCUS_STREAM = """
+const links = [...document.querySelectorAll(".hw-stream-name")], at = links.indexOf(document.activeElement);
+links[Math.min(Math.max(at + (%d), 0), links.length - 1)]?.focus();
+"""
 BODY = """
 <q-tr :props="props" :class="'hw-stream hw-stream-' + (props.row.severity || 'none')" :data-stream="props.row.name">
   <q-td v-for="col in props.cols" :key="col.name" :props="props">
@@ -100,18 +110,28 @@ class FleetPage:
         self._frame.build(lambda: ui.label("all streams").classes("hw-checkpoint"))
         with ui.element("div").classes("hw-main hw-main-wide"):
             self._problems = ui.element("div")
-            with panel("Streams", about="those with problems first", classes="hw-wide"):
+            with panel("Streams", about="those with problems first; press ? for the keys", classes="hw-wide"):
                 with ui.element("div").classes("hw-controls"):
                     self._counts = ui.label().classes("hw-about").props("data-counts aria-live=polite")
                     ui.space()
-                    ui.input(placeholder="search names and troubles", on_change=self._search_changed).props(
-                        'dense outlined clearable debounce=300 aria-label="search"'
-                    ).classes("hw-search")
+                    found = ui.input(placeholder="search names and troubles", on_change=self._search_changed)
+                    found.props('dense outlined clearable debounce=300 aria-label="search"').classes("hw-search")
+                    ui.button(icon="download", on_click=self._download).props(
+                        'flat round dense size=sm aria-label="download the streams as CSV"'
+                    )
                 self._table = self._build_table()
             with panel("Streams that feed each other", about="from their records", classes="hw-wide") as self._graph:
                 self._chart = ui.echart(stream_graph([], {}), on_point_click=self._node_clicked, renderer="svg")
                 self._chart.classes("hw-graph")
+                save_as_png(self._graph, self._chart, "Streams")
             self._graph.set_visibility(False)
+        actions: dict[str, Callable[[], None]] = {
+            "ArrowDown": lambda: _focus_stream(1),
+            "ArrowUp": lambda: _focus_stream(-1),
+            "/": lambda: _focus(found),
+            "?": help_dialog(KEYS).open,
+        }
+        listen_to_keys(lambda: actions)
         self._draw()
         ui.timer(TICK_SECONDS, self._tick)
 
@@ -123,13 +143,15 @@ class FleetPage:
                 "field": name,
                 "align": "right" if is_number else "left",
                 "sortable": name in _SORT,
-                "classes": "hw-optional" if is_optional else "",
-                "headerClasses": "hw-optional" if is_optional else "",
+                "classes": _column_classes(name, is_optional=is_optional),
+                "headerClasses": _column_classes(name, is_optional=is_optional),
             }
             for name, label, is_number, is_optional in COLUMNS
         ]
         table = ui.table(rows=[], columns=columns, row_key="id", pagination={**self._paging, "rowsNumber": 0})
-        table.props('flat dense binary-state-sort :rows-per-page-options="[25,50,100,500]"').classes("hw-table")
+        table.props('flat dense binary-state-sort :rows-per-page-options="[25,50,100,500]"').classes(
+            "hw-table hw-streams"
+        )
         table.add_slot("body", BODY)
         table.add_slot("no-data", '<div class="hw-placeholder">no streams</div>')
         table.on("request", self._requested)
@@ -144,6 +166,13 @@ class FleetPage:
         self._search = str(event.value or "")
         self._paging["page"] = 1
         self._draw()
+
+    def _download(self) -> None:
+        """Download the streams that match the search, in the order of the table."""
+        now_ms = time.time_ns() // 1_000_000
+        views = self._sorted([StreamView(stream, now_ms) for stream in self._watch.snapshot.by_trouble(now_ms)])
+        matching = [view for view in views if not self._search or row_matches(view.as_row(), self._search)]
+        ui.download.content(streams_as_csv(matching), "streams.csv", "text/csv")
 
     def _node_clicked(self, event: events.EChartPointClickEventArguments) -> None:
         name = event.name or ""
@@ -207,6 +236,19 @@ class FleetPage:
         rows = max((node["row"] for node in options["series"][0]["data"]), default=0) + 1
         self._chart.style(f"height: {90 + 56 * rows}px !important")
         charts.replace(self._chart, options)
+
+
+def _column_classes(name: str, *, is_optional: bool) -> str:
+    return f"hw-column-{name} hw-optional" if is_optional else f"hw-column-{name}"
+
+
+def _focus_stream(step: int) -> None:
+    """Move the focus to the next stream of the table (1), or to the previous one (-1)."""
+    ui.run_javascript(_FOCUS_STREAM % step)
+
+
+def _focus(element: ui.element) -> None:
+    element.run_method("focus")
 
 
 def _severity(stream: Stream, now_ms: int) -> str:

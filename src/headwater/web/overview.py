@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from nicegui import events, ui
 
 from headwater.views.batch_table import batches_as_csv
-from headwater.views.page_events import Mark, timeline_marks
+from headwater.views.page_events import Mark
 from headwater.views.page_points import Point, merge_points, points, rewind_times_ms
 from headwater.views.page_summary import Figure, explain_watermark, summary_figures
-from headwater.web import charts
+from headwater.web import charts, timeline_charts
 from headwater.web.kafka_lag import KafkaLag
 from headwater.web.table_lag import TableLag
 from headwater.web.watch import Snapshot
@@ -36,16 +36,16 @@ class Overview:
         self._shown: list[Point] = []
         self._snapshot = Snapshot()
         self._selected: int | None = None
-        self._marks: dict[int, list[Mark]] = {}
+        self._marks: Mapping[int, Sequence[Mark]] = {}
 
     def build(self) -> None:
         with ui.element("div").classes("hw-figures"):
             self._figures = [_FigureCard() for _ in summary_figures((), {}, now_ms=0, lags={})]
-        with panel("Batches", classes="hw-wide"):
+        with panel("Batches", classes="hw-wide") as card:
             with ui.element("div").classes("hw-legend"):
-                for kind, label in charts.KIND_LABELS.items():
+                for kind, label in timeline_charts.KIND_LABELS.items():
                     with ui.element("span").classes("hw-legend-item"):
-                        ui.element("i").style(f"background:{charts.KIND_COLORS[kind]}")
+                        ui.element("i").style(f"background:{timeline_charts.KIND_COLORS[kind]}")
                         ui.label(label)
                 ui.space()
                 ui.button(icon="download", on_click=self._download).props(
@@ -55,19 +55,17 @@ class Overview:
                     'dense no-caps flat size=sm toggle-color=primary aria-label="how many batches"'
                 )
             self._timeline = ui.echart(
-                charts.timeline([], None, {}), on_point_click=self._clicked, renderer="svg"
+                timeline_charts.timeline([], None, {}), on_point_click=self._clicked, renderer="svg"
             ).classes("hw-timeline")
+        save_as_png(card, self._timeline, "Batches")
         with ui.element("div").classes("hw-charts"):
             self._rows = _ChartPanel("Input", "rows per batch, late and malformed ones, and duration")
             self._event_time = _ChartPanel("Event time", "and watermark (UTC)")
             self._state = _ChartPanel("State", "rows and bytes in memory")
             self._lag_chart = _ChartPanel("Kafka lag", "unread records when a batch was planned")
 
-    def update(self, snapshot: Snapshot, selected: int | None, forks: dict[int, str]) -> None:
-        self._snapshot, self._selected = snapshot, selected
-        self._marks = timeline_marks(
-            snapshot.batches, snapshot.progress, snapshot.journal, snapshot.plans, forks, snapshot.failures
-        )
+    def update(self, snapshot: Snapshot, selected: int | None, marks: Mapping[int, Sequence[Mark]]) -> None:
+        self._snapshot, self._selected, self._marks = snapshot, selected, marks
         self._draw()
         self.tick()
 
@@ -124,7 +122,9 @@ class Overview:
         return f"{UNKNOWN} Only Kafka sources have one for each batch."
 
     def _draw_timeline(self) -> None:
-        charts.replace(self._timeline, charts.timeline(self._shown, self._selected, self._marks, self._snapshot.kept))
+        charts.replace(
+            self._timeline, timeline_charts.timeline(self._shown, self._selected, self._marks, self._snapshot.kept)
+        )
 
 
 class _FigureCard:

@@ -10,18 +10,21 @@ from nicegui import events, ui
 
 from headwater.checkpoint.filetree import FileTree
 from headwater.kafka.options import Connection
+from headwater.views.page_events import Events, timeline_marks
 from headwater.web.findings_pane import FindingsPane, JournalPane
+from headwater.web.fork_pane import ForkPane
 from headwater.web.frame import Frame
 from headwater.web.gate import Visitor
 from headwater.web.kafka_lag import KafkaLag
 from headwater.web.overview import Overview
 from headwater.web.permalink import Place
 from headwater.web.records_pane import FindRecords, RecordsPane
+from headwater.web.relatives import Relative, Relatives
 from headwater.web.restore_points_pane import PointReach, RestorePointsPane
 from headwater.web.state_cache import FindViewRows, StateCache
 from headwater.web.time_machine import TimeMachine
 from headwater.web.watch import Snapshot, WatchedCheckpoint
-from headwater.web.widgets import panel, placeholder, show_error
+from headwater.web.widgets import help_dialog, listen_to_keys, panel, placeholder, show_error
 
 TICK_SECONDS = 0.3
 START = Place()
@@ -30,6 +33,7 @@ KEYS = {
     "Home End": "oldest and newest batch",
     "F": "follow the newest batch, or stop following it",
     "C": "compare other batches with this one",
+    "/": "find a key in all batches",
     "Tab Enter": "reach a row of the state, and show the history of its key",
     "?": "show these keys",
 }
@@ -65,11 +69,13 @@ class Page:
         actions: Actions | None,
         find_records: FindRecords | None,
         *,
+        relatives: Relatives,
         home: str | None = None,
         place: Place = START,
         path: str = "/",
     ) -> None:
         self._all = checkpoints
+        self._relatives = relatives
         self._place = place
         self._path = path
         self._frame = Frame(visitor)
@@ -81,14 +87,15 @@ class Page:
         self._version = -1
         self._ticks = 0
         self._busy = False
+        self._forks_drawn: list[tuple[int, str, int | None]] = []
 
     def build(self) -> None:
         self._frame.build(self._build_about, home=self._home)
         self._main = ui.element("div").classes("hw-main")
         with self._main:
             self._build_panels()
-        self._help = _build_help()
-        ui.keyboard(on_key=self._key)
+        self._help = help_dialog(KEYS)
+        listen_to_keys(self._key_actions)
         ui.timer(TICK_SECONDS, self._tick)
 
     def _build_about(self) -> None:
@@ -108,7 +115,9 @@ class Page:
         self._records = RecordsPane(self._find_records)
         self._findings, self._journal = FindingsPane(shown.connection), JournalPane()
         self._points = RestorePointsPane(shown.reach)
+        self._fork = ForkPane(shown.watched.name, self._go_to)
         self._overview.build()
+        self._fork.build()
         self._machine.build(self._build_actions)
         with ui.element("div").classes("hw-charts"):
             with panel("Late and malformed", about="records that were not counted"):
@@ -149,21 +158,18 @@ class Page:
         if event.value == "Checks":
             await self._findings.check_once()
 
-    def _key(self, event: events.KeyEventArguments) -> None:
-        if not event.action.keydown or event.modifiers.ctrl or event.modifiers.meta or event.modifiers.alt:
-            return
+    def _key_actions(self) -> dict[str, Callable[[], None]]:
         machine = self._machine
-        actions: dict[str, Callable[[], None]] = {
+        return {
             "ArrowLeft": lambda: machine.step(-1),
             "ArrowRight": lambda: machine.step(1),
             "Home": lambda: machine.go_to_end(newest=False),
             "End": lambda: machine.go_to_end(newest=True),
             "c": machine.toggle_compare,
             "f": machine.toggle_follow,
+            "/": machine.find_key,
             "?": self._help.open,
         }
-        if action := actions.get(event.key.name):
-            action()
 
     async def _tick(self) -> None:
         if self._busy:
@@ -179,18 +185,33 @@ class Page:
             elif self._ticks % 3 == 0:
                 self._overview.tick()
                 self._points.tick()
+                self._update_relatives(snapshot)
         finally:
             self._busy = False
+
+    def _update_relatives(self, snapshot: Snapshot) -> None:
+        relatives = self._relatives.of(self._shown.watched)
+        if _forks(relatives) != self._forks_drawn:
+            self._version = -1  # the next tick draws their marks
+        self._fork.update(snapshot, relatives)
 
     async def _update(self, snapshot: Snapshot) -> None:
         self._show_status(snapshot)
         self._show_problem(snapshot)
-        self._overview.update(snapshot, self._machine.selected, self._forks())
+        relatives = self._relatives.of(self._shown.watched)
+        self._forks_drawn = _forks(relatives)
+        marks = timeline_marks(
+            snapshot.batches,
+            snapshot.progress,
+            Events(snapshot.journal, snapshot.plans, snapshot.failures, snapshot.runs, self._forks_drawn),
+        )
+        self._overview.update(snapshot, self._machine.selected, marks)
+        self._fork.update(snapshot, relatives)
         self._records.update(snapshot, self._shown.watched.files.location if self._shown.watched.files else "")
         self._findings.update(self._shown.watched.files)
         self._journal.update(snapshot)
         self._points.update(snapshot)
-        await self._machine.update(snapshot)
+        await self._machine.update(snapshot, marks)
 
     def _show_status(self, snapshot: Snapshot) -> None:
         lease = snapshot.lease
@@ -212,23 +233,10 @@ class Page:
             elif not snapshot.batches and not snapshot.loading:
                 placeholder("Waiting for the first batch.")
 
-    def _forks(self) -> dict[int, str]:
-        """Return the batches from which other checkpoints on this page were forked."""
-        own = self._shown.watched.files.location if self._shown.watched.files else None
-        found: dict[int, str] = {}
-        for other in self._all:
-            origin = other.watched.snapshot.origin
-            if origin and origin.get("checkpoint") == own and isinstance(origin.get("at"), int):
-                found[origin["at"]] = f"fork: {other.watched.name}"
-        return found
 
-
-def _build_help() -> ui.dialog:
-    """Build the list of keys, which is shown on request."""
-    with ui.dialog() as dialog, ui.card().classes("hw-panel"):
-        ui.label("Keys").classes("hw-title")
-        for keys, meaning in KEYS.items():
-            with ui.element("div").classes("hw-error-line"):
-                ui.label(keys).classes("hw-error-label")
-                ui.label(meaning)
-    return dialog
+def _forks(relatives: Sequence[Relative]) -> list[tuple[int, str, int | None]]:
+    return [
+        (one.at, f"forked from {one.name}" if one.is_original else f"fork: {one.name}", one.forked_at_ms)
+        for one in relatives
+        if one.at is not None
+    ]

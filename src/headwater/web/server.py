@@ -27,6 +27,7 @@ from headwater.web.gate import VISITOR, WILDCARDS, Gate, Visitor
 from headwater.web.page import Actions, Page, SharedCheckpoint
 from headwater.web.permalink import Place
 from headwater.web.records_pane import FindRecords
+from headwater.web.relatives import KnownStream, Relatives, known_streams
 from headwater.web.state_cache import FindViewRows
 from headwater.web.watch import WatchedCheckpoint
 
@@ -71,6 +72,7 @@ class PageServer:
         self._watched = [one.watched for one in self._shared]
         self._fleet = fleet
         self._streams = OpenStreams(fleet.fleet, find_view_rows) if fleet else None
+        self._relatives = Relatives(self._known_streams)
         self._access = access or AccessOptions()
         self._policy = self._access.policy(secrets.token_urlsafe(24), host, int(self._socket.getsockname()[1]))
         self._find_records = find_records
@@ -101,6 +103,7 @@ class PageServer:
             self._fleet.stop()
         if self._streams is not None:
             self._streams.close()
+        self._relatives.close()
 
     def _serve(self) -> None:
         self._server.run(sockets=[self._socket])
@@ -135,7 +138,9 @@ class PageServer:
     def _checkpoints_page(self, request: Request) -> None:
         visitor: Visitor = request.scope[VISITOR]
         place = Place.from_query(request.query_params)
-        Page(self._shared, visitor, _actions(visitor), self._find_records, place=place).build()
+        Page(
+            self._shared, visitor, _actions(visitor), self._find_records, relatives=self._relatives, place=place
+        ).build()
 
     def _fleet_page(self, request: Request) -> None:
         assert self._fleet is not None
@@ -148,7 +153,22 @@ class PageServer:
             raise HTTPException(404, "there is no such stream")
         visitor: Visitor = request.scope[VISITOR]
         place = Place.from_query(request.query_params)
-        Page([shared], visitor, _actions(visitor), self._find_records, home="/", place=place, path=STREAM_PATH).build()
+        Page(
+            [shared],
+            visitor,
+            _actions(visitor),
+            self._find_records,
+            relatives=self._relatives,
+            home="/",
+            place=place,
+            path=STREAM_PATH,
+        ).build()
+
+    def _known_streams(self) -> list[KnownStream]:
+        if self._fleet is None:
+            return known_streams(self._watched)
+        streams = self._fleet.fleet.snapshot.streams
+        return [KnownStream(one.name, one.location, one.summary.forked_from) for one in streams]
 
 
 def _actions(visitor: Visitor) -> Actions | None:

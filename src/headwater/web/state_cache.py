@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -13,6 +13,7 @@ from headwater.core.errors import CheckpointUnreadable
 from headwater.statefiles.reader import StateReader
 from headwater.statefiles.stores import StateTarget
 from headwater.views.job_view import table_of
+from headwater.views.key_search import KeySearch, search_keys
 from headwater.views.page_state import JobStateView, KeyTimeline, StateView, key_timeline
 from headwater.web.watch import WatchedCheckpoint
 
@@ -88,6 +89,10 @@ class StateCache:
     def key_timeline(self, target: StateTarget, key: dict[str, str | None], upto: int) -> KeyTimeline:
         """Return the values of a key in the batches up to one."""
         return key_timeline(self._current_reader(), target, key, upto)
+
+    def search_keys(self, target: StateTarget, text: str, is_wanted: Callable[[], bool]) -> Iterator[KeySearch]:
+        """Yield what a search over all batches has found so far, until it is no longer wanted."""
+        return search_keys(self._current_reader(), target, text, is_wanted=is_wanted)
 
     def _current_reader(self) -> StateReader:
         """Return a reader that sees the newest batches."""

@@ -109,6 +109,11 @@ class StatePane:
         return table
 
     @property
+    def target(self) -> StateTarget | None:
+        """The store or variable that is shown."""
+        return self._target
+
+    @property
     def is_throttled(self) -> bool:
         """Whether the last read took so long that the newest batch should not be read yet just to follow it."""
         return time.monotonic() < self._throttled_until
@@ -296,6 +301,7 @@ class StatePane:
         self._key.clear()
         with self._key:
             ui.spinner()
+        self._key.run_method("scrollIntoView", {"block": "nearest", "behavior": "smooth"})
         try:
             timeline = await asyncio.to_thread(self._cache.key_timeline, self._target, dict(key), self._newest)
         except Exception as error:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from nicegui import events, ui
@@ -11,8 +11,10 @@ from headwater.checkpoint.history import Batch
 from headwater.views.batch_phases import compare_phases, explain_skew
 from headwater.views.batches import offset_ranges
 from headwater.views.formatting import format_duration, format_time
+from headwater.views.page_events import Mark
 from headwater.views.page_state import JobStateView, StateView
 from headwater.web import charts
+from headwater.web.key_search_pane import KeySearchPane
 from headwater.web.permalink import Place
 from headwater.web.state_cache import StateCache
 from headwater.web.state_pane import StatePane
@@ -20,6 +22,7 @@ from headwater.web.watch import Snapshot
 from headwater.web.widgets import chip, panel, placeholder, save_as_png
 
 UNKNOWN = "Known only for batches that were run by headwater run, or by a program with headwater.attach."
+MOST_EVENTS = 4
 
 
 class TimeMachine:
@@ -37,6 +40,7 @@ class TimeMachine:
         self._batch = BatchPane()
         self._state = StatePane(cache, self._batch.show_state, self._moved)
         self._state.state = place.state
+        self._search = KeySearchPane(cache, lambda: self._state.target, self._state.open_key, self.go_to)
         self._place = place
         self.selected: int | None = place.batch
         self.since: int | None = place.since
@@ -44,6 +48,7 @@ class TimeMachine:
         self.following = place.batch is None
         self._key_to_open = place.key
         self._snapshot = Snapshot()
+        self._marks: Mapping[int, Sequence[Mark]] = {}
 
     def build(self, actions: Callable[[], None]) -> None:
         with panel("Time machine", about="press ? for the keys", classes="hw-wide"):
@@ -64,10 +69,11 @@ class TimeMachine:
             self._facts = ui.element("div").classes("hw-facts")
             self._state.build()
         self._batch.build()
+        self._search.build()
 
-    async def update(self, snapshot: Snapshot) -> None:
+    async def update(self, snapshot: Snapshot, marks: Mapping[int, Sequence[Mark]]) -> None:
         """Extend the slider to the batches of a snapshot, and move it to the newest one if it follows."""
-        self._snapshot = snapshot
+        self._snapshot, self._marks = snapshot, marks
         committed = snapshot.committed
         if not committed:
             self._facts.clear()
@@ -97,6 +103,10 @@ class TimeMachine:
             index = committed.index(self.selected) + by
             if 0 <= index < len(committed):
                 self.go_to(committed[index])
+
+    def find_key(self) -> None:
+        """Put the cursor into the search over all batches."""
+        self._search.focus()
 
     def go_to_end(self, *, newest: bool) -> None:
         """Select the newest or the oldest batch."""
@@ -152,7 +162,7 @@ class TimeMachine:
             self.following = bool(event.value)
             self._moved()
             if self.following:
-                await self.update(self._snapshot)
+                await self.update(self._snapshot, self._marks)
 
     def _show_facts(self) -> None:
         by_number = {int(batch.batch_id): batch for batch in self._snapshot.batches}
@@ -187,6 +197,9 @@ class TimeMachine:
                 with ui.element("span").classes("hw-fact"):
                     ui.label(name).classes("hw-fact-name")
                     ui.label(text)
+            for event in self._marks.get(batch.batch_id, ())[-MOST_EVENTS:]:
+                kind = "bad" if event.label == "failure" else "dull"
+                chip(str(event), kind).classes("hw-event").props(f'data-event="{event.label}"')
 
 
 class BatchPane:

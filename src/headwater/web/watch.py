@@ -17,6 +17,7 @@ from headwater.checkpoint.plan_record import RecordedPlan, read_plans
 from headwater.checkpoint.progress_files import ProgressTail
 from headwater.checkpoint.record import JobRecord, ProgressRecord
 from headwater.checkpoint.restore_points import RestorePoint, names_by_batch, restore_points
+from headwater.checkpoint.runs import RunRecord, read_runs
 from headwater.checkpoint.watermark_hold import WatermarkHold, watermark_hold
 from headwater.core.errors import HeadwaterError, InternalError
 from headwater.fleet.fleet import change_marker
@@ -44,6 +45,7 @@ class Snapshot:
     plans: tuple[RecordedPlan, ...] = ()
     """What the state meant from which batch on."""
     failures: tuple[FailureRecord, ...] = ()
+    runs: tuple[RunRecord, ...] = ()
     origin: dict[str, Any] | None = None
     problem: HeadwaterError | None = None
     loading: bool = True
@@ -174,6 +176,7 @@ class WatchedCheckpoint:
             job=history.logs.job,
             plans=read_plans(files),
             failures=read_failures(files),
+            runs=read_runs(files),
             origin=_origin(files),
             problem=None,
             loading=loading,

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
-from nicegui import ui
+from nicegui import events, ui
 
 from headwater.core.errors import HeadwaterError, InternalError
 
@@ -45,9 +45,8 @@ def save_as_png(card: ui.element, chart: ui.echart, title: str) -> None:
     head = next(iter(card.default_slot.children))
     name = json.dumps(f"{title.lower().replace(' ', '-')}.png")
     with head:
-        ui.space()
         button = ui.button(icon="photo_camera", on_click=lambda: ui.run_javascript(_SAVE_PNG % (chart.id, name)))
-        button.props(f'flat round dense size=sm aria-label="save {title} as PNG"')
+        button.props(f'flat round dense size=sm aria-label="save {title} as PNG"').classes("hw-save")
 
 
 def placeholder(text: str, icon: str = "hourglass_empty") -> None:
@@ -75,6 +74,30 @@ def replace_with_error(container: ui.element, error: Exception) -> None:
     container.clear()
     with container:
         show_error(error)
+
+
+def help_dialog(keys: Mapping[str, str]) -> ui.dialog:
+    """Build a list of keys and what they do, which is shown on request."""
+    with ui.dialog() as dialog, ui.card().classes("hw-panel hw-help"):
+        ui.label("Keys").classes("hw-title")
+        for key, meaning in keys.items():
+            with ui.element("div").classes("hw-error-line"):
+                ui.label(key).classes("hw-error-label")
+                ui.label(meaning)
+    return dialog
+
+
+def listen_to_keys(actions: Callable[[], Mapping[str, Callable[[], None]]]) -> None:
+    """Call the action of a key when it is pressed, unless the reader types into a field."""
+
+    def pressed(event: events.KeyEventArguments) -> None:
+        held = event.modifiers
+        if not event.action.keydown or held.ctrl or held.meta or held.alt:
+            return
+        if action := actions().get(event.key.name):
+            action()
+
+    ui.keyboard(on_key=pressed, ignore=["input", "select", "textarea"])
 
 
 def chip(text: str, kind: str) -> ui.label:

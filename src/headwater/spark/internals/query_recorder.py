@@ -49,11 +49,15 @@ def probe(spark: SparkSession) -> bool:
 
 
 class QueryRecorder:
-    """The listener of a session. A session has at most one: a second recorder stands for the same listener."""
+    """The listener of a session. A session has at most one: a second recorder stands for the same listener.
 
-    def __init__(self, spark: SparkSession, jar: Path) -> None:
+    ``version`` and ``code`` describe the program in the record of each run.
+    """
+
+    def __init__(self, spark: SparkSession, jar: Path, version: str | None = None, code: str | None = None) -> None:
         self._queries: Any = spark.streams._jsqm
         self._listener = self._present() or self._added(spark, jar)
+        self._listener.setProgram(version, code)
         # A query that starts meanwhile is announced to the listener too, which records it once.
         for query in spark.streams.active:
             self._listener.begin(query._jsq.id())

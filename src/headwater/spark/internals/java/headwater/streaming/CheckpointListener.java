@@ -29,6 +29,7 @@ public final class CheckpointListener extends StreamingQueryListener {
 
   private final SparkSession givenSession;
   private final long pid;
+  private volatile Program program = Program.ofEnvironment();
   private volatile LinkedBlockingQueue<String> reports;
   private volatile LinkedBlockingQueue<String> ended;
   private final Map<UUID, RecordedQuery> queries = new ConcurrentHashMap<>();
@@ -121,9 +122,14 @@ public final class CheckpointListener extends StreamingQueryListener {
             end(other, query);
           }
         });
-    RecordedQuery query = new RecordedQuery(execution, pid);
+    RecordedQuery query = new RecordedQuery(execution, pid, program);
     queries.put(id, query);
     return query;
+  }
+
+  /** Sets what is recorded about the program of queries that begin later; null is unknown. */
+  public void setProgram(String version, String code) {
+    program = new Program(version, code);
   }
 
   /** Keeps reports for takeReports from now on. */

@@ -19,18 +19,23 @@ final class RecordedQuery {
   private static final String JOB_FILE = "job.json";
   private static final String FAILURES = "failures.jsonl";
   private static final int MOST_FAILURES = 1_000;
+  private static final String RUNS = "runs.jsonl";
+  private static final int MOST_RUNS = 500;
   private static final int MOST_TEXT = 500;
 
   private final String checkpoint;
   private final String name;
   private final String holder;
   private final long pid;
+  private final Program program;
   private final LeasedFolder folder;
 
   private volatile Object execution;
   private volatile UUID runId;
   private volatile Thread thread;
   private volatile ObjectNode unrecordedJob;
+  private volatile ObjectNode unrecordedRun;
+  private volatile boolean isFirstBatch;
   private volatile boolean isRecordedByJob;
   private volatile boolean hasWarned;
   private volatile boolean isNewRun;
@@ -40,10 +45,11 @@ final class RecordedQuery {
   private boolean wasOver;
   private long lastBatch = -1;
 
-  RecordedQuery(Object execution, long pid) throws ReflectiveOperationException {
+  RecordedQuery(Object execution, long pid, Program program) throws ReflectiveOperationException {
     this.checkpoint = checkpointOf(execution);
     this.name = Reflection.call(execution, "name");
     this.pid = pid;
+    this.program = program;
     SparkContext context = contextOf(execution);
     this.holder = name != null ? name : "a query of " + context.appName();
     this.folder = LeasedFolder.of(checkpoint, context.hadoopConfiguration());
@@ -67,6 +73,7 @@ final class RecordedQuery {
     runId = Reflection.call(next, "runId");
     thread = Reflection.call(next, "queryExecutionThread");
     isNewRun = true;
+    isFirstBatch = true;
     attempt("describe the job", () -> unrecordedJob = Facts.job(next, contextOf(next).hadoopConfiguration()));
   }
 
@@ -104,6 +111,7 @@ final class RecordedQuery {
     if (folder.isHeld() && unrecordedJob != null) {
       attempt("record the job", this::recordJob);
     }
+    recordRun();
     if (folder.isHeld()) {
       attempt("write the record", folder::flush);
     }
@@ -181,6 +189,13 @@ final class RecordedQuery {
         return null;
       }
       lastBatch = batch;
+      if (isFirstBatch) {
+        isFirstBatch = false;
+        unrecordedRun = program.run(batch, contextOf(execution).version());
+        if (!isRemote()) {
+          recordRun();
+        }
+      }
       ObjectNode record = Facts.progress(report, new Streams(execution));
       attempt("record a batch", () -> folder.append(record + "\n"));
       ObjectNode labeled = JSON.createObjectNode();
@@ -194,6 +209,25 @@ final class RecordedQuery {
     }
   }
 
+  /** Records the run with the first batch that it reports, in the form of headwater.checkpoint.runs. */
+  private synchronized void recordRun() {
+    ObjectNode run = unrecordedRun;
+    if (run != null && folder.isHeld()) {
+      unrecordedRun = null;
+      attempt("record the run", () -> folder.write(RUNS, withLine(linesOf(folder.read(RUNS)), run, MOST_RUNS)));
+    }
+  }
+
+  private static List<String> linesOf(byte[] existing) {
+    return existing == null ? List.of() : new String(existing, StandardCharsets.UTF_8).lines().toList();
+  }
+
+  private static byte[] withLine(List<String> lines, ObjectNode added, int most) {
+    Stream<String> kept = lines.stream().skip(Math.max(0, lines.size() - most + 1));
+    String text = Stream.concat(kept, Stream.of(added.toString())).collect(Collectors.joining("\n", "", "\n"));
+    return text.getBytes(StandardCharsets.UTF_8);
+  }
+
   /** Records the failure that ended the query, in the form of headwater.checkpoint.failures. */
   synchronized void addFailure(String exception) {
     if (folder.isHeld()) {
@@ -202,7 +236,7 @@ final class RecordedQuery {
   }
 
   private byte[] withFailure(byte[] existing, String exception) throws Exception {
-    List<String> lines = existing == null ? List.of() : new String(existing, StandardCharsets.UTF_8).lines().toList();
+    List<String> lines = linesOf(existing);
     long number = lines.isEmpty() ? 0 : JSON.readTree(lines.get(lines.size() - 1)).path("number").asLong(lines.size());
     String problem = exception.lines().findFirst().orElse("").replaceFirst("^[\\w.$]+(Exception|Error): ", "");
     ObjectNode failure = JSON.createObjectNode();
@@ -211,13 +245,12 @@ final class RecordedQuery {
     failure.put("problem", problem.length() > MOST_TEXT ? problem.substring(0, MOST_TEXT) : problem);
     failure.put("batch_id", lastBatch < 0 ? null : (Long) lastBatch);
     failure.put("number", number + 1);
-    Stream<String> kept = lines.stream().skip(Math.max(0, lines.size() - MOST_FAILURES + 1));
-    String text = Stream.concat(kept, Stream.of(failure.toString())).collect(Collectors.joining("\n", "", "\n"));
-    return text.getBytes(StandardCharsets.UTF_8);
+    return withLine(lines, failure, MOST_FAILURES);
   }
 
   synchronized void close() {
     isClosed = true;
+    recordRun();
     attempt("release the lease", folder::close);
   }
 
