@@ -143,6 +143,18 @@ def test_the_fork_gets_the_place_of_the_original(tmp_path: Path) -> None:
     assert open_checkpoint(str(twins.path)).location == str(twins.path)
 
 
+def test_run_knows_checkpoints_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A name means the checkpoint of that name, as in other commands, unless there is a folder of that name."""
+    monkeypatch.chdir(tmp_path)
+    assert checkpoint_location("visits-v2", _job()) == str(tmp_path / "visits-v2")
+    known = tmp_path / ".headwater/checkpoints/visits-v2"
+    known.mkdir(parents=True)
+    assert checkpoint_location("visits-v2", _job()) == str(known)
+    assert checkpoint_location("./visits-v2", _job()) == str(tmp_path / "visits-v2")
+    (tmp_path / "visits-v2").mkdir()
+    assert checkpoint_location("visits-v2", _job()) == str(tmp_path / "visits-v2")
+
+
 def _job():
     from headwater import Files, Job
 

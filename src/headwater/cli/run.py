@@ -48,7 +48,7 @@ def run(
         str | None,
         typer.Option(
             metavar="CKPT",
-            help="Checkpoint folder or URL; default: .headwater/checkpoints/ and the job name. Not for a socket source.",
+            help="Checkpoint folder, URL or name; default: .headwater/checkpoints/ and the job name. Not for a socket source.",
         ),
     ] = None,
     mode: ModeName = None,

@@ -32,7 +32,7 @@ class TableTakeover:
     files: tuple[str, ...] = ()
     leaving: int = 0
     coming: int = 0
-    """How many files leave the table, and how many come."""
+    """How many files are removed from the table, and how many are added."""
 
 
 @dataclass(frozen=True)

@@ -64,9 +64,16 @@ def checkpoint_location(given: str | None, job: Job) -> str:
         return str(Path(new_start(job.name, datetime.now(UTC))).absolute())
     location = (given or f"{CHECKPOINTS}/{job.name}").removeprefix("file://")
     if "://" not in location:
-        return _followed(str(Path(location).absolute()))
+        return _followed(str(Path(_known(location)).absolute()))
     # Spark knows S3 as s3a.
     return re.sub("^s3://", "s3a://", location)
+
+
+def _known(location: str) -> str:
+    """Return the checkpoint that a name refers to in other commands, unless there is a folder of that name here."""
+    named = f"{CHECKPOINTS}/{location}"
+    is_name = "/" not in location and not location.startswith(".") and not Path(location).exists()
+    return named if is_name and Path(named).exists() else location
 
 
 def _followed(location: str) -> str:

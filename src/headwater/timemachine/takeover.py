@@ -34,7 +34,7 @@ from headwater.timemachine.file_takeover import (
     share_files,
     steps_back,
 )
-from headwater.timemachine.journal import Entry, last_to_undo, read_entries, read_pending
+from headwater.timemachine.journal import Entry, is_emptied, last_to_undo, read_entries, read_pending
 from headwater.timemachine.tables import checkpointed
 from headwater.timemachine.undo_checks import refuse_incomplete_quarantine
 
@@ -277,6 +277,12 @@ def plan_takeover_undo(fork: FileTree, promotion: str, *, keep_foreign: bool = F
             remedy=f"headwater undo {fork.location}, then repeat this command",
         )
     done, change_id = entry.change, new_change_id("undo")
+    if is_emptied(fork, done):
+        raise ChangeRefused(
+            "quarantine-emptied",
+            "cannot undo the promotion: headwater compact has removed the files that it set aside",
+            evidence={"fork": fork.location, "change": done.change_id},
+        )
     sink, table = _opened(done)
     steps: tuple[Step, ...] = tuple(steps_back(fork, sink, done, change_id))
     if table is not None and done.table_action is not None:

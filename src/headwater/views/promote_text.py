@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from shlex import quote
 from typing import Any
 
 from headwater.checkpoint.record import uri_kind
@@ -80,9 +81,8 @@ def _sink_facts(plan: PromotePlan) -> list[tuple[str, str]]:
 
 def start_command(plan: PromotePlan) -> str:
     """Return the command that starts a promoted fork in the sink of the original."""
-    sink = plan.sinks[0] or ""
-    shown = f"'{sink}'" if set(sink) & set("?&* ") else sink
-    return f"headwater run {plan.reference or 'JOB'} --checkpoint {plan.original.location} --sink {shown}"
+    job, place, sink = (quote(word) for word in (plan.reference or "JOB", plan.original.location, plan.sinks[0] or ""))
+    return f"headwater run {job} --checkpoint {place} --sink {sink}"
 
 
 def difference_lines(found: list[tuple[WrittenByBoth, RowsCompared]]) -> Iterator[str]:
