@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 
 from headwater.checkpoint.filetree import FileTree
 from headwater.checkpoint.layout import CASCADE_FILE, OFFSETS, PENDING_FILE
-from headwater.checkpoint.lease import LOCK, RECORD, Lease, lease_with_heartbeat, refuse_busy, refuse_if_held
+from headwater.checkpoint.lease import RECORD, Lease, lease_with_heartbeat, lock_of, refuse_busy, refuse_if_held
 from headwater.checkpoint.local_tree import LocalTree
 from headwater.checkpoint.locate import CHECKPOINTS, new_start, open_files
 from headwater.checkpoint.moved import follow_promotion, refuse_if_moved
@@ -200,9 +200,9 @@ def holding_lease(spark: SparkSession, files: FileTree, job: str) -> Iterator[Le
     """
     refuse_if_held(files, _cannot_run(job))
     lease = Lease.of_this_process(job)
-    lock = files.local_path(LOCK)
+    lock = lock_of(files)
     if lock is None:
-        with lease_with_heartbeat(files, lease):
+        with lease_with_heartbeat(files, lease, _cannot_run(job)):
             yield lease
         return
     with locked_by_jvm(spark, lock) as is_locked:
