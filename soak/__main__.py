@@ -46,7 +46,9 @@ def main() -> int:
         return 0
     for number in (signal.SIGINT, signal.SIGTERM):  # in the background, SIGINT would otherwise be ignored
         signal.signal(number, signal.default_int_handler)
-    os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1")
+    # As in the tests: no optimizing compiler and no early collections for JVMs that live for minutes.
+    os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:MetaspaceSize=256m")
+    os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:NewSize=256m -XX:OldSize=256m")
     folder = (options.keep or Path(tempfile.mkdtemp(prefix="headwater-soak-"))).absolute()
     folder.mkdir(parents=True, exist_ok=True)
     os.chdir(folder)

@@ -90,6 +90,9 @@ def format_figures(lines: list[dict[str, Any]]) -> str:
             "changes killed with `kill -9`",
             f"{sums['kills of changes']:,}, {sums['changes cut short']:,} of them while they moved files",
         ),
+        ("edits and migrations", f"{sums['edits']:,} and {sums['migrates']:,}"),
+        ("restore points, and rewinds to them", f"{sums['points']:,} and {sums['rewinds to points']:,}"),
+        ("stops and moves", f"{sums['stops']:,} and {sums['moves']:,}"),
         ("forks run and checked", f"{sums['forks']:,}"),
         ("repartitions", f"{sums['repartitions']:,}"),
         ("static tables replaced", f"{sums['tables']:,}"),
@@ -97,7 +100,9 @@ def format_figures(lines: list[dict[str, Any]]) -> str:
         ("Kafka killed or restarted", f"{sums['broker outages']:,}"),
         ("PostgreSQL killed or restarted", f"{sums['postgresql outages']:,}"),
         ("justified refusals, by error code", ", ".join(f"{name} {count}" for name, count in sorted(refused.items()))),
-        ("total time", f"{sum(line['seconds'] for line in good) / 3600:.1f} hours"),
+        ("slow starts", f"{sums['slow starts']:,}"),
+        ("versions of the code", ", ".join(sorted({line["commit"] for line in good}))),
+        ("total time of the stories, several at once", f"{sum(line['seconds'] for line in good) / 3600:.1f} hours"),
         ("records lost or counted twice in the stories that passed", "0"),
     ]
     return "\n".join(["| figure | value |", "|---|---|", *(f"| {name} | {value} |" for name, value in rows)])

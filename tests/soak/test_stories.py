@@ -375,6 +375,7 @@ def test_the_ledger_adds_up(tmp_path: Path) -> None:
     file, page = tmp_path / "ledger.jsonl", tmp_path / "page.md"
     line = {
         "seed": 4,
+        "commit": "1234567",
         "cell": CELLS[0].name,
         "actions": 15,
         "tally": {"kills": 2},

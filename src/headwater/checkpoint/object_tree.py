@@ -12,6 +12,7 @@ from headwater.checkpoint.filetree import Entry, FileTree, names_by_folder
 
 BLOCK_BYTES = 8 << 20
 S3_SCHEMES = ("s3", "s3a", "s3n")
+CONDITION_FAILED = ("PreconditionFailed", "ConditionalRequestConflict", "412", "pre-conditions")
 
 
 class ObjectTree(FileTree):
@@ -154,7 +155,9 @@ def _as_existing(path: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if isinstance(error, FileExistsError) or "PreconditionFailed" in str(error) or "412" in str(error):
+        response = getattr(error.__cause__, "response", None) or {}
+        code = str(response.get("Error", {}).get("Code") or error)
+        if isinstance(error, FileExistsError) or any(one in code for one in CONDITION_FAILED):
             raise FileExistsError(path) from None
         raise
 
