@@ -11,16 +11,15 @@ import subprocess
 import sys
 import tempfile
 import time
-import traceback
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from soak import checks, ledger
-from soak.environment import StoryEnvironment
-from soak.runner import StoryRunner
+from soak import ledger
+from soak.group import run_group
 from soak.services import Services
-from soak.story import describe_action, generate_story
+from soak.story import GROUP
 
 ROOT = Path(__file__).parent.parent
 
@@ -47,7 +46,9 @@ def main() -> int:
         return 0
     for number in (signal.SIGINT, signal.SIGTERM):  # in the background, SIGINT would otherwise be ignored
         signal.signal(number, signal.default_int_handler)
-    os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1")
+    # As in the tests: no optimizing compiler and no early collections for JVMs that live for minutes.
+    os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:MetaspaceSize=256m")
+    os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:NewSize=256m -XX:OldSize=256m")
     folder = (options.keep or Path(tempfile.mkdtemp(prefix="headwater-soak-"))).absolute()
     folder.mkdir(parents=True, exist_ok=True)
     os.chdir(folder)
@@ -81,75 +82,36 @@ def _run_slow_tests() -> int:
 
 
 def _run_stories(options: argparse.Namespace, services: Services) -> tuple[int, str]:
-    """Run stories until the time is over; return the number of failures and a summary."""
+    """Run groups of stories until the time is over; return the number of failures and a summary."""
     began = time.monotonic()
-    if options.seed is not None:
-        seeds = iter(options.seed)
-    else:
-        seeds = ledger.next_seeds(ledger.read()) if options.ledger else itertools.count(int(time.time()))
-    stories, failed = 0, 0
-    tally: Counter[str] = Counter()
-    for seed in seeds:
-        line = _run_story(seed, services, verbose=options.verbose or options.seed is not None)
-        stories += 1
-        failed += int(line["outcome"] != "good")
-        tally.update(line["tally"])
-        if options.ledger:
-            ledger.append(line)
+    lines: list[dict[str, Any]] = []
+    for seeds in _groups(options):
+        for line in run_group(seeds, services, verbose=options.verbose or options.seed is not None):
+            lines.append(line)
+            if options.ledger:
+                ledger.append(line)
         is_over = options.seed is None and time.monotonic() > began + options.minutes * 60
-        if stories == options.stories or is_over:
+        if is_over or (options.stories is not None and len(lines) >= options.stories):
             break
+    failed = sum(line["outcome"] != "good" for line in lines)
+    tally: Counter[str] = Counter()
+    for line in lines:
+        tally.update(line["tally"])
     summary = (
-        f"soak: {stories} stories, {failed} failed; {tally['records']} records, {tally['batches']} batches, "
+        f"soak: {len(lines)} stories, {failed} failed; {tally['records']} records, {tally['batches']} batches, "
         f"{tally['kills']} kills, {tally['rewinds']} rewinds, {time.monotonic() - began:.0f} seconds"
     )
     return failed, summary
 
 
-def _run_story(seed: int, services: Services, *, verbose: bool) -> dict[str, Any]:
-    """Run one story and return its line for the ledger; a failed story is printed and its folder is kept."""
-    story = generate_story(seed)
-    folder = services.folder / f"story-{seed}"
-    shutil.rmtree(folder, ignore_errors=True)
-    began = time.monotonic()
-    lines = [f"story {seed}: {story.cell.name}, {story.retained_batches} batches retained"]
-    outcome, runner = "good", None
-    if verbose:
-        print(lines[0], flush=True)
-    try:
-        runner = StoryRunner(StoryEnvironment(story, folder, services))
-        for number, action in enumerate(story.actions, 1):
-            lines.append(f"{number:>3}. {describe_action(action)}")
-            if verbose:
-                print(lines[-1], flush=True)
-            started = time.monotonic()
-            lines[-1] += f"  →  {runner.perform(action)} ({time.monotonic() - started:.1f} s)"
-            if verbose:
-                print(f"       {lines[-1].rpartition('→')[2].strip()}", flush=True)
-        lines.append(f"     at the end: {runner.inspect_all()}")
-        if verbose:
-            print(lines[-1], flush=True)
-        checks.check_no_secret(runner.env)
-    except Exception as error:
-        outcome = f"{type(error).__name__}: {error}"[:2000]
-        print("\n".join(lines), file=sys.stderr)
-        traceback.print_exc()
-        print(f"kept: {folder}\nto repeat: python -m soak --seed {seed}", file=sys.stderr, flush=True)
-        services.restore()
+def _groups(options: argparse.Namespace) -> Iterator[list[int]]:
+    """Yield the seeds of each group: those of the options, or the failed ones of the ledger and then new groups."""
+    if options.seed is not None:
+        yield from ledger.by_group(options.seed)
+    elif options.ledger:
+        yield from ledger.next_groups(ledger.read())
     else:
-        shutil.rmtree(folder, ignore_errors=True)
-    seconds = round(time.monotonic() - began, 1)
-    print(f"{lines[0]}: {outcome.splitlines()[0]}, {seconds} s", flush=True)
-    return {
-        "seed": seed,
-        "commit": ledger.commit(),
-        "cell": story.cell.name,
-        "actions": len(story.actions),
-        "tally": dict(runner.tally) if runner else {},
-        "refused": dict(runner.refused) if runner else {},
-        "seconds": seconds,
-        "outcome": outcome.replace(str(folder), "STORY"),
-    }
+        yield from (ledger.seeds_of(group) for group in itertools.count(int(time.time()) // GROUP))
 
 
 if __name__ == "__main__":

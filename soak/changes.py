@@ -13,6 +13,7 @@ from soak import checks
 from soak.checks import require
 from soak.environment import StoryEnvironment, Stream
 from soak.lineage import Lineage
+from soak.meeting import Meeting
 from soak.processes import Command, CommandResult, run_in_process, wait_for
 from soak.story import Edit, Fork, Keep, Migrate, Repartition, Rewind, RewindToPoint, Undo
 
@@ -41,6 +42,7 @@ class CheckpointChanges:
     """Makes changes and checks them. ``tally`` counts what happened; ``refused`` counts refusals by error code."""
 
     env: StoryEnvironment
+    meeting: Meeting
     tally: Counter[str]
     refused: Counter[str]
     undoable: list[UndoableChange] = field(default_factory=list)
@@ -352,7 +354,12 @@ class CheckpointChanges:
         stream.starts_at = at + 1
         now = self.env.read_lineage(stream)
         require(now.identities() == stream.lineage.identities(), "the fork has different batches:", now.identities())
-        run = self.env.services.worker.run(*self.env.run_arguments(stream, fork.limit))
+        for _ in range(4):
+            run = self.env.worker.run(*self.env.run_arguments(stream, fork.limit))
+            if not run.was_too_slow:
+                break
+            self.tally["batches"] += checks.record_run(self.env, stream)
+            self.tally["slow starts"] += 1
         require(run.status == 0, "the fork failed to run:", run.err[-2000:])
         self.tally["batches"] += checks.record_run(self.env, stream)
         checks.check_after_action(self.env, stream)
@@ -363,17 +370,20 @@ class CheckpointChanges:
 
     def repartition(self, repartition: Repartition) -> str:
         before = self.env.read_lineage(self.stream)
-        worker = self.env.services.worker
-        worker.wait_until_ready()
-        worker.start("repartition", self.stream.checkpoint, repartition.partitions, "--yes")
-        if repartition.kill_after_ms is not None:
-            wait_for(lambda: False, unless=lambda: worker.has_answered, seconds=repartition.kill_after_ms / 1000)
-            if not worker.has_answered:
-                worker.kill()
-                self.env.services.replace_worker()
+        arguments = ("repartition", self.stream.checkpoint, repartition.partitions, "--yes")
+        if repartition.kill_after_ms is None:
+            result = self.env.worker.run(*arguments)
+        else:
+            with self.meeting.attended() as meeting:
+                self.env.worker.start(*arguments)
+                seconds = repartition.kill_after_ms / 1000
+                wait_for(lambda: False, unless=lambda: self.env.worker.has_answered, seconds=seconds)
+                meeting.ready()
+            answer = self.env.worker.finish_unless_killed()
+            if answer is None:
                 self.tally["kills of changes"] += 1
                 return self._end_killed_repartition(before)
-        result = worker.finish()
+            result = answer
         if result.status:
             reasons = {
                 "state-store": self.env.cell.store == "hdfs" or self.tally["migrates"] > 0,

@@ -107,8 +107,8 @@ def check_drained(env: StoryEnvironment, stream: Stream) -> None:
 def check_no_secret(env: StoryEnvironment) -> None:
     """Check that the password of the sink's URI is in none of the story's files and not in Spark's log."""
     files = [file for file in env.folder.rglob("*") if file.is_file()]
-    for file in [*files, env.services.folder / "spark.log"]:
-        require(not file.exists() or PASSWORD.encode() not in file.read_bytes(), f"the password is in {file}")
+    for file in [*files, *env.services.folder.glob("spark-*.log")]:
+        require(PASSWORD.encode() not in file.read_bytes(), f"the password is in {file}")
 
 
 def check_state(env: StoryEnvironment, stream: Stream, batch: int, expected: Bag) -> None:

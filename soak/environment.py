@@ -10,6 +10,7 @@ from pathlib import Path
 from soak.cells import FREQUENT_SNAPSHOTS, STORES
 from soak.lineage import Lineage, Place, places, read_lineage
 from soak.oracle import ExpectedBatch, Rows
+from soak.processes import WorkerClient
 from soak.records import Fields, Record
 from soak.services import Services
 from soak.sinks import LastWrites, parse_table_rows, parse_topic_rows, read_folder_rows
@@ -50,13 +51,10 @@ class StoryEnvironment:
         # Topics and tables stay, so a story that runs twice needs new names.
         self.tag = f"story-{story.seed}-{os.getpid()}-{os.urandom(3).hex()}"
         self.topics = {source: f"{self.tag}-{source or 'in'}" for source in self.job.sources}
-        if self.cell.uses_kafka:
-            services.kafka.start()
+        self.worker = WorkerClient(services.folder, folder)
         if self.cell.source == "kafka":
             for topic in self.topics.values():
                 services.kafka.create(topic, PARTITIONS)
-        if self.cell.sink == "postgresql":
-            services.postgres.start()
         self.main = self.create_stream("main")
 
     def create_stream(self, name: str) -> Stream:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from soak.cells import CELLS
+from soak.story import GROUP
 
 FILE = Path(__file__).with_name("ledger.jsonl")
 PAGE = Path(__file__).parent.parent / "docs" / "reliability.md"
@@ -38,11 +39,21 @@ def read(file: Path = FILE) -> list[dict[str, Any]]:
     return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines() if line]
 
 
-def next_seeds(lines: Iterable[dict[str, Any]]) -> Iterator[int]:
-    """Yield the seeds whose last run failed, then new ones from the end of the ledger."""
+def seeds_of(group: int) -> list[int]:
+    return list(range(group * GROUP, (group + 1) * GROUP))
+
+
+def by_group(seeds: Iterable[int]) -> Iterator[list[int]]:
+    """Yield the seeds that belong to one group together."""
+    for _, members in itertools.groupby(sorted(seeds), key=lambda seed: seed // GROUP):
+        yield list(members)
+
+
+def next_groups(lines: Iterable[dict[str, Any]]) -> Iterator[list[int]]:
+    """Yield the seeds whose last run failed, then new groups from the end of the ledger."""
     latest = {line["seed"]: line["outcome"] for line in lines}
-    yield from (seed for seed, outcome in latest.items() if outcome != "good")
-    yield from itertools.count(max(latest, default=0) + 1)
+    yield from by_group(seed for seed, outcome in latest.items() if outcome != "good")
+    yield from (seeds_of(group) for group in itertools.count(max(latest, default=-1) // GROUP + 1))
 
 
 def format_figures(lines: list[dict[str, Any]]) -> str:
@@ -79,6 +90,9 @@ def format_figures(lines: list[dict[str, Any]]) -> str:
             "changes killed with `kill -9`",
             f"{sums['kills of changes']:,}, {sums['changes cut short']:,} of them while they moved files",
         ),
+        ("edits and migrations", f"{sums['edits']:,} and {sums['migrates']:,}"),
+        ("restore points, and rewinds to them", f"{sums['points']:,} and {sums['rewinds to points']:,}"),
+        ("stops and moves", f"{sums['stops']:,} and {sums['moves']:,}"),
         ("forks run and checked", f"{sums['forks']:,}"),
         ("repartitions", f"{sums['repartitions']:,}"),
         ("static tables replaced", f"{sums['tables']:,}"),
@@ -86,7 +100,9 @@ def format_figures(lines: list[dict[str, Any]]) -> str:
         ("Kafka killed or restarted", f"{sums['broker outages']:,}"),
         ("PostgreSQL killed or restarted", f"{sums['postgresql outages']:,}"),
         ("justified refusals, by error code", ", ".join(f"{name} {count}" for name, count in sorted(refused.items()))),
-        ("total time", f"{sum(line['seconds'] for line in good) / 3600:.1f} hours"),
+        ("slow starts", f"{sums['slow starts']:,}"),
+        ("versions of the code", ", ".join(sorted({line["commit"] for line in good}))),
+        ("total time of the stories, several at once", f"{sum(line['seconds'] for line in good) / 3600:.1f} hours"),
         ("records lost or counted twice in the stories that passed", "0"),
     ]
     return "\n".join(["| figure | value |", "|---|---|", *(f"| {name} | {value} |" for name, value in rows)])

@@ -1,4 +1,4 @@
-"""Processes of the soak tests: a worker that keeps Spark running, and single commands. All of them can be killed."""
+"""Processes of the soak tests: workers that keep Spark running, and single commands. All of them can be killed."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import json
 import os
 import select
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -17,6 +18,8 @@ from pathlib import Path
 from typing import Any
 
 TIMEOUT_SECONDS = 900.0  # generous, for a busy machine
+CURRENT_WORKER = "worker"
+"""The file with the address of the worker that takes commands."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +39,11 @@ class CommandResult:
             if line.startswith('{"error":'):
                 return str(json.loads(line)["error"])
         return None
+
+    @property
+    def was_too_slow(self) -> bool:
+        """Whether Spark gave up on a Python process, for whose start it waits ten seconds on however busy a machine."""
+        return self.code == "job-failed" and "Python worker failed to connect back" in self.err
 
 
 class Process:
@@ -85,75 +93,91 @@ class Command(Process):
 
 
 class Worker(Process):
-    """A ``soak.worker`` process. The constructor returns at once; the first command waits until the worker is ready."""
+    """A ``soak.worker`` process. The constructor returns at once; clients wait until its socket exists."""
 
-    def __init__(self, folder: Path) -> None:
-        reading_end, writing_end = os.pipe()
-        command = [sys.executable, "-m", "soak.worker", str(writing_end), str(folder)]
+    def __init__(self, folder: Path, number: int) -> None:
+        self.address = folder / f"worker-{number}.socket"
+        command = [sys.executable, "-m", "soak.worker", str(self.address), str(folder / f"spark-{number}.log")]
         root = str(Path(__file__).parent.parent)
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join([root, os.environ.get("PYTHONPATH", "")])}
         with (folder / "worker.err").open("ab") as err:
             super().__init__(
-                command, folder, env=environment, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=err,
-                pass_fds=[writing_end], text=True,
-            )  # fmt: skip
-        os.close(writing_end)
-        self._answers = os.fdopen(reading_end)
-        self._is_ready = False
+                command, folder, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=err
+            )
 
-    def wait_until_ready(self) -> None:
-        if not self._is_ready:
-            self._read_answer()
-            self._is_ready = True
+
+class WorkerClient:
+    """Runs the commands of one story on the current worker, one at a time."""
+
+    def __init__(self, services: Path, story: Path) -> None:
+        self._services, self._story = services, story
+        self._connection: socket.socket | None = None
 
     def run(self, *arguments: object) -> CommandResult:
         self.start(*arguments)
         return self.finish()
 
     def start(self, *arguments: object) -> None:
-        self.wait_until_ready()
-        assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps([str(argument) for argument in arguments]) + "\n")
-        self._process.stdin.flush()
+        self._connection = self._connect()
+        request = {"folder": str(self._story), "arguments": [str(argument) for argument in arguments]}
+        self._connection.sendall(json.dumps(request).encode() + b"\n")
 
-    def finish(self) -> CommandResult:
-        return CommandResult(**self._read_answer())
+    def _connect(self) -> socket.socket:
+        deadline = time.monotonic() + TIMEOUT_SECONDS
+        while True:
+            connection = socket.socket(socket.AF_UNIX)
+            try:
+                connection.connect((self._services / CURRENT_WORKER).read_text())
+            except OSError:
+                connection.close()
+                if time.monotonic() > deadline:
+                    raise TimeoutError("no worker accepts commands; see worker.err") from None
+                time.sleep(0.05)
+            else:
+                return connection
 
     @property
     def has_answered(self) -> bool:
-        return bool(select.select([self._answers], [], [], 0)[0])
+        """Whether the command has ended, or its worker was killed."""
+        return bool(select.select([self._connection], [], [], 0)[0])
 
-    def close(self) -> None:
-        self.kill()
-        self._answers.close()
+    def finish(self) -> CommandResult:
+        result = self.finish_unless_killed()
+        if result is None:
+            raise RuntimeError("the worker exited; see worker.err")
+        return result
 
-    def _read_answer(self) -> dict[str, Any]:
-        if not select.select([self._answers], [], [], TIMEOUT_SECONDS)[0]:
-            raise TimeoutError(f"the worker did not answer within {TIMEOUT_SECONDS:.0f} seconds")
-        line = self._answers.readline()
-        if not line:
-            raise RuntimeError(f"the worker exited with status {self._process.wait()}; see worker.err")
-        found: dict[str, Any] = json.loads(line)
-        return found
+    def finish_unless_killed(self) -> CommandResult | None:
+        """Wait for the result of the command; None if the worker was killed."""
+        assert self._connection is not None
+        self._connection.settimeout(TIMEOUT_SECONDS)
+        with self._connection, self._connection.makefile() as answers:
+            try:
+                line = answers.readline()
+            except ConnectionResetError:
+                return None
+            return CommandResult(**json.loads(line)) if line else None
 
 
 def run_in_process(*arguments: object) -> CommandResult:
     """Run a ``headwater`` command in this process, which saves the half second that a new process takes to start."""
-    from headwater.cli.main import main
-
     out, err = io.StringIO(), io.StringIO()
-    status = 0
-    before, sys.argv = sys.argv, ["headwater", *map(str, arguments)]
-    try:
-        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            main()
-    except SystemExit as ended:
-        status = ended.code if isinstance(ended.code, int) else 1 if ended.code else 0
-    finally:
-        sys.argv = before
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        status = run_main([str(argument) for argument in arguments])
     if status == 130:  # the command handled a Ctrl-C that was meant for the soak run
         raise KeyboardInterrupt
     return CommandResult(status, out.getvalue(), err.getvalue())
+
+
+def run_main(arguments: Sequence[str]) -> int:
+    """Run a ``headwater`` command and return its exit status."""
+    from headwater.cli.main import main
+
+    try:
+        main(arguments)
+    except SystemExit as ended:
+        return ended.code if isinstance(ended.code, int) else 1 if ended.code else 0
+    return 0
 
 
 def wait_for(event: Callable[[], bool], unless: Callable[[], bool], seconds: float = TIMEOUT_SECONDS) -> bool:

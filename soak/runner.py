@@ -11,6 +11,7 @@ from soak import checks
 from soak.changes import CheckpointChanges
 from soak.checks import require
 from soak.environment import StoryEnvironment, Stream
+from soak.meeting import Meeting
 from soak.processes import Command, CommandResult, run_in_process, wait_for
 from soak.services import PASSWORD
 from soak.story import (
@@ -39,11 +40,11 @@ from soak.story import (
 class StoryRunner:
     """Runs one story. ``tally`` counts what happened; ``refused`` counts the refusals of Headwater by error code."""
 
-    def __init__(self, env: StoryEnvironment) -> None:
-        self.env = env
+    def __init__(self, env: StoryEnvironment, meeting: Meeting) -> None:
+        self.env, self._meeting = env, meeting
         self.tally: Counter[str] = Counter()
         self.refused: Counter[str] = Counter()
-        self._changes = CheckpointChanges(env, self.tally, self.refused)
+        self._changes = CheckpointChanges(env, meeting, self.tally, self.refused)
         self._killed_batches: dict[tuple[int, int, str], int] = {}
 
     @property
@@ -88,7 +89,7 @@ class StoryRunner:
             case Repair():
                 outcome = self._changes.repair()
             case Outage():
-                outcome = self._interrupt_service(action)
+                outcome = self._run_through_outage(action)
             case Inspect():
                 outcome = self._inspect(action)
         checks.check_after_action(self.env, self.stream)
@@ -121,34 +122,40 @@ class StoryRunner:
         def start() -> CommandResult:
             if run.command:
                 return Command(arguments, self.env.folder).wait()
-            return self.env.services.worker.run(*arguments)
+            return self.env.worker.run(*arguments)
 
         result = start()
         if result.code == "batch-stuck":
             self._changes.redo_stuck_batch()
+            result = start()
+        for _ in range(3):
+            if not result.was_too_slow:
+                break
+            self._end_slow_run()
             result = start()
         self._check_finished_run(result)
         require(PASSWORD not in result.out + result.err, "the password was printed")
         return f"ran to batch {self.stream.lineage.head}" + (", in a process of its own" if run.command else "")
 
     def _kill_run(self, run: KilledRun) -> str:
-        worker, before = self.env.services.worker, self._checkpoint_files(run.moment)
-        worker.wait_until_ready()
-        worker.start(*self.env.run_arguments(self.stream, run.limit))
-        wait_for(
-            lambda: run.moment == "any" or len(self._checkpoint_files(run.moment) - before) >= run.nth,
-            unless=lambda: worker.has_answered,
-        )
-        time.sleep(run.delay_ms / 1000)
-        if worker.has_answered:
-            result = worker.finish()
+        worker, before = self.env.worker, self._checkpoint_files(run.moment)
+        with self._meeting.attended() as meeting:
+            worker.start(*self.env.run_arguments(self.stream, run.limit))
+            wait_for(
+                lambda: run.moment == "any" or len(self._checkpoint_files(run.moment) - before) >= run.nth,
+                unless=lambda: worker.has_answered,
+            )
+            wait_for(lambda: False, unless=lambda: worker.has_answered, seconds=run.delay_ms / 1000)
+            meeting.ready()
+        result = worker.finish_unless_killed()
+        if result is not None:
             if result.code == "batch-stuck":
                 self._changes.redo_stuck_batch()
                 return "refused: batch-stuck, then rewound as the message says"
+            if result.was_too_slow:
+                return self._end_slow_run()
             self._check_finished_run(result)
             return f"ran to batch {self.stream.lineage.head} before it could be killed"
-        worker.kill(leader_only=run.python_only)
-        self.env.services.replace_worker()
         self._record_run()
         self.tally["kills"] += 1
         self.tally[f"kills after {run.moment}"] += 1
@@ -158,8 +165,7 @@ class StoryRunner:
 
     def _stop_run(self, run: StoppedRun) -> str:
         """Ask a running job to stop, from this process, as from any machine that reaches the checkpoint."""
-        worker, before = self.env.services.worker, self._checkpoint_files("offsets")
-        worker.wait_until_ready()
+        worker, before = self.env.worker, self._checkpoint_files("offsets")
         worker.start(*self.env.run_arguments(self.stream, run.limit))
         wait_for(lambda: len(self._checkpoint_files("offsets") - before) >= 1, unless=lambda: worker.has_answered)
         time.sleep(run.delay_ms / 1000)
@@ -168,6 +174,8 @@ class StoryRunner:
         if result.code == "batch-stuck":
             self._changes.redo_stuck_batch()
             return "refused: batch-stuck, then rewound as the message says"
+        if result.was_too_slow:
+            return self._end_slow_run()
         require(stopped.status == 0, "stop failed:", stopped.err)
         require(
             result.status == 0, "a job that was asked to stop exited with status", result.status, result.err[-2000:]
@@ -176,6 +184,12 @@ class StoryRunner:
         self.tally["stops"] += 1
         planned = self.stream.lineage.planned
         return f"stopped at batch {self.stream.lineage.head}" + (f", {planned.batch_id} planned" if planned else "")
+
+    def _end_slow_run(self) -> str:
+        """Record a run that failed because the machine was busy, which the next run must recover from."""
+        self._record_run()
+        self.tally["slow starts"] += 1
+        return f"failed at batch {self.stream.lineage.head}: the machine was too slow"
 
     def _check_finished_run(self, result: CommandResult) -> None:
         require(result.status == 0, "run exited with status", result.status, result.err[-2000:])
@@ -202,37 +216,30 @@ class StoryRunner:
         }.get(moment, [])
         return {f"{folder}/{name}" for folder in folders for name in _file_names(folder)}
 
-    def _interrupt_service(self, outage: Outage) -> str:
-        self.tally[f"{outage.service} outages"] += 1
-        if not outage.during:
-            self._stop_service(outage.service, crash=False)
-            self._start_service(outage.service)
-            return f"{outage.service} stopped and restarted"
-        worker, before = self.env.services.worker, self._checkpoint_files("offsets")
-        worker.wait_until_ready()
-        worker.start(*self.env.run_arguments(self.stream, outage.limit))
-        wait_for(lambda: len(self._checkpoint_files("offsets") - before) >= 1, unless=lambda: worker.has_answered)
-        self._stop_service(outage.service, crash=True)
-        time.sleep(0.5)
-        self._start_service(outage.service)
+    def _run_through_outage(self, outage: Outage) -> str:
+        worker, before = self.env.worker, self._checkpoint_files("offsets")
+        with self._meeting.attended() as meeting:
+            worker.start(*self.env.run_arguments(self.stream, outage.limit))
+            wait_for(lambda: len(self._checkpoint_files("offsets") - before) >= 1, unless=lambda: worker.has_answered)
+            meeting.ready()
         result = worker.finish()
+        services = [name for name, used in self._services().items() if used]
+        for name in services:
+            self.tally[f"{name} outages"] += 1
+        if result.code == "batch-stuck":
+            self._changes.redo_stuck_batch()
+            return "refused: batch-stuck, then rewound as the message says"
+        if result.was_too_slow:
+            return self._end_slow_run()
+        if result.status == 0 or not services:
+            self._check_finished_run(result)
+            return f"the job continued to batch {self.stream.lineage.head}"
         self._record_run()
-        if result.status == 0:
-            checks.check_drained(self.env, self.stream)
-            return f"{outage.service} crashed and restarted, and the job continued to batch {self.stream.lineage.head}"
         checks.require_clear_error(result)
-        return f"{outage.service} crashed and restarted, and the job ended: {result.code}"
+        return f"the job ended: {result.code}"
 
-    def _stop_service(self, service: str, *, crash: bool) -> None:
-        services = self.env.services
-        if service == "broker":
-            services.kafka.kill() if crash else services.kafka.stop()
-        else:
-            services.postgres.stop_server("immediate" if crash else "fast")
-
-    def _start_service(self, service: str) -> None:
-        services = self.env.services
-        services.kafka.start() if service == "broker" else services.postgres.start_server()
+    def _services(self) -> dict[str, bool]:
+        return {"broker": self.env.cell.uses_kafka, "postgresql": self.env.cell.sink == "postgresql"}
 
     def _inspect(self, inspect: Inspect) -> str:
         lineage = self.env.read_lineage(self.stream)
@@ -245,14 +252,14 @@ class StoryRunner:
             case "spark-state":
                 var = ["--var", self.env.job.var] if self.env.job.var else []
                 arguments = ["state", self.stream.checkpoint, "--at", lineage.head, "--engine", "spark", "--json", *var]
-                result = self.env.services.worker.run(*arguments)
+                result = self.env.worker.run(*arguments)
                 require(result.status == 0, "state --engine spark failed:", result.err[-2000:])
                 rows = [json.loads(line) for line in result.out.splitlines()]
                 expected = self.env.expected_batches(lineage)[lineage.head].state
                 checks.compare_state(self.env, rows, lineage.head, expected)
                 return f"Spark's reader returns the same {len(rows)} rows"
             case "late":
-                result = self.env.services.worker.run("late", self.stream.checkpoint, "--json")
+                result = self.env.worker.run("late", self.stream.checkpoint, "--json")
                 require(result.status == 0, "late failed:", result.err[-2000:])
                 checks.check_late(self.env, self.stream, result.out)
                 return f"all {len(result.out.splitlines())} late and malformed records"

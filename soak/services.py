@@ -1,4 +1,4 @@
-"""Services that stories share: a Kafka broker, a PostgreSQL server, and the worker that keeps Spark running."""
+"""Services that stories share: a Kafka broker, a PostgreSQL server, and the workers that keep Spark running."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from soak.processes import Worker, run_in_process
+from soak.cells import Cell
+from soak.processes import CURRENT_WORKER, Command, Worker, run_in_process
 
 # The server does not check it. It must not appear in any file or message.
 PASSWORD = "correct-horse-battery"
@@ -31,8 +32,8 @@ class KafkaService:
     """A local broker; ``start`` does nothing if it is running."""
 
     def __init__(self, folder: Path, port: int | None = None) -> None:
-        self._data, self._port, self._running = folder / "kafka", port or free_port(), False
-        self._was_used = False
+        self._folder, self._data, self._port = folder, folder / "kafka", port or free_port()
+        self.is_running = False
 
     @classmethod
     def at(cls, address: str) -> KafkaService:
@@ -44,21 +45,23 @@ class KafkaService:
         return f"127.0.0.1:{self._port}"
 
     def start(self) -> None:
-        if not self._running:
-            result = run_in_process("broker", "start", "--port", self._port, "--data", self._data)
+        if not self.is_running:
+            # In another process: the stories are forks of this one, in which Kafka's client must not have run.
+            result = Command(
+                ["broker", "start", "--port", str(self._port), "--data", str(self._data)], self._folder
+            ).wait()
             assert result.status == 0, result.err
-            self._running = self._was_used = True
-
-    def restore(self) -> None:
-        if self._was_used:
-            self.start()
+            self.is_running = True
 
     def stop(self) -> None:
-        if self._running:
-            run_in_process("broker", "stop", "--data", self._data)
-            self._running = False
+        if self.is_running:
+            Command(["broker", "stop", "--data", str(self._data)], self._folder).wait()
+            self.is_running = False
 
-    def kill(self) -> None:
+    def end(self, *, crash: bool) -> None:
+        self._kill() if crash else self.stop()
+
+    def _kill(self) -> None:
         """``kill -9``."""
         from headwater.kafka.broker import status
 
@@ -67,7 +70,7 @@ class KafkaService:
             os.kill(now.pid, signal.SIGKILL)
             while Path(f"/proc/{now.pid}").exists() and "Z" not in _process_state(now.pid):
                 time.sleep(0.01)
-        self._running = False
+        self.is_running = False
 
     def create(self, topic: str, partitions: int) -> None:
         result = run_in_process("topics", "create", topic, "--partitions", partitions, "--bootstrap", self.address)
@@ -123,40 +126,38 @@ class PostgresService:
         self._folder: Path | None = None
         self._port = free_port()
         self._identity: dict[str, Any] = {}
+        self.is_running = False
 
     @property
     def url(self) -> str:
         return f"postgresql://tester:{PASSWORD}@127.0.0.1:{self._port}/postgres"
 
     def start(self) -> None:
-        if self._folder is not None:
-            return
+        if self._folder is None:
+            self._create()
+        if not self.is_running:
+            options = f"-c listen_addresses=127.0.0.1 -c port={self._port} -c unix_socket_directories={self._folder}"
+            log = f"{self._folder}/server.log"
+            self._run_program("pg_ctl", "start", "--log", log, "--wait", "--options", f"{options} -c fsync=off")
+            self.is_running = True
+
+    def _create(self) -> None:
         self._folder = Path(tempfile.mkdtemp(prefix="soak-postgres-"))
         if os.geteuid() == 0:
             user = pwd.getpwnam("postgres")
             self._identity = {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
             os.chown(self._folder, user.pw_uid, user.pw_gid)
         self._run_program("initdb", "--username", "tester", "--auth", "trust", "--no-sync", "--encoding", "UTF8")
-        self.start_server()
 
-    def start_server(self) -> None:
-        options = f"-c listen_addresses=127.0.0.1 -c port={self._port} -c unix_socket_directories={self._folder}"
-        self._run_program(
-            "pg_ctl", "start", "--log", f"{self._folder}/server.log", "--wait", "--options", f"{options} -c fsync=off"
-        )
-
-    def stop_server(self, mode: str = "immediate") -> None:
+    def end(self, *, crash: bool) -> None:
         """Stop the server; the mode ``immediate`` is equivalent to a crash."""
-        self._run_program("pg_ctl", "stop", "--mode", mode)
-
-    def restore(self) -> None:
-        if self._folder is not None and not (self._folder / "data" / "postmaster.pid").exists():
-            self.start_server()
+        self._run_program("pg_ctl", "stop", "--mode", "immediate" if crash else "fast")
+        self.is_running = False
 
     def stop(self) -> None:
         if self._folder is not None:
-            self.restore()
-            self.stop_server()
+            if self.is_running:
+                self.end(crash=True)
             shutil.rmtree(self._folder)
             self._folder = None
 
@@ -180,38 +181,55 @@ class PostgresService:
 
 @dataclass
 class Services:
-    """The services of all stories. The worker is replaced whenever a story kills it."""
+    """The services of all stories. A worker that is killed is replaced by one that was started in advance."""
 
     folder: Path
     kafka: KafkaService
     postgres: PostgresService
-    _worker: Worker | None = None
+    _workers: list[Worker] = field(default_factory=list)
+    _started: int = 0
 
     @classmethod
     def in_folder(cls, folder: Path) -> Services:
         return cls(folder, KafkaService(folder), PostgresService())
 
-    @property
-    def worker(self) -> Worker:
-        if self._worker is None or not self._worker.is_running:
-            self._worker = Worker(self.folder)
-        return self._worker
+    def start(self, cells: Iterable[Cell]) -> None:
+        """Start what stories of these cells need."""
+        cells = list(cells)
+        if any(cell.uses_kafka for cell in cells):
+            self.kafka.start()
+        if any(cell.sink == "postgresql" for cell in cells):
+            self.postgres.start()
+        if not self._workers or not self._workers[0].is_running:
+            self.replace_worker()
+
+    def kill_worker(self, *, python_only: bool) -> None:
+        self._workers[0].kill(leader_only=python_only)
+        self.replace_worker()
 
     def replace_worker(self) -> None:
-        """Start a new worker in the background, so that it gets ready while other work continues."""
-        if self._worker is not None:
-            self._worker.close()
-        self._worker = Worker(self.folder)
+        """Let the next worker take the commands, and start the one after it."""
+        for worker in self._workers[:1]:
+            worker.kill()
+        self._workers = [worker for worker in self._workers[1:] if worker.is_running]
+        while len(self._workers) < 2:
+            self._workers.append(Worker(self.folder, self._started))
+            self._started += 1
+        draft = self.folder / f"{CURRENT_WORKER}.draft"
+        draft.write_text(str(self._workers[0].address))
+        draft.rename(self.folder / CURRENT_WORKER)
 
-    def restore(self) -> None:
-        """Bring every service back after a failed story, so that the next one is not affected."""
-        self.replace_worker()
-        self.kafka.restore()
-        self.postgres.restore()
+    def restart(self, service: str, *, crash: bool) -> None:
+        """Stop a service that is running and start it again, half a second later after a crash."""
+        server = self.kafka if service == "broker" else self.postgres
+        if server.is_running:
+            server.end(crash=crash)
+            time.sleep(0.5 if crash else 0)
+            server.start()
 
     def close(self) -> None:
-        if self._worker is not None:
-            self._worker.close()
+        for worker in self._workers:
+            worker.kill()
         self.kafka.stop()
         self.postgres.stop()
 

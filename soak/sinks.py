@@ -52,12 +52,15 @@ def read_folder_rows(job: JobKind, folder: Path) -> Counter[tuple[Key, Value]]:
 
 
 def read_delta_rows(job: JobKind, folder: Path) -> Bag:
-    """Return the rows of a Delta table, read with a library that shares nothing with Headwater or Spark."""
+    """Return the rows of a Delta table, read with libraries that share nothing with Headwater or Spark."""
     from deltalake import DeltaTable
+    from pyarrow import parquet
 
     if not (folder / "_delta_log").is_dir():
         return Counter()
-    rows = DeltaTable(str(folder)).to_pyarrow_table().to_pylist()
+    # A fork names the files of the original by absolute URIs, which the library takes for relative paths.
+    files = [unquote(uri.rpartition("/file:")[2]) for uri in DeltaTable(str(folder)).file_uris()]
+    rows = [row for file in files for row in parquet.ParquetFile(file).read().to_pylist()]
     return Counter(job.row(flatten(row)) for row in rows)
 
 

@@ -1,4 +1,8 @@
-"""Stories: a cell of the matrix and a list of actions, both derived from a seed."""
+"""Stories: a cell of the matrix and a list of actions, both derived from a seed.
+
+Stories run in groups that share a JVM. Kills of the JVM and outages of services are events of a group: all its stories
+meet them at the same place of their lists, with actions of their own.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +14,7 @@ from soak.cells import Cell, cell_for_seed
 from soak.records import Burst
 
 ACTIONS = 15
+GROUP = 6  # stories
 RETAINED_BATCHES = (100, 100, 100, 100, 12)
 Moment: TypeAlias = Literal["any", "offsets", "commits", "state", "sources", "sink"]
 MOMENTS: tuple[Moment, ...] = ("any", "offsets", "commits", "state", "sources", "sink")
@@ -41,13 +46,12 @@ class Run:
 
 @dataclass(frozen=True)
 class KilledRun:
-    """The job is killed some milliseconds after the nth new file of a kind; ``python_only`` kills only its Python process."""
+    """The job is killed some milliseconds after the nth new file of a kind, or when it is the turn of another story."""
 
     limit: int
     moment: Moment
     nth: int
     delay_ms: int
-    python_only: bool = False
 
 
 @dataclass(frozen=True)
@@ -77,6 +81,8 @@ class Fork:
 
 @dataclass(frozen=True)
 class Repartition:
+    """A change of the number of partitions; if ``kill_after_ms``, killed that long after it began."""
+
     partitions: int
     kill_after_ms: float | None = None
 
@@ -144,10 +150,9 @@ class Move:
 
 @dataclass(frozen=True)
 class Outage:
-    """A service restarts: after a crash while the job runs if ``during``, else after a clean stop between runs."""
+    """The job runs while the services of its group restart: after a crash if ``crash``, else after a clean stop."""
 
-    service: Literal["broker", "postgresql"]
-    during: bool
+    crash: bool
     limit: int = 40
 
 
@@ -190,14 +195,49 @@ class Story:
     actions: tuple[Action, ...]
 
 
+@dataclass(frozen=True)
+class Kill:
+    """The JVM is killed when ``quorum`` of the stories have reached their moment; or only its Python process."""
+
+    quorum: float
+    python_only: bool
+
+
+@dataclass(frozen=True)
+class ServiceRestart:
+    """Kafka and PostgreSQL restart."""
+
+    crash: bool
+
+
+Event: TypeAlias = Kill | ServiceRestart
+
+
+def events_of_group(group: int, length: int = ACTIONS) -> dict[int, Event]:
+    """Return the events of a group by their place in the lists of actions: two kills, and sometimes a restart."""
+    rng = random.Random(f"group {group}")
+    spaced = range(3, length - 1, 2)  # each follows a feed
+    places = rng.sample(spaced, 3)
+    events: dict[int, Event] = {place: Kill(rng.random() * 0.6, rng.random() < 0.25) for place in places[:2]}
+    if rng.random() < 0.4:
+        events[places[2]] = ServiceRestart(crash=rng.random() < 0.6)
+    return events
+
+
 def generate_story(seed: int, length: int = ACTIONS) -> Story:
     """Return the story of a seed, always the same for the same seed."""
     rng = random.Random(seed)
     cell = cell_for_seed(seed)
     generator = _ActionGenerator(rng, cell)
+    events = events_of_group(seed // GROUP, length)
     actions: list[Action] = [generator.feed(), generator.run()]
-    while len(actions) < length - 1:
-        actions.append(generator.next(actions[-1]))
+    for place in range(2, length - 1):
+        if place in events:
+            actions.append(generator.meet(events[place]))
+        elif place + 1 in events:
+            actions.append(generator.feed())  # without new input, a run would end before it can be killed
+        else:
+            actions.append(generator.next(actions[-1]))
     actions.append(generator.run())
     return Story(seed, cell, rng.choice(RETAINED_BATCHES), tuple(actions))
 
@@ -221,11 +261,10 @@ class _ActionGenerator:
         if self._next:
             return self._next.pop()
         if isinstance(last, Rewind | RewindToPoint | Undo) and self._rng.random() < 0.5:
-            return self._rng.choice([self.run, self._killed_run, self._undo])()
+            return self._rng.choice([self.run, self._undo])()
         choices: list[tuple[int, Any]] = [
             (6, self.feed),
             (8, self.run),
-            (20, self._killed_run),
             (16, self._rewind),
             (7, self._undo),
             (5, self._fork),
@@ -239,17 +278,24 @@ class _ActionGenerator:
             (6, self._stopped_run),
             (4, Move),
             (5, self._inspect),
-            (4 if self._services() else 0, self._outage),
             (8 if self._cell.job.table else 0, self._replace_table),
         ]
         weights, factories = [weight for weight, _ in choices], [factory for _, factory in choices]
         action: Action = self._rng.choices(factories, weights)[0]()
-        if isinstance(action, Run | KilledRun | StoppedRun | Fork) and not isinstance(
+        if isinstance(action, Run | StoppedRun | Fork) and not isinstance(
             last, Feed | Rewind | RewindToPoint | Undo | Repartition
         ):
-            self._next.append(action)  # without new input, a run would end before it can be killed
+            self._next.append(action)  # it gets new input
             return self.feed()
         return action
+
+    def meet(self, event: Event) -> Action:
+        """Return what the story does at an event of its group."""
+        if isinstance(event, ServiceRestart):
+            return Outage(event.crash, self._limit())
+        if self._rng.random() < 0.1:
+            return Repartition(self._rng.randrange(1, 6), self._rng.randrange(1500))
+        return self._killed_run()
 
     def feed(self) -> Feed:
         kind = self._rng.choices(["plain", "late", "malformed"], [6, 2, 2])[0]
@@ -266,13 +312,13 @@ class _ActionGenerator:
         return ReplaceTable(self._rng.randrange(2**31))
 
     def run(self) -> Run:
-        return Run(self._limit(), self._rng.random() < 0.06)
+        return Run(self._limit(), self._rng.random() < 0.02)
 
     def _killed_run(self) -> KilledRun:
         moment = self._rng.choice(MOMENTS)
         delay = self._rng.choice([0, 1, 3, 10, 30, 100]) if moment != "any" else self._rng.randrange(1500)
         nth = self._rng.randrange(1, 4)
-        return KilledRun(self._limit(), moment, nth, delay, python_only=self._rng.random() < 0.25)
+        return KilledRun(self._limit(), moment, nth, delay)
 
     def _rewind(self) -> Rewind:
         back = None if self._rng.random() < 0.08 else self._rng.randrange(1, 7)
@@ -298,8 +344,7 @@ class _ActionGenerator:
         return Fork(self._rng.randrange(4), self._limit())
 
     def _repartition(self) -> Repartition:
-        kill = self._rng.randrange(1500) if self._rng.random() < 0.2 else None
-        return Repartition(self._rng.randrange(1, 6), kill)
+        return Repartition(self._rng.randrange(1, 6))
 
     def _edit(self) -> Edit:
         then = self._rng.choice([None, Rewind(back=1, replan=True), self._migrate()])
@@ -312,13 +357,6 @@ class _ActionGenerator:
 
     def _inspect(self) -> Inspect:
         return Inspect(self._rng.choice(["state", "spark-state", "late", "diff"]))
-
-    def _outage(self) -> Outage:
-        return Outage(self._rng.choice(self._services()), self._rng.random() < 0.5, self._limit())
-
-    def _services(self) -> list[Any]:
-        services = ["broker"] if self._cell.uses_kafka else []
-        return [*services, *(["postgresql"] if self._cell.sink == "postgresql" else [])]
 
     def _limit(self) -> int:
         """Return the most files or records of a batch."""

@@ -1,20 +1,25 @@
-"""A process that runs headwater commands one after another in one JVM, because a JVM takes seconds to start.
+"""A process that runs headwater commands side by side in one JVM, because a JVM takes seconds to start.
 
 The commands are Headwater's own; only the Spark session is created in advance. Start it with
-``python -m soak.worker FD FOLDER``: it reads commands from standard input and writes results to the file descriptor.
+``python -m soak.worker SOCKET LOG``. Each connection to the socket carries one command and its result.
 """
 
 from __future__ import annotations
 
+import io
 import json
-import os
+import signal
+import socketserver
 import sys
+import threading
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from headwater.spark import session as product_session
-from soak.processes import run_in_process
+from soak.cells import FREQUENT_SNAPSHOTS
+from soak.loaded_stores import wait_until_unloaded
+from soak.processes import CommandResult, run_main
 
 MASTER = "local[2]"
 
@@ -22,48 +27,93 @@ MASTER = "local[2]"
 class SharedSpark:
     """Replaces Headwater's session functions: every command gets its own session in the shared JVM."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, log: Path) -> None:
         self._start = product_session.start_session
-        self._base = self._start("soak", master=MASTER, jars=("spark", "delta"), log=folder / "spark.log")
-        self._latest: Any = None
-        vars(product_session).update(start_session=self.start_session, stop_session=self.stop_session)
+        # The first query decides how often the state stores of all of them are maintained.
+        self._base = self._start("soak", master=MASTER, conf=FREQUENT_SNAPSHOTS, jars=("spark", "delta"), log=log)
+        self._of_thread = threading.local()
+        vars(product_session).update(
+            start_session=self.start_session, stop_session=self.stop_session, active_session=self.open_session
+        )
+
+    def open_session(self) -> Any:
+        """Return a session of this command alone, for the commands that use whatever session there is."""
+        return self.start_session("")
 
     def start_session(self, _name: str, *, conf: dict[str, str] | None = None, **_: Any) -> Any:
         """Return a new session with Headwater's defaults and the command's settings."""
-        self._latest = self._base.newSession()
+        session = self._base.newSession()
         for key, value in {**product_session.default_conf(MASTER), **(conf or {})}.items():
-            if self._latest.conf.isModifiable(key):
-                self._latest.conf.set(key, value)
-        self._latest.stop = self.stop_session
-        return self._latest
+            if session.conf.isModifiable(key):
+                session.conf.set(key, value)
+        session._jvm.SparkSession.setActiveSession(session._jsparkSession)
+        session.stop = self.stop_session
+        self._of_thread.latest = session
+        return session
 
     def stop_session(self, _: Any = None) -> None:
-        """Stop the session's queries and unload the state stores, which would end with the process of a single command."""
-        from headwater.spark.internals.state_stores import unload_state_stores
+        """Stop the queries of the command, as the end of its process would."""
+        session = getattr(self._of_thread, "latest", None)
+        for query in session.streams.active if session is not None else ():
+            query.stop()
 
-        if self._latest is not None:
-            for query in self._latest.streams.active:
-                query.stop()
-        unload_state_stores(self._base)
-
-    @property
-    def jvm_pid(self) -> int:
-        return int(self._base._jvm.java.lang.ProcessHandle.current().pid())
+    def wait_for_stores(self, folder: str) -> None:
+        wait_until_unloaded(self._base, folder)
 
 
-def serve(answers: Any, folder: Path) -> None:
-    os.chdir(folder)
-    spark = SharedSpark(folder)
+class OutputOfThread(io.TextIOBase):
+    """Standard output or standard error, with a buffer for each thread that runs a command."""
 
-    def answer(value: dict[str, Any]) -> None:
-        answers.write(json.dumps(value) + "\n")
-        answers.flush()
+    def __init__(self) -> None:
+        self._of_thread = threading.local()
 
-    answer({"ready": spark.jvm_pid})
-    for line in sys.stdin:
-        answer(asdict(run_in_process(*json.loads(line))))
+    def begin(self) -> None:
+        self._of_thread.buffer = io.StringIO()
+
+    def end(self) -> str:
+        text: str = self._of_thread.buffer.getvalue()
+        del self._of_thread.buffer
+        return text
+
+    def write(self, text: str) -> int:
+        buffer = getattr(self._of_thread, "buffer", None)
+        return int(buffer.write(text)) if buffer is not None else len(text)
+
+    def writable(self) -> bool:
+        return True
+
+
+def serve(address: str, log: Path) -> None:
+    out, err = OutputOfThread(), OutputOfThread()
+    spark = SharedSpark(log)
+    set_handler = signal.signal
+
+    def set_handler_of_main_thread(number: int, handler: Any) -> Any:
+        return set_handler(number, handler) if threading.current_thread() is threading.main_thread() else None
+
+    vars(signal).update(signal=set_handler_of_main_thread)  # signals are for whole processes
+    vars(sys).update(stdout=out, stderr=err)
+
+    class Handler(socketserver.StreamRequestHandler):
+        def handle(self) -> None:
+            request = json.loads(self.rfile.readline())
+            out.begin()
+            err.begin()
+            status = run_main(request["arguments"])
+            spark.stop_session()
+            spark.wait_for_stores(request["folder"])
+            answer = asdict(CommandResult(status, out.end(), err.end()))
+            self.wfile.write(json.dumps(answer).encode() + b"\n")
+
+    class Server(socketserver.ThreadingUnixStreamServer):
+        daemon_threads = True
+        request_queue_size = 64
+
+    draft = f"{address}.draft"  # there from the moment on which connections are accepted
+    with Server(draft, Handler) as server:
+        Path(draft).rename(address)
+        server.serve_forever()
 
 
 if __name__ == "__main__":
-    with os.fdopen(int(sys.argv[1]), "w") as answers:
-        serve(answers, Path(sys.argv[2]))
+    serve(sys.argv[1], Path(sys.argv[2]))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import random
 import tomllib
 from pathlib import Path
 
 import pytest
 
+from checkpoint.fuzzing import mutated
 from headwater.alerts.rules import KINDS, AlertConfig, Command, Rule, Webhook, load_config, parse_config
 from headwater.core.errors import UsageProblem
 
@@ -151,3 +153,38 @@ def test_which_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "other.toml").write_text("[")
     with pytest.raises(UsageProblem, match="is not valid TOML"):
         load_config()
+
+
+@pytest.mark.parametrize("turn", [0, *(pytest.param(turn, marks=pytest.mark.slow) for turn in range(1, 20))])
+def test_hostile_files(turn: int, tmp_path: Path) -> None:
+    """A mutated file is understood or refused, and never ends in another error."""
+    chance, file, refused = random.Random(turn), tmp_path / "headwater.toml", 0
+    for _ in range(500 if turn else 60):
+        contents, descriptions = mutated({"file": FILE.encode()}, chance)
+        file.write_bytes(next(iter(contents.values()), b""))
+        try:
+            load_config(file)
+        except UsageProblem:
+            refused += 1
+        except Exception as error:
+            raise AssertionError(f"{descriptions}: {file.read_bytes()!r}") from error
+    assert refused
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["a = " + "[" * 100_000, "alerts = 5", "[[alerts]]", "[alerts]\nrule = [[1]]", "[alerts.rule]\nx = 1"],
+    ids=["nested", "number", "list", "nested list", "table"],
+)
+def test_files_of_another_shape(text: str, tmp_path: Path) -> None:
+    """Deep nesting and values of other types are refused."""
+    file = tmp_path / "headwater.toml"
+    file.write_text(text)
+    with pytest.raises(UsageProblem):
+        load_config(file)
+
+
+def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
+    """A folder in place of the file is refused."""
+    with pytest.raises(UsageProblem):
+        load_config(tmp_path)

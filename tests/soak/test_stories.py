@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import sys
 from collections import Counter
 from collections.abc import Callable
@@ -19,10 +20,11 @@ sys.path.insert(0, str(Path(__file__).parent.parent.parent))  # soak/ is next to
 from soak.cells import ATTRIBUTION, CELLS, cell_for_seed
 from soak.join_oracle import CLICKS, IMPRESSIONS, simulate_attribution
 from soak.lineage import Lineage, PlannedBatch, places, read_lineage
+from soak.meeting import Host, Meeting
 from soak.oracle import MINUTE_MS, ExpectedBatch, simulate
 from soak.records import GENERATORS, START, Burst, milliseconds
 from soak.sinks import LastWrites, delta_rows_after, read_delta_rows
-from soak.story import ACTIONS, Feed, Run, generate_story
+from soak.story import ACTIONS, GROUP, Feed, Kill, KilledRun, Outage, Repartition, Run, events_of_group, generate_story
 from soak.tables import ProductTable
 from soak.watermarks import Arrival, BatchInput
 
@@ -41,6 +43,60 @@ def test_a_seed_gives_one_story() -> None:
     burst = Burst(seed=3, minute=5, count=40, late=0.3, malformed=0.3)
     for kind in GENERATORS:
         assert burst.records(kind, tombstones=True) == burst.records(kind, tombstones=True)
+
+
+def test_stories_of_a_group_meet_at_its_events() -> None:
+    """All stories of a group have an action for each of its events at the same place, after a feed."""
+    outages = 0
+    for group in range(30):
+        events = events_of_group(group)
+        assert sum(isinstance(event, Kill) for event in events.values()) == 2
+        outages += len(events) - 2
+        for seed in ledger.seeds_of(group):
+            actions = generate_story(seed).actions
+            for place, event in events.items():
+                assert isinstance(actions[place - 1], Feed)
+                expected = (KilledRun, Repartition) if isinstance(event, Kill) else (Outage,)
+                assert isinstance(actions[place], expected)
+            met = [place for place, action in enumerate(actions) if isinstance(action, KilledRun | Outage)]
+            assert set(met) <= set(events)
+            assert all(
+                actions[place].kill_after_ms is None
+                for place in range(ACTIONS)
+                if place not in events and isinstance(actions[place], Repartition)
+            )
+    assert outages
+
+
+def test_stories_meet_and_one_may_end() -> None:
+    """An event happens when a share of the stories is ready; a story that fails no longer counts."""
+    fork = multiprocessing.get_context("fork")
+    pairs = [fork.Pipe() for _ in range(3)]
+    ended: list[tuple[int, Any]] = []
+    host = Host({ours: number for number, (ours, _) in enumerate(pairs)}, lambda *what: ended.append(what))
+    happened = fork.Event()
+
+    def attend(number: int) -> None:
+        connection = pairs[number][1]
+        if number == 2:
+            connection.send({"outcome": "failed"})
+            return
+        with Meeting(connection).attended() as meeting:
+            if number == 1:
+                assert happened.wait(60)
+            meeting.ready()
+        connection.send({"outcome": "good"})
+
+    processes = [fork.Process(target=attend, args=(number,)) for number in range(3)]
+    for process in processes:
+        process.start()
+    host.hold(happened.set, quorum=0.5)
+    host.wait_for_ends()
+    assert sorted(ended, key=lambda one: one[0]) == [
+        (0, {"outcome": "good"}), (1, {"outcome": "good"}), (2, {"outcome": "failed"}),
+    ]  # fmt: skip
+    for process in processes:
+        process.join()
 
 
 def test_stories_of_several_sources_feed_all_or_one_of_them() -> None:
@@ -319,6 +375,7 @@ def test_the_ledger_adds_up(tmp_path: Path) -> None:
     file, page = tmp_path / "ledger.jsonl", tmp_path / "page.md"
     line = {
         "seed": 4,
+        "commit": "1234567",
         "cell": CELLS[0].name,
         "actions": 15,
         "tally": {"kills": 2},
@@ -330,7 +387,8 @@ def test_the_ledger_adds_up(tmp_path: Path) -> None:
     ledger.append({**line, "seed": 5, "outcome": "CheckFailed: x"}, file)
     page.write_text(f"above\n{ledger.BEGIN}\nprevious\n{ledger.END}\nbelow\n")
     ledger.write_report(file, page)
-    assert [seed for seed, _ in zip(ledger.next_seeds(ledger.read(file)), range(3), strict=False)] == [5, 6, 7]
+    groups = ledger.next_groups(ledger.read(file))
+    assert [next(groups) for _ in range(2)] == [[5], [*range(GROUP, 2 * GROUP)]]
     text = page.read_text()
     assert text.startswith("above\n") and text.endswith("\nbelow\n")
     assert "previous" not in text

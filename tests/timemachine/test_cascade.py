@@ -289,7 +289,9 @@ def test_a_cascade_can_be_interrupted_at_any_moment(
     carry_out(counted)
     assert counted.seen == after.seen
     points = counted.schedule.passed
-    for crash_at in range(0, points, max(1, points // 40)):
+    chosen = range(0, points, max(1, points // 40))
+    print(f"cascade on {medium.__name__.lower()}: {len(chosen)} points")
+    for crash_at in chosen:
         for abort in (False, True):
             pair = Pair(medium, before.first.contents, before.reader.contents, crash_at)
             with contextlib.suppress(Crashed):

@@ -374,6 +374,7 @@ def test_an_interrupted_keep_or_drop_leaves_a_complete_point_or_none(name: str, 
                 assert make_point(left, "now").name == "now"
             if schedule.passed < number:
                 break
+        print(f"{action.__name__} on {medium.__name__.lower()}: {number} points")
         assert seen == {True, False}
 
 

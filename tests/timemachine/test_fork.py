@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 
 import pytest
@@ -13,6 +14,8 @@ from headwater.checkpoint.operator_metadata import parse_operator_metadata
 from headwater.checkpoint.plan_record import RecordedPlan, StatefulOperator, read_plans, write_plan
 from headwater.timemachine.fork import plan_fork
 from headwater.timemachine.keep import make_point
+from timemachine.crashing import Crashed, CrashingDisk, CrashingObjectStore, CrashSchedule
+from timemachine.trees import checkpoint
 
 
 class S3Tree(MemoryTree):
@@ -75,3 +78,24 @@ def test_a_fork_knows_what_its_state_means() -> None:
     point = make_point(origin, at="4")
     kept = read_plans(MemoryTree({"_headwater/plans.json": origin.read(f"{point.place}/_headwater/plans.json")}))
     assert kept == (old, new)
+
+
+@pytest.mark.parametrize("medium", [CrashingDisk, CrashingObjectStore])
+@pytest.mark.parametrize("name", ["aggregation-hdfs", pytest.param("custom-format2", marks=pytest.mark.slow)])
+def test_an_interrupted_fork_is_complete_or_does_not_start(name: str, medium: type[CrashingDisk]) -> None:
+    """At each point the fork is complete or has no identity that Spark accepts, and the original is as it was."""
+    origin = MemoryTree(checkpoint(name))
+    whole = medium({}, CrashSchedule(), "/fork")
+    plan_fork(origin, whole, at=4).apply()
+    points = whole.schedule.passed
+    complete = 0
+    for number in range(points):
+        fork = medium({}, CrashSchedule(number), "/fork")
+        with contextlib.suppress(Crashed):
+            plan_fork(origin, fork, at=4).apply()
+        assert origin.contents == checkpoint(name)
+        if fork.contents.get("metadata", b"").startswith(b"{"):
+            complete += 1
+            assert fork.contents.keys() - {".metadata.headwater.tmp"} == whole.contents.keys(), number
+    print(f"fork of {name} on {medium.__name__.lower()}: {points} points")
+    assert 0 < complete < 5

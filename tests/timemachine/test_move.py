@@ -332,7 +332,9 @@ def test_a_move_can_be_interrupted_at_any_moment(medium: type[CrashingDisk], nam
     points = whole.schedule.passed
     expected_old, expected_new = (_settled(tree) for tree in whole.contents)
     stride = max(1, points // 60)
-    for crash_at in [*range(0, points, stride), *range(max(0, points - 40), points)]:
+    chosen = sorted({*range(0, points, stride), *range(max(0, points - 40), points)})
+    print(f"move on {medium.__name__.lower()}: {len(chosen)} points")
+    for crash_at in chosen:
         halves = Halves(medium, start, {}, crash_at)
         finished = halves.run(lambda halves: _move(halves, monkeypatch))
         old, new = halves.contents

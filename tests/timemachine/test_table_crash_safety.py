@@ -259,6 +259,7 @@ def test_every_point_of_every_change(medium: Media, every: int, kind: type[Pair]
     for _, verb in _verbs("aggregation-hdfs", kind):
         assert verb.before.contents != verb.after.contents
         points += _check_verb(verb, medium, every=every)
+    print(f"a table on {medium.__name__.lower()}: {points} points")
     assert points > 200
 
 
@@ -276,9 +277,10 @@ def test_resume_and_abort_can_be_interrupted_too(kind: type[Pair]) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_point_over_the_matrix(name: str, medium: Media, kind: type[Pair]) -> None:
     """All points of all changes, with resume and abort at many of them."""
+    points = 0
     for _, verb in _verbs(name, kind):
-        _check_verb(verb, medium)
-        _check_finishing(verb, medium, every=67)
+        points += _check_verb(verb, medium) + _check_finishing(verb, medium, every=67)
+    print(f"{name} and a table on {medium.__name__.lower()}: {points} points")
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -147,12 +147,14 @@ def load_config(path: str | Path | None = None) -> AlertConfig:
     given = path or os.environ.get(CONFIG_VARIABLE)
     file = Path(given or CONFIG_FILE)
     try:
-        values = tomllib.loads(file.read_text())
+        values = tomllib.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
         if given:
             raise UsageProblem("bad-config", f"there is no file {file}", remedy=f"check {CONFIG_VARIABLE}") from None
         return AlertConfig()
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except OSError as error:
+        raise UsageProblem("bad-config", f"cannot read {file}", evidence={"reason": error.strerror or error}) from None
+    except (ValueError, RecursionError) as error:  # also of dates and numbers that are out of range
         raise UsageProblem("bad-config", f"{file} is not valid TOML", evidence={"reason": str(error)}) from None
     return parse_config(values, str(file))
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
+
+HELD = (errno.EACCES, errno.EAGAIN)
 
 # A POSIX lock belongs to the process: other threads can acquire it too, and it is released as soon as any thread
 # closes the file. This registry keeps threads from doing either.
@@ -42,6 +45,21 @@ def is_locked(path: Path) -> bool:
                 return not _try_lock(handle)
         except (FileNotFoundError, NotADirectoryError, PermissionError):
             return False
+
+
+def has_locks(path: Path) -> bool:
+    """Return whether the file system of a lock file knows locks: some network file systems refuse them."""
+    with _registry:
+        if path.resolve() in _locked_here:
+            return True
+        try:
+            with path.open("r+b") as handle:
+                fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except (FileNotFoundError, NotADirectoryError, PermissionError):
+            return True
+        except OSError as error:
+            return error.errno in HELD
+        return True
 
 
 def _acquire(path: Path) -> BinaryIO | None:

@@ -107,6 +107,14 @@ class FileTree(Protocol):
         del data
         raise ValueError(f"this store cannot create {path} exclusively")
 
+    def replace(self, path: str, data: bytes, expected: bytes) -> None:
+        """Write a file atomically if it still has the expected contents; otherwise raise ``FileExistsError``.
+
+        Possible where ``create`` is.
+        """
+        del data, expected
+        raise ValueError(f"this store cannot replace {path} on a condition")
+
     def append(self, path: str, data: bytes) -> None:
         """Add data to the end of a file, which need not exist. An object store has to rewrite the entire object."""
         self.write(path, (self.read(path) if self.exists(path) else b"") + data)

@@ -2,8 +2,9 @@
 
 Spark has no lock of its own, and an idle query holds no file open. Headwater therefore holds a lease while a job runs
 or a change is made. On a local disk the lease is a POSIX lock, held by the process that writes the checkpoint: the JVM
-for a running job, Python for a change. On an object store it is a record whose heartbeat must be younger than
-``STALE_AFTER_MS``.
+for a running job, Python for a change. On an object store, and on a file system without locks, it is a record whose
+heartbeat must be younger than ``STALE_AFTER_MS``. A process that asks for such a lease compares times of the store, because
+the clocks of two hosts may differ.
 """
 
 from __future__ import annotations
@@ -13,18 +14,19 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import NoReturn
 
-from headwater.checkpoint.file_lock import file_lock, is_locked
+from headwater.checkpoint.file_lock import file_lock, has_locks, is_locked
 from headwater.checkpoint.filetree import FileTree
 from headwater.checkpoint.history import History
 from headwater.checkpoint.layout import COMMITS, OFFSETS, is_temporary
 from headwater.checkpoint.local_tree import make_folder
 from headwater.checkpoint.record import read_progress
-from headwater.core.errors import CheckpointBusy
+from headwater.core.errors import CheckpointBusy, HeadwaterError
 from headwater.core.times import iso_from_ms
 
 LOCK = "_headwater/lease.lock"
@@ -138,12 +140,37 @@ def _number(value: object) -> int | None:
 
 def live_lease(files: FileTree) -> Lease | None:
     """Return the lease that any process holds now; None if the checkpoint is free as far as can be known."""
-    record, lock = _read_record(files), files.local_path(LOCK)
+    return _live_lease(files, _age_by_clock)
+
+
+def _live_lease(files: FileTree, age_ms: Callable[[FileTree, Lease], int]) -> Lease | None:
+    record, lock = _read_record(files), lock_of(files)
     if lock is not None:
         return (record or Lease(UNKNOWN_HOLDER, None, None, None, 0)) if is_locked(lock) else None
-    if record is None or _now_ms() - record.heartbeat_ms > STALE_AFTER_MS:
-        return None
-    return record
+    return None if record is None or age_ms(files, record) > STALE_AFTER_MS else record
+
+
+def lock_of(files: FileTree) -> Path | None:
+    """Return the lock file of a checkpoint; None on an object store and on a file system without locks."""
+    lock = files.local_path(LOCK)
+    return lock if lock is not None and has_locks(lock) else None
+
+
+def _age_by_clock(files: FileTree, record: Lease) -> int:  # noqa: ARG001  the other way to tell needs the tree
+    return _now_ms() - record.heartbeat_ms
+
+
+def _age_by_store(files: FileTree, record: Lease) -> int:
+    """Return the age of a record by the clock of the store, which a new file shows; by this host's if it cannot be seen."""
+    clock = f"_headwater/lease.clock-{os.getpid()}-{os.urandom(3).hex()}"
+    try:
+        files.write(clock, b"")
+        times = {entry.name: entry.modified_ms for entry in files.entries("_headwater")}
+        files.remove(clock)
+    except (HeadwaterError, OSError):
+        times = {}
+    now, written = (times.get(path.rpartition("/")[2]) for path in (clock, RECORD))
+    return now - written if now and written else _age_by_clock(files, record)
 
 
 def refuse_if_held(files: FileTree, problem: str) -> None:
@@ -175,8 +202,8 @@ def awaited_lease(files: FileTree) -> Lease | None:
     The JVM of a killed job notices within about a second, and then releases its lock. A record on an object store
     remains: it is ignored once the holder has ended, if that can be seen from here, and its JVM has had time to end.
     """
-    has_lock = files.local_path(LOCK) is not None
-    lease = live_lease(files)
+    has_lock = lock_of(files) is not None
+    lease = _live_lease(files, _age_by_store)
     if lease is None or lease.may_be_alive:
         return lease
     deadline = time.monotonic() + (LOCK_GRACE_SECONDS if has_lock else _grace_after_death(lease))
@@ -198,9 +225,9 @@ def _grace_after_death(lease: Lease) -> float:
 def hold_lease(files: FileTree, holder: str, problem: str) -> Iterator[None]:
     """Hold the lease in this process while the block makes a change; refuse as ``refuse_if_held`` does."""
     refuse_if_held(files, problem)
-    lease, lock = Lease.of_this_process(holder), files.local_path(LOCK)
+    lease, lock = Lease.of_this_process(holder), lock_of(files)
     if lock is None:
-        with lease_with_heartbeat(files, lease):
+        with lease_with_heartbeat(files, lease, problem):
             yield
         return
     make_folder(lock.parent)
@@ -213,15 +240,16 @@ def hold_lease(files: FileTree, holder: str, problem: str) -> Iterator[None]:
 
 
 @contextmanager
-def lease_with_heartbeat(files: FileTree, lease: Lease) -> Iterator[None]:
-    """Keep a record with a heartbeat while the block runs: the lease where files cannot be locked."""
+def lease_with_heartbeat(files: FileTree, lease: Lease, problem: str) -> Iterator[None]:
+    """Acquire a record with a heartbeat and keep it while the block runs: the lease where files cannot be locked."""
     ended = threading.Event()
-    files.write(RECORD, lease.to_bytes())
+    written = _acquire_record(files, lease, problem)
 
     def beat() -> None:
+        nonlocal written
         while not ended.wait(HEARTBEAT_MS / 1000):
             with suppress(Exception):  # the next heartbeat may succeed
-                files.write(RECORD, replace(lease, heartbeat_ms=_now_ms()).to_bytes())
+                written = _write_record(files, replace(lease, heartbeat_ms=_now_ms()), written)
 
     thread = threading.Thread(target=beat, name="headwater-lease", daemon=True)
     thread.start()
@@ -232,7 +260,34 @@ def lease_with_heartbeat(files: FileTree, lease: Lease) -> Iterator[None]:
         ended.set()
         thread.join()
         with suppress(Exception):  # if the store is unreachable, the record becomes stale
-            files.remove(RECORD)
+            if files.read(RECORD) == written:  # a process that was suspended may have lost its lease
+                files.remove(RECORD)
+
+
+def _acquire_record(files: FileTree, lease: Lease, problem: str) -> bytes:
+    """Write the record of a lease, in place of one that is stale, unless another process does so at the same time."""
+    try:
+        stale = files.read(RECORD)
+    except FileNotFoundError:
+        stale = None
+    if stale is not None:
+        refuse_if_held(files, problem)
+    try:
+        return _write_record(files, lease, stale)
+    except FileExistsError:
+        refuse_busy(files, problem)
+
+
+def _write_record(files: FileTree, lease: Lease, before: bytes | None) -> bytes:
+    """Write a record if the one before is still there, where the store can tell."""
+    data = lease.to_bytes()
+    if not files.can_create:
+        files.write(RECORD, data)
+    elif before is None:
+        files.create(RECORD, data)
+    else:
+        files.replace(RECORD, data, before)
+    return data
 
 
 @contextmanager

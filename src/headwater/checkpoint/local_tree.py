@@ -133,6 +133,16 @@ class LocalTree(FileTree):
             draft.unlink()
         _sync_folder(target.parent)
 
+    def replace(self, path: str, data: bytes, expected: bytes) -> None:
+        """Replace a file. POSIX has no such operation: one that comes in between the comparison and the rename is lost."""
+        try:
+            found = self.read(path)
+        except FileNotFoundError:
+            raise FileExistsError(path) from None
+        if found != expected:
+            raise FileExistsError(path)
+        self.write(path, data)
+
     def append(self, path: str, data: bytes) -> None:
         target = self.local_path(path)
         target.parent.mkdir(parents=True, exist_ok=True)

@@ -50,6 +50,11 @@ class MemoryTree(FileTree):
             raise FileExistsError(path)
         self.contents[path] = data
 
+    def replace(self, path: str, data: bytes, expected: bytes) -> None:
+        if self.contents.get(path) != expected:
+            raise FileExistsError(path)
+        self.write(path, data)
+
     def move(self, source: str, target: str) -> None:
         self.contents[target] = self.read(source)
         del self.contents[source]

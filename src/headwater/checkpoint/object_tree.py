@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from datetime import datetime
 from itertools import chain
 from typing import Any
@@ -11,6 +12,7 @@ from headwater.checkpoint.filetree import Entry, FileTree, names_by_folder
 
 BLOCK_BYTES = 8 << 20
 S3_SCHEMES = ("s3", "s3a", "s3n")
+CONDITION_FAILED = ("PreconditionFailed", "ConditionalRequestConflict", "412", "pre-conditions")
 
 
 class ObjectTree(FileTree):
@@ -108,12 +110,19 @@ class ObjectTree(FileTree):
     def create(self, path: str, data: bytes) -> None:
         if self.exists(path):  # some stores ignore the condition of the request
             raise FileExistsError(path)
-        try:
+        with _as_existing(path):
             self._system.pipe_file(self._full(path), data, mode="create")
-        except OSError as error:
-            if isinstance(error, FileExistsError) or "PreconditionFailed" in str(error) or "412" in str(error):
-                raise FileExistsError(path) from None
-            raise
+
+    def replace(self, path: str, data: bytes, expected: bytes) -> None:
+        try:
+            tag = self._system.info(self._full(path))["ETag"]
+            found = self.read(path)
+        except FileNotFoundError:
+            raise FileExistsError(path) from None
+        if found != expected:
+            raise FileExistsError(path)
+        with _as_existing(path):
+            self._system.pipe_file(self._full(path), data, IfMatch=tag)
 
     def move(self, source: str, target: str) -> None:
         self._system.mv(self._full(source), self._full(target))
@@ -138,6 +147,19 @@ class ObjectTree(FileTree):
             for path in objects:
                 if path.endswith("/") and path.rstrip("/") not in {*in_use, self._full(top)}:
                     self._system.rm_file(path)
+
+
+@contextmanager
+def _as_existing(path: str) -> Iterator[None]:
+    """Raise ``FileExistsError`` if the store refuses a write because of its condition."""
+    try:
+        yield
+    except OSError as error:
+        response = getattr(error.__cause__, "response", None) or {}
+        code = str(response.get("Error", {}).get("Code") or error)
+        if isinstance(error, FileExistsError) or any(one in code for one in CONDITION_FAILED):
+            raise FileExistsError(path) from None
+        raise
 
 
 def _folders_above(path: str) -> Iterator[str]:

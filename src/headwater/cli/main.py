@@ -64,10 +64,11 @@ def load_verbs(arguments: Sequence[str]) -> None:
         importlib.import_module(f"headwater.cli.{_MODULES.get(verb, verb)}")
 
 
-def main() -> None:
-    """Run one verb. Show a traceback only with ``--debug``."""
-    debug = "--debug" in sys.argv
-    arguments = [argument for argument in sys.argv[1:] if argument != "--debug"]
+def main(command: Sequence[str] | None = None) -> None:
+    """Run one verb, by default that of the command line. Show a traceback only with ``--debug``."""
+    given = sys.argv[1:] if command is None else command
+    debug = "--debug" in given
+    arguments = [argument for argument in given if argument != "--debug"]
     try:
         with naming_extras():
             load_verbs(arguments)

@@ -224,7 +224,14 @@ class _Types:
 
 
 def _decimal(schema: Mapping[str, Any], place: str) -> ColumnType:
-    precision, scale = schema["precision"], schema.get("scale", 0)
+    precision, scale = schema.get("precision"), schema.get("scale", 0)
+    if type(precision) is not int or type(scale) is not int or not 0 <= scale <= precision or precision == 0:
+        raise JobRefused(
+            "bad-schema",
+            f"field {place} is a decimal with an invalid precision or scale",
+            evidence={"precision": precision, "scale": scale},
+            remedy='correct the schema, or decode the values yourself: format="raw"',
+        )
     if precision > MAX_DECIMAL_PRECISION:
         raise JobRefused(
             "bad-schema",

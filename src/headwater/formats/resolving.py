@@ -119,11 +119,11 @@ def _require_answer(url: str, subject: str) -> None:
 def _read(file: str) -> bytes:
     try:
         return Path(file).read_bytes()
-    except OSError as error:
+    except (OSError, ValueError) as error:  # a name with a null byte is a ValueError
         raise JobRefused(
             "no-schema-file",
             f"cannot read the schema file {file}",
-            evidence={"reason": error.strerror or error},
+            evidence={"reason": getattr(error, "strerror", None) or error},
             remedy="check the path; it is relative to the directory in which the command runs",
         ) from None
 

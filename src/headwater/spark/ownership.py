@@ -20,10 +20,10 @@ from pyspark.sql import SparkSession
 from headwater.checkpoint.filetree import FileTree
 from headwater.checkpoint.layout import CASCADE_FILE, OFFSETS, PENDING_FILE
 from headwater.checkpoint.lease import (
-    LOCK,
     RECORD,
     Lease,
     lease_with_heartbeat,
+    lock_of,
     recorded_end,
     refuse_busy,
     refuse_if_held,
@@ -215,9 +215,9 @@ def holding_lease(spark: SparkSession, files: FileTree, job: str) -> Iterator[Le
     """
     refuse_if_held(files, _cannot_run(job))
     lease = Lease.of_this_process(job)
-    lock = files.local_path(LOCK)
+    lock = lock_of(files)
     if lock is None:
-        with lease_with_heartbeat(files, lease):
+        with lease_with_heartbeat(files, lease, _cannot_run(job)):
             yield lease
         return
     with locked_by_jvm(spark, lock) as is_locked:

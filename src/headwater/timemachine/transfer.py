@@ -124,12 +124,16 @@ def origin_of(table: pa.Table | pa.RecordBatchReader, what: str) -> Origin:
         if value["format"] > _FORMAT:
             raise UsageProblem("bad-file", f"{what} was exported by a newer version of Headwater")
         return Origin(**value)
-    except (KeyError, ValueError, TypeError):
-        raise UsageProblem(
-            "bad-file",
-            f"{what} was not written by headwater export",
-            remedy="to put rows of other files into a state: headwater edit CKPT --from FILE",
-        ) from None
+    except (KeyError, ValueError, TypeError, RecursionError):
+        raise _not_exported(what) from None
+
+
+def _not_exported(what: str) -> UsageProblem:
+    return UsageProblem(
+        "bad-file",
+        f"{what} was not written by headwater export",
+        remedy="to put rows of other files into a state: headwater edit CKPT --from FILE",
+    )
 
 
 def plan_import(
@@ -179,7 +183,10 @@ def _refuse_other_schema(origin: Origin, target: StateTarget, what: str) -> None
         ("key", origin.key_schema, target.schema.key),
         ("value", origin.value_schema, target.schema.value),
     ):
-        given = parse_struct(theirs)
+        try:
+            given = parse_struct(theirs)
+        except (KeyError, ValueError, TypeError, RecursionError):
+            raise _not_exported(what) from None
         if given != own:
             raise ChangeRefused(
                 "schema-mismatch",

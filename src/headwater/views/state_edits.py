@@ -198,27 +198,36 @@ def read_table(path: str) -> pa.Table:
     if not Path(path).is_file():
         raise UsageProblem("no-file", f"there is no file {path}")
     try:
-        match suffix:
-            case ".parquet":
-                import pyarrow.parquet as pq  # noqa: PLC0415  slow to import
+        table = _read_file(path, suffix)
+        if table is not None:
+            table.validate(full=True)  # lengths and offsets of a corrupt file lead anywhere in memory
+    except (pa.ArrowException, ValueError, KeyError, OSError, MemoryError) as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise UsageProblem("bad-file", f"{path} cannot be read", evidence={"reason": reason}) from None
+    if table is None:
+        raise UsageProblem("bad-file", f"{path} has an unknown suffix", remedy="use .parquet, .arrow, .csv or .json")
+    return table
 
-                return pq.read_table(path)
-            case ".arrow" | ".feather" | ".ipc":
-                with pa.memory_map(path) as source:
-                    return pa.ipc.open_file(source).read_all()
-            case ".csv":
-                from pyarrow import csv  # noqa: PLC0415
 
-                return csv.read_csv(path)
-            case ".json" | ".jsonl":
-                from pyarrow import json as json_lines  # noqa: PLC0415
+def _read_file(path: str, suffix: str) -> pa.Table | None:
+    match suffix:
+        case ".parquet":
+            import pyarrow.parquet as pq  # noqa: PLC0415  slow to import
 
-                return json_lines.read_json(path)
-    except (pa.ArrowInvalid, OSError) as error:
-        raise UsageProblem(
-            "bad-file", f"{path} cannot be read", evidence={"reason": str(error).splitlines()[0]}
-        ) from None
-    raise UsageProblem("bad-file", f"{path} has an unknown suffix", remedy="use .parquet, .arrow, .csv or .json")
+            return pq.read_table(path)
+        case ".arrow" | ".feather" | ".ipc":
+            with pa.memory_map(path) as source:
+                return pa.ipc.open_file(source).read_all()
+        case ".csv":
+            from pyarrow import csv  # noqa: PLC0415
+
+            return csv.read_csv(path)
+        case ".json" | ".jsonl":
+            from pyarrow import json as json_lines  # noqa: PLC0415
+
+            return json_lines.read_json(path)
+        case _:
+            return None
 
 
 def opaque_columns(target: StateTarget) -> set[str]:

@@ -1,0 +1,63 @@
+"""Run the tests that crash changes at points of their file-system operations, and publish the number of points.
+
+Writes the table of docs/reliability.md. ``--sample`` runs the part of them that ``make test`` runs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+PAGE = ROOT / "docs" / "reliability.md"
+BEGIN, END = "<!-- points: begin -->", "<!-- points: end -->"
+FILES = ("crash_safety", "table_crash_safety", "crash_on_real_media", "fork", "move", "cascade")
+LINE = re.compile(r"(?:^|\.)(?P<what>[\w -]+?)(?: on (?P<medium>\w+))?: (?P<points>\d+) points$", re.MULTILINE)
+MEDIA = {
+    "crashingdisk": "local disk, in memory",
+    "crashingobjectstore": "object store, in memory",
+    "a disk": "local disk",
+    "an S3 server": "S3 server",
+}
+
+
+def count_points(output: str) -> Counter[str]:
+    """Return the points by medium, from what the tests print."""
+    found: Counter[str] = Counter()
+    for match in LINE.finditer(output):
+        found[MEDIA[match["medium"] or match["what"]]] += int(match["points"])
+    return found
+
+
+def format_table(points: Counter[str], version: str) -> str:
+    rows = [f"| {medium} | {points[medium]:,} |" for medium in MEDIA.values() if points[medium]]
+    total = f"| all, at version {version} | {points.total():,} |"
+    return "\n".join(["| medium | crash points tested |", "|---|---:|", *rows, total])
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--sample", action="store_true", help="only the points of make test")
+    options = parser.parse_args()
+    files = [f"tests/timemachine/test_{name}.py" for name in FILES]
+    chosen = "not slow" if options.sample else "slow or not slow"
+    command = [sys.executable, "-m", "pytest", "-q", "-s", "-p", "no:xdist", "-m", chosen, *files]
+    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False)
+    sys.stdout.write(done.stdout)
+    if done.returncode:
+        return done.returncode
+    version = subprocess.run(
+        ["git", "describe", "--always"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.strip()
+    before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
+    table = format_table(count_points(done.stdout), version)
+    PAGE.write_text(f"{before}{BEGIN}\n{table}\n{END}{rest.partition(END)[2]}", encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

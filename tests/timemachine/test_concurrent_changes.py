@@ -1,0 +1,140 @@
+"""Several people change one checkpoint at the same moment: one change is made, as if it had been alone."""
+
+from __future__ import annotations
+
+import multiprocessing
+import threading
+from collections.abc import Callable
+from multiprocessing.synchronize import Barrier
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from corpus_support import load
+from headwater.checkpoint.checks import run_checks
+from headwater.checkpoint.checks.context import CheckContext
+from headwater.checkpoint.local_tree import LocalTree
+from headwater.core.errors import ChangeRefused, CheckpointBusy
+from headwater.timemachine.executor import abort, resume
+from headwater.timemachine.journal import read_entries, read_pending
+from headwater.timemachine.keep import make_point
+from headwater.timemachine.rewind import plan_rewind
+from headwater.timemachine.undo import plan_undo
+from timemachine.crashing import Tree
+from timemachine.trees import Contents, checkpoint, spark_files
+
+PEOPLE = 4
+FORK = multiprocessing.get_context("fork")
+Change = Callable[[Path], Any]
+
+
+def rewind_to(batch: int) -> Change:
+    return lambda path: plan_rewind(LocalTree(path), to=batch).apply(allow_missing_input=True)
+
+
+def undo(path: Path) -> None:
+    plan_undo(LocalTree(path)).apply()
+
+
+def _change(path: Path, change: Change, together: Barrier, outcomes: Any) -> None:
+    together.wait(60)
+    try:
+        change(path)
+    except (CheckpointBusy, ChangeRefused) as refusal:
+        outcomes.put(refusal.code)
+    except BaseException as error:
+        outcomes.put(repr(error))
+    else:
+        outcomes.put("done")
+
+
+def at_once(path: Path, changes: list[Change]) -> list[str]:
+    """Make changes in processes of their own, which start together; return the outcome of each."""
+    together, outcomes = FORK.Barrier(len(changes)), FORK.Queue()
+    processes = [FORK.Process(target=_change, args=(path, change, together, outcomes)) for change in changes]
+    for process in processes:
+        process.start()
+    found = sorted(outcomes.get(timeout=120) for _ in processes)
+    for process in processes:
+        process.join()
+    return found
+
+
+def contents(path: Path) -> Contents:
+    return {
+        str(file.relative_to(path)): file.read_bytes()
+        for file in path.rglob("*")
+        if file.is_file() and "_headwater" not in file.parts
+    }
+
+
+def assert_sound(path: Path) -> None:
+    files = LocalTree(path)
+    assert read_pending(files) is None
+    assert [one for one in run_checks(CheckContext(files, 0)) if one.severity == "error"] == []
+
+
+@pytest.mark.parametrize("name", ["dedup-hdfs", "aggregation-changelog"])
+def test_several_people_rewind_at_once(name: str, tmp_path: Path) -> None:
+    """Exactly one of the rewinds is made; the others are refused, because they come too late or planned for another state."""
+    path, alone = load(name, tmp_path / "shared").path, load(name, tmp_path / "alone").path
+    rewind_to(4)(alone)
+    found = at_once(path, [rewind_to(4)] * PEOPLE)
+    assert found.count("done") == 1, found
+    assert set(found) <= {"done", "checkpoint-busy", "plan-stale", "nothing-to-undo"}
+    assert contents(path) == contents(alone)
+    assert len(read_entries(LocalTree(path))) == 1
+    assert_sound(path)
+
+
+def test_different_changes_at_once(tmp_path: Path) -> None:
+    """Whoever is first, the checkpoint is one that some order of the changes that were made leaves."""
+    path = load("dedup-hdfs", tmp_path).path
+    rewind_to(7)(path)
+    found = at_once(path, [rewind_to(4), rewind_to(5), undo])
+    assert "done" in found
+    assert len(read_entries(LocalTree(path))) == 1 + found.count("done")
+    assert_sound(path)
+
+
+class _Paused(Tree):
+    """A tree that stops at its first move until it is told to continue."""
+
+    def __init__(self, contents: Contents) -> None:
+        super().__init__(contents)
+        self.reached, self.go_on = threading.Event(), threading.Event()
+
+    def move(self, source: str, target: str) -> None:
+        self.reached.set()
+        assert self.go_on.wait(60)
+        super().move(source, target)
+
+
+def test_the_second_change_is_refused_while_the_first_moves_files() -> None:
+    """A rewind, an undo and a resume that come in the middle of a rewind are refused, and the rewind is completed."""
+    files = _Paused(checkpoint("dedup-hdfs"))
+    alone = Tree(checkpoint("dedup-hdfs"))
+    plan_rewind(alone, to=4).apply(allow_missing_input=True)
+    first, second = plan_rewind(files, to=4), plan_rewind(files, to=6)
+    thread = threading.Thread(target=lambda: first.apply(allow_missing_input=True))
+    thread.start()
+    assert files.reached.wait(60)
+    for change in (lambda: second.apply(allow_missing_input=True), lambda: resume(files), lambda: abort(files)):
+        with pytest.raises((CheckpointBusy, ChangeRefused)):
+            change()
+    files.go_on.set()
+    thread.join()
+    assert spark_files(files.contents) == spark_files(alone.contents)
+
+
+def test_people_keep_while_another_rewinds(tmp_path: Path) -> None:
+    """Restore points that are made during a rewind are complete or do not exist."""
+    path = load("dedup-hdfs", tmp_path).path
+
+    def keep(path: Path) -> None:
+        make_point(LocalTree(path))
+
+    found = at_once(path, [keep, rewind_to(4), keep, keep])
+    assert "done" in found
+    assert_sound(path)
