@@ -247,7 +247,7 @@ def follow(spark: SparkSession, folder: Path, story: Story, store: str) -> None:
     assert again
 
 
-@pytest.mark.parametrize(("name", "store"), [("aggregation", "format2"), ("custom", "changelog"), ("session", "hdfs")])
+@pytest.mark.parametrize(("name", "store"), [("custom", "changelog")])
 def test_a_stream_continues_from_edited_state(
     headwater_spark: SparkSession, tmp_path: Path, name: str, store: str
 ) -> None:
