@@ -30,15 +30,13 @@ $(INSTALLED): pyproject.toml src/headwater/jars/ivy.xml $(if $(LOCKED),requireme
 check: install  ## ruff, mypy and the tests that need no Spark, Kafka, database or browser
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check --quiet .
-	@$(BIN)/mypy
-	@$(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder -m "not slow and not services"
+	@scripts/with_mypy.sh $(BIN)/python -m pytest -q -n 2 --dist worksteal -m "not slow and not services"
 
 test: install  ## run all linters and tests
 	@scripts/test_packages.sh
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check --quiet .
-	@$(BIN)/mypy
-	@$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+	@scripts/with_mypy.sh $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 demo: install  ## run a broker, a generator and the main job until Ctrl-C
 	@$(BIN)/headwater demo

@@ -14,15 +14,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from broker_support import free_port
 from waiting_support import wait_until
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 BUCKET = "headwater-tests"
-ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 CREDENTIALS = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_DEFAULT_REGION": "us-east-1"}
 
 
@@ -108,51 +110,32 @@ class WrittenBySpark:
 
 
 @pytest.fixture(scope="session")
-def s3_checkpoint(s3: S3) -> WrittenBySpark:
+def s3_checkpoint(s3: S3, headwater_spark: SparkSession) -> WrittenBySpark:
     """A query with windowed counts whose source, sink and checkpoint are on S3."""
-    here = Path(__file__).resolve()
-    done = subprocess.run(
-        [sys.executable, here, s3.endpoint], capture_output=True, text=True, timeout=500, check=False, cwd=here.parent
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    answers = json.loads(done.stdout.splitlines()[-1])
-    return WrittenBySpark("checkpoint", "sink", {int(batch): rows for batch, rows in answers.items()})
-
-
-def _write_with_spark(endpoint: str) -> dict[int, list[str]]:
-    import boto3
-    from pyspark.sql import SparkSession
-    from pyspark.sql import functions as F
-
-    from headwater.jars.resolve import jar_paths
+    from headwater.spark.session import temporary_settings
 
     settings = {
-        "spark.jars": ",".join(str(jar) for jar in jar_paths("s3")),
-        "spark.hadoop.fs.s3a.endpoint": endpoint,
-        "spark.hadoop.fs.s3a.endpoint.region": "us-east-1",
-        "spark.hadoop.fs.s3a.path.style.access": "true",
-        "spark.hadoop.fs.s3a.access.key": "test",
-        "spark.hadoop.fs.s3a.secret.key": "test",
+        "fs.s3a.endpoint": s3.endpoint,
+        "fs.s3a.endpoint.region": "us-east-1",
+        "fs.s3a.path.style.access": "true",
+        "fs.s3a.access.key": "test",
+        "fs.s3a.secret.key": "test",
         "spark.sql.shuffle.partitions": "1",
-        "spark.sql.session.timeZone": "UTC",
-        "spark.sql.streaming.stateStore.providerClass": ROCKSDB,
-        "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
         "spark.sql.streaming.stateStore.minDeltasForSnapshot": "2",
-        "spark.sql.streaming.stateStore.maintenanceInterval": "1s",
         "spark.sql.streaming.fileSource.log.compactInterval": "2",
-        "spark.ui.enabled": "false",
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-        "spark.sql.codegen.wholeStage": "false",
     }
-    spark = SparkSession.builder.master("local[2]").config(map=settings).getOrCreate()
+    with temporary_settings(headwater_spark, settings):
+        return WrittenBySpark("checkpoint", "sink", _write_with_spark(headwater_spark, s3))
+
+
+def _write_with_spark(spark: SparkSession, s3: S3) -> dict[int, list[str]]:
+    from pyspark.sql import functions as F
+
     root = f"s3a://{BUCKET}"
-    client = boto3.client("s3", endpoint_url=endpoint)
     for feed in range(2):
         rows = [{"user": f"user {nth}", "at": f"2024-05-01T10:{feed * 10 + nth:02d}:00Z"} for nth in range(4)]
         lines = "".join(f"{json.dumps(row)}\n" for row in rows)
-        client.put_object(Bucket=BUCKET, Key=f"input/feed-{feed}.json", Body=lines.encode())
+        s3.client.put_object(Bucket=BUCKET, Key=f"input/feed-{feed}.json", Body=lines.encode())
         events = spark.readStream.schema("user STRING, at TIMESTAMP").json(f"{root}/input")
         windows = events.withWatermark("at", "5 minutes").groupBy(F.window("at", "5 minutes"), "user")
         writer = windows.count().writeStream.outputMode("append").trigger(availableNow=True).format("json")
@@ -163,9 +146,4 @@ def _write_with_spark(endpoint: str) -> dict[int, list[str]]:
         state = spark.read.format("statestore").option("batchId", batch).load(f"{root}/checkpoint")
         lines = state.select(F.to_json(F.struct("*"), {"ignoreNullFields": "false"})).collect()
         answers[batch] = sorted(line[0] for line in lines)
-    spark.stop()
     return answers
-
-
-if __name__ == "__main__":
-    print(json.dumps(_write_with_spark(sys.argv[1])))

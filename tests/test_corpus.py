@@ -12,7 +12,7 @@ import pytest
 from corpus_maker import queries
 from corpus_maker.__main__ import OTHERS
 from corpus_maker.catalogue import cases, cases_of_other_versions
-from corpus_support import CorpusCheckpoint, as_memory_files, corpus_names, load
+from corpus_support import CorpusCheckpoint, as_memory_files, corpus_names, load, sampled
 from headwater.checkpoint.filetree import walk
 from headwater.checkpoint.local_tree import LocalTree
 
@@ -32,7 +32,7 @@ def test_the_archives_are_those_that_the_maker_writes() -> None:
     assert corpus_names() == sorted(case.name for case in CASES)
 
 
-@pytest.mark.parametrize("name", corpus_names())
+@pytest.mark.parametrize("name", sampled(corpus_names()))
 def test_spark_answered_about_every_committed_batch(corpus: Callable[[str], CorpusCheckpoint], name: str) -> None:
     """Every committed batch of a stateful query has an answer, and some batch has rows."""
     checkpoint = corpus(name)
@@ -44,7 +44,7 @@ def test_spark_answered_about_every_committed_batch(corpus: Callable[[str], Corp
         assert any(answer.rows for answer in checkpoint.answers)
 
 
-@pytest.mark.parametrize("name", [case.name for case in CASES if case.query in OF_ONE_STORE])
+@pytest.mark.parametrize("name", sampled(case.name for case in CASES if case.query in OF_ONE_STORE))
 def test_answers_agree_with_the_progress_of_the_run(corpus: Callable[[str], CorpusCheckpoint], name: str) -> None:
     """The reader returns as many rows as of a batch as the query reported for its state."""
     checkpoint = corpus(name)
@@ -72,7 +72,7 @@ def test_unpacked_files_keep_the_times_that_spark_gave_them(tmp_path: Path) -> N
     assert [int(file.name) for file in by_time] == list(range(len(by_time)))
 
 
-@pytest.mark.parametrize("name", corpus_names())
+@pytest.mark.parametrize("name", sampled(corpus_names()))
 def test_no_path_of_the_maker_leaks_into_an_archive(name: str) -> None:
     """An archive contains only the neutral path at which it was created, and no folder of its author."""
     here = str(Path(__file__).resolve().parents[1]).encode()

@@ -6,6 +6,7 @@ import ast
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -84,10 +85,16 @@ DEFERRED = {
 }
 
 
+@cache
+def nodes_of(file: Path) -> list[ast.AST]:
+    """Return the nodes of a file that the tests below look at."""
+    tree = ast.parse(file.read_text())
+    return [node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom | ast.Attribute)]
+
+
 def imports_of(file: Path, *, at_import: bool = False) -> Iterator[str]:
     """Yield the modules that a file imports; with ``at_import``, only those that importing the file imports."""
-    tree = ast.parse(file.read_text())
-    for node in _run_at_import(tree) if at_import else ast.walk(tree):
+    for node in _run_at_import(ast.parse(file.read_text())) if at_import else nodes_of(file):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -166,7 +173,7 @@ def test_private_spark_stays_in_internals() -> None:
     for file in SOURCE.rglob("*.py"):
         if file.is_relative_to(SOURCE / "spark" / "internals"):
             continue
-        used = {node.attr for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.Attribute)}
+        used = {node.attr for node in nodes_of(file) if isinstance(node, ast.Attribute)}
         assert not used & PRIVATE_SPARK, f"{file.relative_to(SOURCE)} uses {used & PRIVATE_SPARK}"
 
 

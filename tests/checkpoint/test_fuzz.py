@@ -56,7 +56,7 @@ def originals() -> list[Contents]:
     return found + sorted(found, key=len)[: len(found) // 2] * 6
 
 
-@pytest.mark.parametrize("turn", [0, 1, *(pytest.param(turn, marks=pytest.mark.slow) for turn in range(2, ROUNDS))])
+@pytest.mark.parametrize("turn", [0, *(pytest.param(turn, marks=pytest.mark.slow) for turn in range(1, ROUNDS))])
 def test_mutations_raise_only_headwater_errors(turn: int, originals: list[Contents]) -> None:
     """No mutation of a real checkpoint raises any other exception, and all output can be printed."""
     chance = random.Random(SEED * 1000 + turn)
@@ -73,8 +73,8 @@ def test_mutations_are_noticed(originals: list[Contents]) -> None:
     """Most mutations change the output, so the test above does not pass merely because nothing is read."""
     chance = random.Random(SEED)
     noticed = 0
-    for _ in range(100):
+    for _ in range(50):
         original = chance.choice(originals)
         contents, _ = mutated(original, chance)
         noticed += list(all_output(contents)) != list(all_output(original))
-    assert noticed >= 80
+    assert noticed >= 40

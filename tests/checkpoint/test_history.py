@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from corpus_support import CorpusCheckpoint, as_memory_files, corpus_names
+from corpus_support import CorpusCheckpoint, as_memory_files, corpus_names, sampled
 from headwater.checkpoint.history import Batch, History
 from headwater.checkpoint.memory_tree import MemoryTree
 from headwater.core.ids import BatchId
@@ -23,7 +23,7 @@ def progress_by_batch(checkpoint: CorpusCheckpoint) -> dict[int, dict[str, Any]]
     return {report["batchId"]: report for report in checkpoint.progress if "addBatch" in report["durationMs"]}
 
 
-@pytest.mark.parametrize("name", corpus_names())
+@pytest.mark.parametrize("name", sampled(corpus_names()))
 def test_batches_are_those_that_spark_ran(name: str, corpus) -> None:
     """Every batch that Spark reported has the watermark and the offsets that it reported."""
     checkpoint = corpus(name)

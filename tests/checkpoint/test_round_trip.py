@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from corpus_support import as_memory_files, corpus_names
+from corpus_support import as_memory_files, corpus_names, sampled
 from headwater.checkpoint.file_logs import log_with, parse_file_source_log
 from headwater.checkpoint.layout import log_id
 from headwater.checkpoint.log_entries import parse_commit, parse_offsets, parse_query_metadata
@@ -26,7 +26,7 @@ def parser_for(path: str, data: bytes):
     return None
 
 
-@pytest.mark.parametrize("name", corpus_names())
+@pytest.mark.parametrize("name", sampled(corpus_names()))
 def test_every_log_file_of_the_corpus(name: str) -> None:
     """Each log that Spark wrote keeps its exact bytes, and each kind of log occurs."""
     seen = set()

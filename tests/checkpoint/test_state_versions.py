@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from corpus_support import CorpusCheckpoint, corpus_names
+from corpus_support import CorpusCheckpoint, corpus_names, sampled
 from headwater.checkpoint.history import History
 from headwater.checkpoint.state_folder import Recipe, StoreFiles, UniqueIdOf, no_unique_ids
 from headwater.core.ids import BatchId, version_written_by
@@ -66,7 +66,7 @@ def test_missing_version_is_named() -> None:
     assert StoreFiles(["1.zip"]).missing_version(1) is None
 
 
-@pytest.mark.parametrize("name", corpus_names())
+@pytest.mark.parametrize("name", sampled(corpus_names()))
 def test_agrees_with_spark(name: str, corpus) -> None:
     """A batch's state counts as rebuildable exactly if Spark's own reader could read it."""
     checkpoint: CorpusCheckpoint = corpus(name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from corpus_support import as_memory_files, corpus_names
+from corpus_support import as_memory_files, corpus_names, sampled
 from headwater.checkpoint.history import History
 from headwater.checkpoint.watermark_hold import WatermarkHold, watermark_hold, watermark_holds
 from two_sources import MINUTE, T0, TwoSources, at_ms
@@ -179,7 +179,7 @@ def test_leader_under_policy_max() -> None:
     assert [(holder.source, holder.reason) for holder in hold.held_by] == [("0", "idle")]
 
 
-@pytest.mark.parametrize("name", corpus_names())
+@pytest.mark.parametrize("name", sampled(corpus_names()))
 def test_healthy_checkpoints(name: str) -> None:
     """No batch of the corpus is reported: all sources of its joins deliver in turn."""
     history = History(as_memory_files(name))

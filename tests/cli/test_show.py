@@ -32,7 +32,7 @@ def logged_batches(command: Command, path: Path) -> list[dict[str, Any]]:
     return batches
 
 
-@pytest.mark.parametrize("name", sampled(corpus_names()))
+@pytest.mark.parametrize("name", sampled(corpus_names(), every=3))
 def test_json_of_log_and_show(name: str, command: Command, corpus) -> None:
     """A batch has the fields of the log, its configuration, the state of every store, and files that exist.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -46,10 +47,16 @@ TEXT = {".py", ".md", ".java", ".toml", ".sh", ".yml", ".css", ""}
 QUOTES_AND_DATA = ("tests/golden/", "tests/docs/test_voice.py", "LICENSE", "tests/corpus/")
 
 
+@cache
 def tracked() -> list[Path]:
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     names = [name for name in listed.split("\0") if name and not name.startswith(QUOTES_AND_DATA)]
     return [ROOT / name for name in names if Path(name).suffix in TEXT and (ROOT / name).is_file()]
+
+
+@cache
+def texts() -> list[tuple[Path, str]]:
+    return [(file, file.read_text(errors="replace")) for file in tracked()]
 
 
 @pytest.mark.parametrize("phrase", BANNED)
@@ -58,8 +65,9 @@ def test_phrase_does_not_return(phrase: str) -> None:
     pattern = re.compile(phrase, re.IGNORECASE)
     found = [
         f"{file.relative_to(ROOT)}:{number}: {line.strip()}"
-        for file in tracked()
-        for number, line in enumerate(file.read_text(errors="replace").splitlines(), 1)
+        for file, text in texts()
+        if pattern.search(text)
+        for number, line in enumerate(text.splitlines(), 1)
         if pattern.search(line)
     ]
     assert not found, f"write {BANNED[phrase]!r} instead:\n" + "\n".join(found)

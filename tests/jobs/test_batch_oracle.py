@@ -117,8 +117,8 @@ few_days = st.builds(
 )
 
 
-# One job for each kind of operator. The other jobs differ in their expressions, which their golden files check.
-IN_EVERY_RUN = {"browser-stats-stateful", "deduplicated-events", "word-count complete", "running-totals form=pandas"}
+# An aggregation and custom state. The other jobs differ in their expressions and modes, which their golden files check.
+IN_EVERY_RUN = {"browser-stats-stateful", "running-totals form=pandas"}
 
 
 def parameter(case: Case) -> Any:
@@ -194,8 +194,9 @@ def test_streaming_equals_batch(
 
 @pytest.mark.parametrize(
     ("name", "line"),
-    [("browser-stats-stateless", visit), pytest.param("order-status-per-batch", order, marks=pytest.mark.slow)],
+    [("browser-stats-stateless", visit), ("order-status-per-batch", order)],
 )
+@pytest.mark.slow
 def test_stateless_counts_each_batch_by_itself(
     headwater_spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, scale: int, name: str, line: Lines
 ) -> None:

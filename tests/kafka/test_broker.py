@@ -78,8 +78,8 @@ def test_broker_is_bound_to_loopback(broker: Broker) -> None:
     assert set(listening) <= loopback
 
 
-def test_data_survives_stop_and_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After a stop or a kill, the broker starts with the same cluster id, port and records.
+def test_data_survives_stop_and_start_until_it_is_wiped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a stop or a kill, the broker starts with the same cluster id, port and records. Wiping removes them.
 
     A cluster id that looks like a command-line option does not prevent the start.
     """
@@ -106,10 +106,18 @@ def test_data_survives_stop_and_start(tmp_path: Path, monkeypatch: pytest.Monkey
         wait_until(lambda: not alive(int(str(second["pid"]))), "the end of the broker")
         assert run_here("broker", "start", "--data", data).returncode == 0
         assert there.consume("kept", 2) == ["one", "two"]
+
+        third = status(data)
+        refused = run_here("broker", "stop", "--data", data, "--wipe")
+        assert (refused.returncode, refused.stderr.partition("]")[0]) == (2, "error[not-confirmed")
+        assert f"help: headwater broker stop --data {data} --wipe --yes" in refused.stderr
+        assert status(data) == third, "without confirmation the broker keeps running"
     finally:
-        last = status(data)["pid"]
-        run_here("broker", "stop", "--data", data)
-    assert not alive(int(str(last)))
+        wiped = run_here("broker", "stop", "--data", data, "--wipe", "--yes")
+    assert (wiped.returncode, wiped.stdout) == (0, f"Kafka stopped (pid {third['pid']}); removed {data}\n")
+    assert not alive(int(str(third["pid"])))
+    assert list(tmp_path.iterdir()) == []
+    assert (status(data)["port"], status(data)["cluster_id"]) == (9092, None)
 
 
 def test_killed_broker_keeps_its_port_until_its_last_thread_ends() -> None:
@@ -212,25 +220,6 @@ def test_settings_use_loopback_and_unlimited_retention() -> None:
     assert settings["listeners"] == "PLAINTEXT://127.0.0.1:1,CONTROLLER://127.0.0.1:2"
     assert settings["log.retention.ms"] == "-1"
     assert len({new_cluster_id() for _ in range(10)}) == 10
-
-
-def test_wipe_stops_and_removes(tmp_path: Path) -> None:
-    """Wiping stops the broker and removes its topics; the next start is on the default port, with a new cluster id."""
-    data = tmp_path / "kafka"
-    started = run_here("broker", "start", "--port", free_port(), "--data", data)
-    assert started.returncode == 0, started.stderr
-    first = status(data)
-    try:
-        refused = run_here("broker", "stop", "--data", data, "--wipe")
-        assert (refused.returncode, refused.stderr.partition("]")[0]) == (2, "error[not-confirmed")
-        assert f"help: headwater broker stop --data {data} --wipe --yes" in refused.stderr
-        assert status(data) == first, "without confirmation the broker keeps running"
-    finally:
-        wiped = run_here("broker", "stop", "--data", data, "--wipe", "--yes")
-    assert (wiped.returncode, wiped.stdout) == (0, f"Kafka stopped (pid {first['pid']}); removed {data}\n")
-    assert not alive(int(str(first["pid"])))
-    assert list(tmp_path.iterdir()) == []
-    assert (status(data)["port"], status(data)["cluster_id"]) == (9092, None)
 
 
 def test_wipe_of_a_stopped_broker(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ from headwater.timemachine.tables import checkpointed
 
 CORPUS = Path(__file__).parents[1] / "corpus"
 SEED = int(os.environ.get("SEED", "20260701"))
-ROUNDS = [0, *(pytest.param(turn, marks=pytest.mark.slow) for turn in range(1, 20))]
+ROUNDS = [0, *(pytest.param(turn, marks=pytest.mark.slow) for turn in range(1, 60))]
 MUTATIONS = int(os.environ.get("HEADWATER_FUZZ_MUTATIONS", "5000")) // len(ROUNDS)
 
 

@@ -85,9 +85,7 @@ def follow_store(spark: SparkSession, folder: Path, name: str, old: str, new: st
         assert stream.state() == uninterrupted.state()
 
 
-@pytest.mark.parametrize(
-    ("name", "old", "new"), [("aggregation", "changelog", "format2"), ("session", "hdfs", "changelog")]
-)
+@pytest.mark.parametrize(("name", "old", "new"), [("aggregation", "changelog", "format2")])
 def test_a_stream_continues_from_another_store(
     headwater_spark: SparkSession, tmp_path: Path, name: str, old: str, new: str
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 from dataclasses import replace
 from pathlib import Path
@@ -34,6 +35,20 @@ def job(broker: Broker) -> Job:
     topics.send(broker, TOPIC, lines(), partitions=2)
     source = Kafka(TOPIC, schema=VISIT, servers=broker.bootstrap, options={"maxOffsetsPerTrigger": "4"})
     return Job("windows", windows, reads=source, writes=Console(), mode="update", trigger="available-now")
+
+
+@pytest.fixture(scope="module")
+def drained(headwater_spark, job: Job, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The checkpoint of a run that saved no dead letters."""
+    checkpoint = tmp_path_factory.mktemp("drained") / "checkpoint"
+    drain_source(headwater_spark, job, checkpoint)
+    return checkpoint
+
+
+@pytest.fixture
+def checkpoint(drained: Path, tmp_path: Path) -> Path:
+    """A copy of that checkpoint, to be changed."""
+    return Path(shutil.copytree(drained, tmp_path / "checkpoint"))
 
 
 def positions() -> set[str]:
@@ -85,12 +100,13 @@ def position_of(record: dict[str, Any]) -> str:
     return f"{record['topic']}/{record['partition']}/{record['offset']}"
 
 
-def test_to_a_folder_and_to_a_table(headwater_spark, job: Job, tmp_path: Path) -> None:
+def test_to_a_folder_and_to_a_table(headwater_spark, job: Job, checkpoint: Path, tmp_path: Path) -> None:
     """A folder and a table have every record once, even if an earlier run crashed."""
     folder = tmp_path / "dead-letters"
     chosen = replace(job, dead_letters=f"files:{folder}")
-    drain_source(headwater_spark, chosen, tmp_path / "checkpoint")
-    files = LocalTree(tmp_path / "checkpoint")
+    files = LocalTree(checkpoint)
+    files.write(POSITION_FILE, b'{"next_batch": 0}')
+    catch_up(headwater_spark, chosen, files)
     saved = {file.name: file.read_text() for file in folder.iterdir()}
     records = [json.loads(line) for text in saved.values() for line in text.splitlines()]
     assert {position_of(record) for record in records} == positions()
@@ -100,13 +116,12 @@ def test_to_a_folder_and_to_a_table(headwater_spark, job: Job, tmp_path: Path) -
 
     lost = sorted(saved)[-1]
     (folder / lost).unlink()
-    catch_up(headwater_spark, chosen, as_after_a_crash(tmp_path / "checkpoint", int(lost[-14:-5])))
+    catch_up(headwater_spark, chosen, as_after_a_crash(checkpoint, int(lost[-14:-5])))
     assert {file.name: file.read_text() for file in folder.iterdir()} == saved
 
     to_table = replace(job, dead_letters="table:dropped_visits")
-    as_after_a_crash(tmp_path / "checkpoint", 0)
-    catch_up(headwater_spark, to_table, files)
-    catch_up(headwater_spark, to_table, as_after_a_crash(tmp_path / "checkpoint", 6))
+    catch_up(headwater_spark, to_table, as_after_a_crash(checkpoint, 0))
+    catch_up(headwater_spark, to_table, as_after_a_crash(checkpoint, 6))
     rows = headwater_spark.table("dropped_visits").collect()
     assert sorted(row["position"] for row in rows) == sorted(positions())
     by_position = {row["position"]: row for row in rows}
@@ -132,10 +147,9 @@ def test_a_batch_without_drops_is_not_read_again(headwater_spark, job: Job, tmp_
     assert read_again == [*dropping, *dropping]
 
 
-def test_a_failing_sink_is_retried(headwater_spark, job: Job, tmp_path: Path, monkeypatch) -> None:
+def test_a_failing_sink_is_retried(headwater_spark, job: Job, checkpoint: Path, tmp_path: Path, monkeypatch) -> None:
     """While the sink fails, the position stays at the batch; there is one warning, and an error at the end."""
-    drain_source(headwater_spark, job, tmp_path / "checkpoint")
-    files, folder = LocalTree(tmp_path / "checkpoint"), tmp_path / "dead-letters"
+    files, folder = LocalTree(checkpoint), tmp_path / "dead-letters"
     folder.write_text("not a folder")
     chosen = replace(job, dead_letters=f"files:{folder}")
     monkeypatch.setattr(dead_letters, "RETRY_INTERVAL_SECONDS", 0.01)
@@ -151,16 +165,15 @@ def test_a_failing_sink_is_retried(headwater_spark, job: Job, tmp_path: Path, mo
     assert [line.partition(":")[0] for line in warnings] == ["warning"]
     assert json.loads(files.read(POSITION_FILE)) == {"next_batch": 6}
     folder.unlink()
-    catch_up(headwater_spark, chosen, as_after_a_crash(tmp_path / "checkpoint", 6))
+    catch_up(headwater_spark, chosen, as_after_a_crash(checkpoint, 6))
     assert sorted(file.name[-6:-5] for file in folder.iterdir()) == ["6", "7"]
 
 
 @pytest.mark.slow
-def test_a_batch_that_is_no_longer_in_the_log(headwater_spark, job: Job, tmp_path: Path) -> None:
+def test_a_batch_that_is_no_longer_in_the_log(headwater_spark, job: Job, checkpoint: Path, tmp_path: Path) -> None:
     """Records of a batch that the log no longer has are reported as lost; later ones are saved."""
-    drain_source(headwater_spark, job, tmp_path / "checkpoint")
-    files, folder = as_after_a_crash(tmp_path / "checkpoint", 4), tmp_path / "dead-letters"
-    (tmp_path / "checkpoint" / "offsets" / "3").unlink()
+    files, folder = as_after_a_crash(checkpoint, 4), tmp_path / "dead-letters"
+    (checkpoint / "offsets" / "3").unlink()
     chosen = replace(job, dead_letters=f"files:{folder}")
     collector = DeadLetterCollector(headwater_spark, chosen, files, dead_letter_sink(chosen.dead_letters))
     collector.start()

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow.compute as pc
 import pytest
 
-from corpus_support import CorpusCheckpoint, StateAnswer, corpus_names
+from corpus_support import CorpusCheckpoint, StateAnswer, corpus_names, sampled
 from headwater.statefiles.buffers import one_array
 from headwater.statefiles.reader import StateReader
 from headwater.statefiles.stores import StateTarget
@@ -58,7 +58,7 @@ def lines_of(reader: StateReader, target: StateTarget, batch: int) -> list[str]:
 
 
 @pytest.mark.parametrize("batches", ["three batches", pytest.param("all batches", marks=pytest.mark.slow)])
-@pytest.mark.parametrize("name", STATEFUL)
+@pytest.mark.parametrize("name", sampled(STATEFUL))
 def test_rows_equal_those_of_spark(name: str, batches: str, corpus: Corpus) -> None:
     """As of a batch, every store and variable has exactly the rows that Spark's `statestore` source returns."""
     held = corpus(name)

@@ -38,12 +38,6 @@ if SPARK < (4, 0):
         spark.stop()
 
 
-@pytest.fixture(autouse=True)
-def _no_fsync(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Skip fsync: these tests kill processes, not machines, and syncing thousands of times would be slow."""
-    monkeypatch.setattr(os, "fsync", lambda handle: None)
-
-
 @pytest.fixture
 def stream_pair(headwater_spark: SparkSession, tmp_path: Path) -> Callable[..., StreamPair]:
     """Return a function that creates two streams of an operator on a state store."""

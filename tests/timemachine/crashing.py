@@ -28,6 +28,17 @@ class CrashSchedule:
         self.passed += 1
 
 
+EDGE = 20
+
+
+def sampled_points(count: int, every: int, edge: int = EDGE) -> list[int]:
+    """Return points of a change: all at its beginning and end, and every so many of the moves in between.
+
+    The plan, the guard and the journal are written at the edges. The moves resemble each other.
+    """
+    return [number for number in range(count) if number % every == 0 or min(number, count - number) <= edge]
+
+
 class Tree(MemoryTree):
     """A tree in memory with a location of its own."""
 

@@ -42,6 +42,13 @@ WRITABLE = [
     if not name.startswith("crashed")
     and name not in ("kafka-async", "spark3.4-aggregation-rocksdb", "spark3.5-aggregation-rocksdb")
 ]
+
+
+def sampled_stores(often: list[str], others: list[str]) -> list[Any]:
+    """Return names as parameters, of which the others are slow."""
+    return [*often, *(pytest.param(name, marks=pytest.mark.slow) for name in others)]
+
+
 TOTAL, RECENT, BY_KIND = (StoreRef(var=var) for var in ("total", "recent", "by_kind"))
 
 
@@ -57,7 +64,7 @@ def check(files: FileTree) -> None:
     assert not [one for one in run_checks(CheckContext(files, 0)) if one.severity == "error"]
 
 
-@pytest.mark.parametrize("name", sampled(WRITABLE))
+@pytest.mark.parametrize("name", sampled(WRITABLE, every=2))
 def test_every_store_can_be_edited(name: str) -> None:
     """A removal leaves exactly the other rows, all stores get the new version, and undo restores every byte."""
     files = as_memory_files(name)
@@ -94,7 +101,8 @@ def _shown_rows(files: FileTree) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    "name", ["aggregation-changelog", "aggregation-rocksdb", "aggregation-hdfs", "aggregation-format2"]
+    "name",
+    sampled_stores(["aggregation-rocksdb", "aggregation-hdfs"], ["aggregation-changelog", "aggregation-format2"]),
 )
 def test_rows_are_changed_added_and_removed(name: str) -> None:
     """Values change in the rows that were chosen; a new row is found by its key; the journal has who and why."""
@@ -108,9 +116,7 @@ def test_rows_are_changed_added_and_removed(name: str) -> None:
         assert value == before[key][0] | ({"count": 10} if "çelik" in key else {})
     key = {"user": "new", "window.start": "2024-05-01T11:00:00Z", "window.end": "2024-05-01T11:05:00Z"}
     plan_edit(files, key=key, fields={"count": 1}, insert=True).apply()
-    (added,) = (
-        state_rows(files, None)[-1:] if False else [row for row in state_rows(files) if row["key"]["user"] == "new"]
-    )
+    (added,) = [row for row in state_rows(files) if row["key"]["user"] == "new"]
     assert added["value"] == {"count": 1, "max": None, "sum": None}
     plan_edit(files, sql="update state set sum = -count, user = 'renamed' where user = 'new'").apply()
     (renamed,) = [row for row in state_rows(files) if row["key"]["user"] in ("new", "renamed")]
@@ -159,7 +165,7 @@ def test_lists_and_maps_of_custom_state(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["custom-changelog", "custom-ttl", "custom-ttl-rocksdb", "join-hdfs", "join3", "join4"]
+    "name", sampled_stores(["custom-changelog", "custom-ttl", "join-hdfs", "join4"], ["custom-ttl-rocksdb", "join3"])
 )
 def test_a_key_is_removed_with_everything_that_belongs_to_it(name: str) -> None:
     """No store, variable, timer or index of the operator contains the key afterwards, and all contain the others."""
@@ -338,7 +344,7 @@ def test_a_change_of_many_rows_is_not_stored_in_the_journal() -> None:
     [
         ("aggregation-changelog", "five-partitions"),
         ("aggregation-hdfs", "aggregation-format2"),
-        ("custom-rocksdb", "custom-format2"),
+        pytest.param("custom-rocksdb", "custom-format2", marks=pytest.mark.slow),
         ("join-hdfs", "join-changelog"),
         ("typed-values-changelog", "typed-values-hdfs"),
         ("merge1-custom", "merge1-custom-rocksdb"),

@@ -259,11 +259,7 @@ def follow(spark: SparkSession, folder: Path, story: Story, store: str, encoding
 
 @pytest.mark.parametrize(
     ("name", "store", "encoding"),
-    [
-        ("aggregation", "format2", "plain"),
-        ("custom", "changelog", "Avro and checksums"),
-        ("session", "hdfs", "checksums"),
-    ],
+    [("aggregation", "format2", "plain"), ("custom", "changelog", "Avro and checksums")],
 )
 def test_a_stream_continues_from_edited_state(
     headwater_spark: SparkSession, tmp_path: Path, name: str, store: str, encoding: str

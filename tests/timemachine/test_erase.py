@@ -19,8 +19,9 @@ from headwater.statefiles.sst import read_tables
 from headwater.timemachine.keep import make_point
 from headwater.timemachine.transfer import export_tables
 
-OFTEN = ("aggregation-format2", "aggregation-hdfs", "custom-changelog", "merge1-custom")
+OFTEN = ("aggregation-format2", "aggregation-hdfs", "merge1-custom")
 OTHERS = (
+    "custom-changelog",
     "aggregation-changelog",
     "aggregation-rocksdb",
     "custom-format2",

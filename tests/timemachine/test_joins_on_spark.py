@@ -225,7 +225,7 @@ CASES = [
     Case("union", united, counts=False, removes=()),
 ]
 WITHOUT_KEY = (5, 7, 9, 19)
-IN_EVERY_RUN = {"full_outer", "unread times"}
+IN_EVERY_RUN = {"full_outer"}
 
 
 def parameter(case: Case) -> Any:

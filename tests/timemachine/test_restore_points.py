@@ -56,7 +56,7 @@ def without_batches_before(files: MemoryTree, first: int) -> MemoryTree:
     return MemoryTree({path: data for path, data in files.contents.items() if path not in gone})
 
 
-@pytest.mark.parametrize("name", sampled(corpus_names()))
+@pytest.mark.parametrize("name", sampled(corpus_names(), every=3))
 def test_every_batch_that_can_be_rewound_to_can_be_kept(name: str) -> None:
     """The files of a point are a checkpoint whose last batch is the kept one, with the same state."""
     files = as_memory_files(name)

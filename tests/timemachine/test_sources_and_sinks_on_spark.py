@@ -100,7 +100,9 @@ def _check_file_sink(spark: SparkSession, out: Path, rows: list[tuple[int, str]]
     assert sorted((row["id"], row["word"]) for row in present) == rows
 
 
-@pytest.mark.parametrize("cleaned", [False, True], ids=["complete logs", "cleaned logs"])
+@pytest.mark.parametrize(
+    "cleaned", [pytest.param(False, marks=pytest.mark.slow), True], ids=["complete logs", "cleaned logs"]
+)
 def test_files_to_files(headwater_spark: SparkSession, run, inbox: Inbox, tmp_path: Path, cleaned: bool) -> None:
     """The logs of source and sink are rewound together, rebuilt if old entries were cleaned up; data files are set aside."""
     out = tmp_path / "out"

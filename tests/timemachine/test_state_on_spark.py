@@ -38,9 +38,8 @@ def rewind_twice(pair: StreamPair) -> None:
     ("operator", "store", "feeds"),
     [
         ("aggregation", "rocksdb", FEW),
-        ("dedup", "changelog", FEW),
         ("session", "hdfs", FEEDS),
-        ("two operators", "changelog", FEW),
+        ("two operators", "changelog", FEW),  # deduplication and an aggregation
         ("join", "format2", FEW),
         ("timers", "changelog", FEW + 1),  # custom state has snapshots of odd versions
     ],
@@ -62,7 +61,7 @@ def test_all_operators_on_all_stores(stream_pair, operator: str, store: str) -> 
     rewind_twice(stream_pair(operator, store))
 
 
-@pytest.mark.parametrize("store", ["hdfs", "changelog"])
+@pytest.mark.parametrize("store", [pytest.param("hdfs", marks=pytest.mark.slow), "changelog"])
 def test_state_that_is_not_set_aside_leads_to_wrong_results(
     stream_pair, store: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -102,7 +101,7 @@ def test_undo_after_a_second_run(stream_pair) -> None:
     assert stream.states() == pair.control.states()
 
 
-@pytest.mark.parametrize("operator", ["aggregation", "timers"])
+@pytest.mark.parametrize("operator", [pytest.param("aggregation", marks=pytest.mark.slow), "timers"])
 def test_rewind_to_the_start(stream_pair, operator: str) -> None:
     """After a rewind to the start the stream emits all rows again, with recorded offsets or replanned.
 

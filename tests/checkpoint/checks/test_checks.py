@@ -13,7 +13,7 @@ from pathlib import Path
 import google_crc32c
 import pytest
 
-from corpus_support import CorpusCheckpoint, as_memory_files, corpus_names
+from corpus_support import CorpusCheckpoint, as_memory_files, corpus_names, sampled
 from headwater.checkpoint.checks import hadoop_crc, run_checks, spark_checksums
 from headwater.checkpoint.checks.context import CheckContext
 from headwater.checkpoint.local_tree import BLOCK_BYTES, LocalTree
@@ -38,7 +38,7 @@ def serious(files: MemoryTree) -> set[tuple[str, str, str]]:
     return {(found.severity, found.code, found.path) for found in findings(files) if found.severity != "info"}
 
 
-@pytest.mark.parametrize("name", corpus_names())
+@pytest.mark.parametrize("name", sampled(corpus_names()))
 def test_what_spark_wrote_is_intact(name: str, corpus) -> None:
     """A checkpoint as Spark left it has no errors and no warnings."""
     checkpoint: CorpusCheckpoint = corpus(name)
