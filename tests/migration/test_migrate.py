@@ -88,10 +88,12 @@ def aggregation(**aggregates: int) -> tuple[StatefulOperator, ...]:
 OLD = aggregation(count=1, max=1, sum=1)
 
 
-@pytest.mark.parametrize("store", STORES)
-def test_fields_of_an_aggregation(store: str) -> None:
+@pytest.mark.parametrize(
+    "name", [*(f"aggregation-{store}" for store in STORES), "row-checksum-hdfs", "row-checksum-format2"]
+)
+def test_fields_of_an_aggregation(name: str) -> None:
     """Kept, moved, dropped, cast, added and set fields have the values that they should, and an undo restores all."""
-    one = Corpus(f"aggregation-{store}")
+    one = Corpus(name)
     write_plan(one.files, RecordedPlan(0, OLD, "4.2.0"))
     before, everything = one.rows(), dict(one.files.contents)
     count, _, total = one.value
