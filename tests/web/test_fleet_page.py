@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import Browser, Page, expect
 
 from corpus_support import load
 from fleet.streams import record, write_stream
+from headwater.checkpoint.local_tree import LocalTree
+from headwater.timemachine.fork import plan_query_fork
 from headwater.web.accounts import Account, PasswordFile, hash_password
 from web.serving import figure, go_to, opened, served
 
@@ -46,6 +49,75 @@ def test_streams_sorted_by_trouble_and_opened(browser: Browser, tmp_path: Path) 
         expect(page.locator(".hw-checkpoint")).to_have_text("team/s07")
         page.locator(".hw-home").click()
         expect(streams).to_have_count(32)
+
+
+def contrast(page: Page, selector: str) -> float:
+    """Return the contrast of a text with the ground behind it, as WCAG computes it."""
+    script = """element => {
+        const parse = color => color.match(/[\\d.]+/g).map(Number);
+        const light = ([r, g, b]) => [r, g, b].map(v => v / 255).map(v => v <= 0.03928 ? v / 12.92
+            : ((v + 0.055) / 1.055) ** 2.4).reduce((sum, v, at) => sum + v * [0.2126, 0.7152, 0.0722][at], 0);
+        let ground = element, color;
+        do { color = parse(getComputedStyle(ground).backgroundColor); ground = ground.parentElement; }
+        while (color[3] === 0 && ground);
+        const values = [light(parse(getComputedStyle(element).color)), light(color)].sort((a, b) => b - a);
+        return (values[0] + 0.05) / (values[1] + 0.05);
+    }"""
+    return float(page.locator(selector).first.evaluate(script))
+
+
+def test_keys_on_a_dark_phone(browser: Browser, tmp_path: Path) -> None:
+    """On a phone and in the dark, the table fits the width, its texts can be read, and keys search, move and open."""
+    root = tmp_path / "all"
+    make_streams(root)
+    with served(root, "--port", 0) as page_of, opened(browser, page_of.url, width=390, dark=True) as page:
+        streams = page.locator("[data-stream]")
+        expect(streams).to_have_count(32)
+        expect(page.locator("body")).to_have_class(re.compile("body--dark"))
+        for selector in (".hw-stream-name", ".hw-title", "[data-counts]", ".hw-trouble-below", ".hw-graph svg text"):
+            assert contrast(page, selector) >= 3, selector
+        expect(page.locator("td.hw-optional").first).to_be_hidden()
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390
+        page.keyboard.press("?")
+        expect(page.get_by_text("next and previous stream")).to_be_visible()
+        page.keyboard.press("Escape")
+        expect(page.get_by_text("next and previous stream")).to_be_hidden()
+        page.keyboard.press("/")
+        search = page.get_by_label("search")
+        expect(search).to_be_focused()
+        page.keyboard.type("s0")
+        expect(streams).to_have_count(10)
+        search.blur()
+        with page.expect_download() as saved:
+            page.get_by_label("download the streams as CSV").click()
+        lines = Path(saved.value.path()).read_text("utf-8").splitlines()
+        assert (lines[0].split(",")[:3], len(lines)) == (["CHECKPOINT", "NAME", "STATUS"], 11)
+        page.keyboard.press("ArrowDown")
+        expect(page.locator('[data-stream="team/s00"] a')).to_be_focused()
+        page.keyboard.press("ArrowDown")
+        expect(page.locator('[data-stream="team/s01"] a')).to_be_focused()
+        page.keyboard.press("Enter")
+        expect(page.locator(".hw-checkpoint")).to_have_text("team/s01")
+        expect(figure(page, "Last batch")).to_have_text("9")
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390
+
+
+def test_fork_beside_its_original_and_search_over_all_batches(browser: Browser, tmp_path: Path) -> None:
+    """The page of a fork and that of its original show both on one time axis; a key is found in all batches."""
+    root = tmp_path / "all"
+    path = root / "visits"
+    shutil.copytree(load("aggregation-changelog", tmp_path / "made").path, path)
+    plan_query_fork(LocalTree(path), str(root / "trial"), at="4").apply()
+    with served(root, "--port", 0) as page_of, opened(browser, page_of.url) as page:
+        page.locator('[data-stream="trial"] a').click()
+        expect(page.locator("[data-fork]")).to_have_text("trial has run no batch of its own yet.")
+        page.locator(".hw-home").click()
+        page.locator('[data-stream="visits"] a').click()
+        expect(page.locator("[data-fork]")).to_be_visible()
+        expect(page.locator(".hw-fork-chart svg")).to_contain_text("batch 4")
+        page.get_by_label("find a key").fill("bob")
+        page.keyboard.press("Enter")
+        expect(page.locator("[data-found]")).to_contain_text("in batch 0 to 9 (2 partitions")
 
 
 def test_links_to_batches_and_keys_and_comparison(browser: Browser, tmp_path: Path) -> None:

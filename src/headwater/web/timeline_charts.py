@@ -132,7 +132,7 @@ def fork_timeline(found: ForkComparison, measure: str) -> Options:
         lines.append({**drawn, "data": values, "xAxisIndex": 1, "yAxisIndex": 1, "showSymbol": len(values) < 60})
     lanes[0] |= _fork_marks(found)
     times = [point.at_ms for _, _, shown in streams for point in shown if point.at_ms is not None]
-    bounds = {"min": min([*times, found.forked_at_ms or times[0]]), "max": max(times)} if times else {}
+    bounds = {"min": min(times), "max": max(times)} if times else {}
     unit = {"duration": " ms"}.get(measure, "")
     measured: Options = {**value_axis(unit=unit), "gridIndex": 1}
     if measure == "watermark":
@@ -171,9 +171,9 @@ def _fork_marks(found: ForkComparison) -> Options:
         marks["markPoint"] = {
             "data": [{"coord": [found.fork_point_ms, found.original], "value": f"batch {found.at}"}],
             "symbol": "pin",
-            "symbolSize": 40,
+            "symbolSize": 44,
             "itemStyle": {"color": VIOLET},
-            "label": {"fontSize": 9, "color": "#fff"},
+            "label": {"show": True, "formatter": "{c}", "fontSize": 9, "color": "#fff"},
             "silent": True,
         }
     if found.forked_at_ms is not None:
