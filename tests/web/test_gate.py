@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.client
 import socket
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import pytest
 from nicegui import __version__ as nicegui_version
 
 from broker_support import headwater
 from corpus_support import CorpusCheckpoint
-from headwater.web.gate import AccessPolicy
+from headwater.web.gate import AccessPolicy, Gate
 from web.serving import Served, served
 
 Corpus = Callable[[str], CorpusCheckpoint]
@@ -134,6 +137,34 @@ def test_listens_on_loopback_only(page: Served) -> None:
     lines = [line.split() for table in tables if table.exists() for line in table.read_text().splitlines()[1:]]
     listening, suffix = "0A", f":{page.port:04X}"
     assert [line[1] for line in lines if line[3] == listening and line[1].endswith(suffix)] == [f"0100007F{suffix}"]
+
+
+@pytest.mark.parametrize("message", ["http.disconnect", "http.request"])
+def test_reader_who_leaves_early_is_no_error(message: str) -> None:
+    """The framework raises an exception if a browser leaves before the response; other ones are errors."""
+    policy = AccessPolicy("secret", "127.0.0.1", 8080)
+    scope = {
+        "type": "http",
+        "method": "GET",
+        "path": "/",
+        "query_string": b"token=secret",
+        "headers": [(b"host", b"127.0.0.1:8080")],
+        "client": ("127.0.0.1", 50_000),
+    }
+
+    async def receive() -> dict[str, str]:
+        return {"type": message}
+
+    async def respond(scope: Any, receive: Any, send: Any) -> None:
+        await receive()
+        raise RuntimeError("No response returned.")
+
+    async def send(_: Any) -> None:
+        raise AssertionError("nothing is sent")
+
+    expected = nullcontext() if message == "http.disconnect" else pytest.raises(RuntimeError)
+    with expected:
+        asyncio.run(Gate(respond, policy)(scope, receive, send))
 
 
 def test_every_page_has_a_token_of_its_own(corpus: Corpus, page: Served) -> None:

@@ -10,7 +10,6 @@ from nicegui import events, ui
 
 from headwater.core.text import count
 from headwater.fleet.fleet import FleetSnapshot, Stream
-from headwater.fleet.graph import Edge
 from headwater.views.fleet import StreamView, row_matches, streams_as_csv
 from headwater.web import charts
 from headwater.web.fleet_watch import FleetWatch
@@ -104,7 +103,7 @@ class FleetPage:
         self._search = ""
         self._paging: dict[str, Any] = {"page": 1, "rowsPerPage": PAGE_ROWS, "sortBy": None, "descending": False}
         self._drawn: tuple[int, float] = (-1, 0.0)
-        self._edges: list[Edge] | None = None
+        self._chart: ui.echart | None = None
 
     def build(self) -> None:
         self._frame.build(lambda: ui.label("all streams").classes("hw-checkpoint"))
@@ -121,9 +120,7 @@ class FleetPage:
                     )
                 self._table = self._build_table()
             with panel("Streams that feed each other", about="from their records", classes="hw-wide") as self._graph:
-                self._chart = ui.echart(stream_graph([], {}), on_point_click=self._node_clicked, renderer="svg")
-                self._chart.classes("hw-graph")
-                save_as_png(self._graph, self._chart, "Streams")
+                pass
             self._graph.set_visibility(False)
         actions: dict[str, Callable[[], None]] = {
             "ArrowDown": lambda: _focus_stream(1),
@@ -232,10 +229,21 @@ class FleetPage:
         by_name = {stream.name: stream for stream in snapshot.streams}
         severities = {name: _severity(by_name[name], now_ms) for edge in edges for name in (edge.source, edge.target)}
         self._graph.set_visibility(bool(edges))
+        if not edges:
+            return
         options = stream_graph(edges, severities)
         rows = max((node["row"] for node in options["series"][0]["data"]), default=0) + 1
-        self._chart.style(f"height: {90 + 56 * rows}px !important")
-        charts.replace(self._chart, options)
+        chart = self._chart or self._add_chart()
+        chart.style(f"height: {90 + 56 * rows}px !important")
+        charts.replace(chart, options)
+
+    def _add_chart(self) -> ui.echart:
+        """Add the chart of the graph. A page without one does not load the library of charts, and appears sooner."""
+        with self._graph:
+            self._chart = ui.echart(stream_graph([], {}), on_point_click=self._node_clicked, renderer="svg")
+        self._chart.classes("hw-graph")
+        save_as_png(self._graph, self._chart, "Streams")
+        return self._chart
 
 
 def _column_classes(name: str, *, is_optional: bool) -> str:

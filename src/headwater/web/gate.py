@@ -181,6 +181,19 @@ class _Request:
         return [value.decode("latin-1") for found, value in self._headers if found == wanted]
 
 
+class _Connection:
+    """Notices that the browser has closed its connection."""
+
+    def __init__(self, receive: Receive) -> None:
+        self._receive = receive
+        self.is_closed = False
+
+    async def receive(self) -> Message:
+        message = await self._receive()
+        self.is_closed = self.is_closed or message["type"] == "http.disconnect"
+        return message
+
+
 class Gate:
     """ASGI middleware that applies the policy to every request."""
 
@@ -206,7 +219,13 @@ class Gate:
             return
         scope[VISITOR] = visitor
         cookie = policy.set_cookie(policy.cookie_value, https=request.is_https) if by_token else None
-        await self._app(scope, receive, _with_headers(send, cookie))
+        connection = _Connection(receive)
+        try:
+            await self._app(scope, connection.receive, _with_headers(send, cookie))
+        except RuntimeError:
+            # Middleware of the web framework misses the response to a browser that has left in the meantime.
+            if not connection.is_closed:
+                raise
 
     def _refusal(self, request: _Request) -> str | None:
         """Return why a request is refused whoever sends it; None if it is not."""
