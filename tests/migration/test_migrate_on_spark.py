@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -250,6 +251,11 @@ STORIES = {
         ],
         options={"stateVarName": "total"},
     ),
+}
+CHECKSUMS = {"spark.sql.streaming.stateStore.rowChecksum.enabled": "true"}
+STORIES |= {
+    f"{name} with row checksums": replace(STORIES[name], settings=CHECKSUMS)
+    for name in ("aggregation reordered", "session key", "custom state")
 }
 
 

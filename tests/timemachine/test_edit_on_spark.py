@@ -269,9 +269,18 @@ def test_a_stream_continues_from_edited_state(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("encoding", [name for name in ENCODINGS if name != "plain"])
 @pytest.mark.parametrize(
-    ("name", "store"), [("custom", "rocksdb"), ("custom", "format2"), ("aggregation", "changelog"), ("dedup", "hdfs")]
+    ("name", "store", "encoding"),
+    [
+        *(
+            ("custom", store, encoding)
+            for store in ("rocksdb", "format2")
+            for encoding in ENCODINGS
+            if encoding != "plain"
+        ),
+        ("aggregation", "changelog", "checksums"),  # Spark has Avro for custom state only
+        ("dedup", "hdfs", "checksums"),
+    ],
 )
 def test_all_encodings(headwater_spark: SparkSession, tmp_path: Path, name: str, store: str, encoding: str) -> None:
     """Spark finds keys in Avro by their bytes, and verifies the checksum of every row that it loads."""
