@@ -22,7 +22,7 @@ from headwater.views.batch_table import batch_cells, table_layout
 from headwater.views.batches import batch_as_dict, batch_in_full
 
 SEED = int(os.environ.get("SEED", "20260701"))
-ROUNDS = 20
+ROUNDS = 50
 MUTATIONS_A_ROUND = int(os.environ.get("HEADWATER_FUZZ_MUTATIONS", "10000")) // ROUNDS
 
 

@@ -90,26 +90,24 @@ def processes(folder: Path) -> dict[str, Ran]:
 
 def test_console_and_progress_of_a_piped_run(folder: Path) -> None:
     """Spark's tables go to standard output, one plain line per batch to standard error; --conf and --set have effect."""
-    ran = headwater(
-        "run", "jobs.py:PER_BATCH", "--trigger", "available-now", "--set", "least=1",
-        "--conf", "spark.sql.shuffle.partitions=3", "--conf", "spark.sql.session.timeZone=Europe/Oslo",
-        "--query", "SELECT current_timezone() AS zone", cwd=folder,
-    )  # fmt: skip
-    assert ran.returncode == 0, ran.stderr
-    assert ran.stdout.count("Batch: ") == 2
-    assert "|ann |2    |" in ran.stdout
-    assert ran.stdout.count("|bob |1    |") == 2
-    lines = lines_after_note(ran.stderr)
+    run = ["run", "jobs.py:PER_BATCH", "--trigger", "available-now", "--set", "least=1"]
+    conf = ["--conf", "spark.sql.shuffle.partitions=3", "--conf", "spark.sql.session.timeZone=Europe/Oslo"]
+    (ran,) = run_all(folder, [*run, *conf, "--query", "SELECT current_timezone() AS zone"])
+    assert ran.status == 0, ran.err
+    assert ran.out.count("Batch: ") == 2
+    assert "|ann |2    |" in ran.out
+    assert ran.out.count("|bob |1    |") == 2
+    lines = lines_after_note(ran.err)
     assert [line.split("  ")[0] for line in lines] == ["batch 0", "batch 1", "per-batch: no more data"]
     assert all(line.endswith("malformed 1") for line in lines[:2])
     assert lines[2].endswith("2 batches  6 rows  dropped 0  malformed 2")
-    assert "\r" not in ran.stderr
-    assert "\x1b" not in ran.stderr
+    assert "\r" not in ran.err
+    assert "\x1b" not in ran.err
     offsets = (folder / ".headwater" / "checkpoints" / "per-batch" / "offsets" / "0").read_text()
-    conf = json.loads(offsets.splitlines()[1])["conf"]
-    assert conf["spark.sql.shuffle.partitions"] == "3"
-    assert "|Europe/Oslo|" in ran.stdout
-    assert "RocksDB" in conf["spark.sql.streaming.stateStore.providerClass"]
+    recorded = json.loads(offsets.splitlines()[1])["conf"]
+    assert recorded["spark.sql.shuffle.partitions"] == "3"
+    assert "|Europe/Oslo|" in ran.out
+    assert "RocksDB" in recorded["spark.sql.streaming.stateStore.providerClass"]
     record = json.loads((folder / ".headwater" / "checkpoints" / "per-batch" / "_headwater" / "job.json").read_text())
     assert (record["job"], record["reference"], record["settings"]) == ("per-batch", "jobs.py:PER_BATCH", {"least": 1})
 

@@ -49,7 +49,7 @@ def test_generated_sales_are_counted(run: list[str], s3: S3, tmp_path: Path) -> 
             ["log", "retail-sales", "--json"],
         )
     ]
-    results = run_all(tmp_path, *commands)
+    results = run_all(tmp_path, *commands, own_jvm=True)
     assert [ran.status for ran in results] == [0] * 6, [ran.err for ran in results]
     names = sorted(s3.objects("sales"))
     assert len(names) == 6

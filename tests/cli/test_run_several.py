@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from broker_support import headwater
 from cli.commands import assert_no_stack_trace
+from cli.one_process import run_all
 from cli.running import Command
+from headwater.jobs.loading import load_job
 
 JOBS = '''
 from headwater import Console, Files, Job, Memory
@@ -57,25 +58,23 @@ def test_one_fails_and_the_others_continue(folder: Path) -> None:
         path = folder / "in" / f"{file}.json"
         path.write_text(json.dumps({"number": number}) + "\n")
         os.utime(path, (1_700_000_000 + file,) * 2)
-    ran = headwater(
-        "run", "jobs.py:FAILING", "jobs.py:MISSPELT", "jobs.py:PARITY", "--trigger", "available-now",
-        "--query", "SELECT sum(count) AS n FROM parity", cwd=folder, timeout=300,
-    )  # fmt: skip
-    assert ran.returncode == 16, ran.stderr
-    assert_no_stack_trace(ran.stderr)
-    lines = ran.stderr.splitlines()
+    run = ["run", "jobs.py:FAILING", "jobs.py:MISSPELT", "jobs.py:PARITY", "--trigger", "available-now"]
+    (ran,) = run_all(folder, [*run, "--query", "SELECT sum(count) AS n FROM parity"])
+    assert ran.status == 16, ran.err
+    assert_no_stack_trace(ran.err)
+    lines = ran.err.splitlines()
     batches = [line.split("  ")[0] for line in lines if ": batch " in line]
     assert [line for line in batches if line.startswith("parity")] == [f"parity: batch {number}" for number in range(4)]
     assert [line for line in batches if line.startswith("failing")] == ["failing: batch 0"]
-    assert ran.stderr.count("error[job-failed]") == 1
-    assert ran.stderr.count("error[unknown-column]: there is no column `nmber`") == 1
-    assert "seven is not a number" in ran.stderr
+    assert ran.err.count("error[job-failed]") == 1
+    assert ran.err.count("error[unknown-column]: there is no column `nmber`") == 1
+    assert "seven is not a number" in ran.err
     assert [line.partition("  ")[0] for line in lines[-3:]] == [
         "failing: failed (job-failed)",
         "misspelt: failed (unknown-column)",
         "parity: no more data",
     ]
-    assert "|4  |" in ran.stdout
+    assert "|4  |" in ran.out
     checkpoints = folder / ".headwater" / "checkpoints"
     assert sorted(path.name for path in checkpoints.iterdir()) == ["failing", "parity"]
     conf = {
@@ -84,7 +83,14 @@ def test_one_fails_and_the_others_continue(folder: Path) -> None:
     }
     assert conf["parity"]["spark.sql.shuffle.partitions"] == "3"
     assert conf["failing"]["spark.sql.shuffle.partitions"] != "3", "a job's settings do not reach the other jobs"
-    assert (folder / ".headwater" / "logs" / "failing+misspelt+parity.log").exists()
+
+
+def test_the_log_has_the_names_of_all_jobs() -> None:
+    """Spark's log of several jobs is named after all of them."""
+    from headwater.spark.job_session import log_file
+
+    jobs = [load_job(f"jobs.py:{name}") for name in ("FAILING", "MISSPELT", "PARITY")]
+    assert log_file(jobs) == Path(".headwater/logs/failing+misspelt+parity.log")
 
 
 @pytest.mark.parametrize(

@@ -93,6 +93,7 @@ def test_current_batch(folder: Path) -> None:
         assert_no_stack_trace(job.errors)
     assert committed(folder, "gated") == [0]
     assert written(folder) == [1, 2, 3]
+    assert (folder / ".headwater" / "logs" / "gated.log").exists()
 
 
 def test_a_terminal(folder: Path) -> None:

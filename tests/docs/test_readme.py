@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from cli.one_process import run_all
+from cli.running import Ran
 
 pytestmark = pytest.mark.services
 
@@ -35,12 +39,17 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def run(command: str, place: Path) -> subprocess.CompletedProcess[str]:
+def run(command: str, place: Path) -> Ran:
+    """Run a command of the README: one of Headwater in the process that runs those of other tests."""
+    program, *arguments = shlex.split(command)
+    if program == "headwater":
+        return run_all(place, arguments)[0]
     bins = str(Path(sys.executable).parent)
     environment = {**os.environ, "PATH": f"{bins}{os.pathsep}{os.environ['PATH']}"}
-    return subprocess.run(
+    done = subprocess.run(
         ["bash", "-c", command], cwd=place, env=environment, capture_output=True, text=True, check=False
     )
+    return Ran(done.returncode, done.stdout, done.stderr)
 
 
 def test_every_command_works(place: Path) -> None:
@@ -50,9 +59,9 @@ def test_every_command_works(place: Path) -> None:
         if command.startswith(NOT_HERE):
             continue
         done = run(command, place)
-        assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
-        assert "Traceback" not in done.stderr, command
-        seen.append(done.stdout + done.stderr)
+        assert done.status == 0, f"{command}\n{done.out}\n{done.err}"
+        assert "Traceback" not in done.err, command
+        seen.append(done.out + done.err)
     text = "\n".join(seen)
     for promised in (
         "next batch  4, with its recorded offsets",
