@@ -7,7 +7,7 @@ import json
 import random
 import shutil
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +52,21 @@ def _batch_records(context: RunContext) -> str:
     return str(-(-context.records // BATCHES))
 
 
+# The same totals with other kinds of state, in PySpark's workers and in Headwater's.
+KINDS = {"list": "ListState", "map": "MapState", "timers": "timers", "ttl": "time to live"}
+
+
+def _in_both_workers(form: str, kind: str) -> tuple[Contender, Contender]:
+    def with_settings(settings: str) -> Callable[[RunContext], Command]:
+        return lambda context: _documented(context, form, settings)
+
+    name = f"transformWithState with {kind}, Headwater's settings"
+    return (
+        Contender(f"{form}-workers", f"{name} and workers", "custom", with_settings("headwater-workers")),
+        Contender(form, f"{name}, PySpark's workers", "custom", with_settings("headwater")),
+    )
+
+
 CONTENDERS = (
     Contender("headwater", "Headwater, running-totals", "custom", _running_totals),
     Contender(
@@ -84,7 +99,13 @@ CONTENDERS = (
         "custom",
         lambda context: _documented(context, "rows", "spark"),
     ),
+    *(contender for form, kind in KINDS.items() for contender in _in_both_workers(form, kind)),
 )
+# For each kind of state the contenders in Headwater's workers and in PySpark's.
+PAIRS = {
+    "ValueState": ("documented-workers", "documented"),
+    **{kind: (f"{form}-workers", form) for form, kind in KINDS.items()},
+}
 
 
 def run(bootstrap: str, work: Path, *, purchases: int, rounds: int, only: list[str]) -> dict[str, Any]:
@@ -184,7 +205,21 @@ def format_table(result: dict[str, Any]) -> str:
         f"{result['purchases']:,} purchases of {result['users']:,} users in Kafka, read in {result['batches']} batches, "
         "to each user's running total in Kafka."
     )
-    return "\n\n".join([wrap(title), markdown_table(head, rows), describe_conditions(result)])
+    return "\n\n".join([wrap(title), markdown_table(head, rows), *_format_pairs(result), describe_conditions(result)])
+
+
+def _format_pairs(result: dict[str, Any]) -> list[str]:
+    """Return a table of the kinds of state that ran in both kinds of workers."""
+    speed = {row["slug"]: median(row, "records_per_second") for row in result["contenders"]}
+    rows = [
+        (kind, format_number(ours), format_number(theirs), format_number(ours / theirs, 1))
+        for kind, (our_slug, their_slug) in PAIRS.items()
+        if (ours := speed.get(our_slug)) and (theirs := speed.get(their_slug))
+    ]
+    if not rows:
+        return []
+    head = ("unchanged processor with", "records/s in Headwater's workers", "in PySpark's workers", "times as fast")
+    return [markdown_table(head, rows)]
 
 
 def summarize(result: dict[str, Any]) -> str:

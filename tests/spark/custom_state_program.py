@@ -13,10 +13,12 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 
-from headwater.spark.session import start_session
+from headwater import Checkpoint
+from headwater.spark.session import start_session, temporary_settings
 
 BATCHES = 3
 SCHEMA = (
@@ -82,6 +84,91 @@ class Everything(StatefulProcessor):
         yield Row(key=repr(key), results=repr(results), rows=[])
 
 
+class Corners(StatefulProcessor):
+    """Time to live, processing-time timers, order of maps, large and nested variables, and values that Spark converts."""
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        self.handle = handle
+        self.kept = handle.getValueState("kept", "n BIGINT, at TIMESTAMP, day DATE, ok BOOLEAN", 3_600_000)
+        self.expired = handle.getValueState("expired", "n BIGINT", 1)
+        self.expired_list = handle.getListState("expired_list", "text STRING", 1)
+        self.kept_list = handle.getListState("kept_list", "n SMALLINT, b TINYINT", 3_600_000)
+        self.kept_map = handle.getMapState("kept_map", "text STRING, n INT", "total BIGINT", 3_600_000)
+        self.expired_map = handle.getMapState("expired_map", "n INT", "text STRING", 1)
+        self.ratios = handle.getMapState("ratios", "ratio DOUBLE", "ratio FLOAT, raw BINARY")
+        self.nested = handle.getValueState(
+            "nested", "pair STRUCT<a: BIGINT, b: STRING>, all ARRAY<INT>, price DECIMAL(9,3)"
+        )
+        self.large = handle.getListState("large", "text STRING")
+        self.many = handle.getMapState("many", "n BIGINT", "text STRING")
+
+    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:  # noqa: N802, N803
+        """Emit what each variable holds before and after changes."""
+        key_rows = list(rows)
+        first = key_rows[0]
+        results: list[Any] = [self.snapshot()]
+        self.kept.update((first.n, first.at, None if first.n % 2 else first.day, first.n % 3 == 0))
+        self.expired.update((first.n,))
+        self.expired_list.appendList([("a",), (None,)])
+        self.kept_list.appendValue((first.n % 100, None))
+        self.kept_list.appendList([(1, 2), (first.n % 50, 3)])
+        for row in reversed(key_rows):
+            self.kept_map.updateValue((row.text, row.n), (row.n,))
+        self.kept_map.updateValue(("é", 1), (np.int64(first.n),))
+        self.expired_map.updateValue((1,), ("x",))
+        self.ratios.updateValue((first.ratio,), (0.1, bytes(3)))
+        self.ratios.updateValue((-0.0 if first.n % 2 else 0.0,), (1.5, None))
+        self.nested.update((first.pair, [1, None, first.n], first.price))
+        entries = self.kept_map.keys()
+        before = next(entries)
+        self.kept_map.removeKey(before)
+        results += [before, len(list(entries)), self.kept_map.containsKey(before), self.snapshot()]
+        if first.n % 5 == 0:
+            self.large.appendList([("y" * 2_000,)] * 20)
+            for number in range(0, 1_500, 3):
+                self.many.updateValue((number,), (str(first.n) * 20,))
+            self.many.removeKey((6,))
+        results += [sum(len(text) for (text,) in self.large.get()), self.large.exists()]
+        results += [
+            self.many.exists(),
+            self.many.getValue((3,)),
+            self.many.getValue((6,)),
+            len(list(self.many.values())),
+        ]
+        # Spark has the last word on these: a number that is too large, one of another type, a wrong type.
+        self.kept_list.put([(70_000, 1), (np.int16(7), True), ("text", 2)])
+        self.expired.update((2**70 if first.n % 9 == 0 else 1.5,))  # type: ignore[arg-type]
+        results += [list(self.kept_list.get()), self.expired.get(), self.kept_list.exists()]
+        if first.n % 4 == 0:
+            self.kept_map.clear()
+            self.nested.clear()
+            results += [list(self.kept_map.iterator()), self.kept_map.exists(), self.nested.get(), self.nested.exists()]
+            self.kept_map.updateValue(("after", first.n), (1,))
+        now = timerValues.getCurrentProcessingTimeInMs()
+        for timer in (2, 1, 3_600_000):
+            self.handle.registerTimer(now + timer)
+        self.handle.deleteTimer(now + 3_600_000)
+        results.append([timer - now for timer in self.handle.listTimers() if timer >= now])
+        yield Row(key=repr(key), results=repr(results), rows=None)
+
+    def snapshot(self) -> list[Any]:
+        values = [variable.get() for variable in (self.kept, self.expired, self.nested)]
+        lists = [list(variable.get()) for variable in (self.kept_list, self.expired_list)]
+        maps = [list(variable.iterator()) for variable in (self.kept_map, self.expired_map, self.ratios)]
+        exist = [
+            variable.exists()
+            for variable in (self.kept, self.expired, self.kept_list, self.expired_list, self.kept_map)
+        ]
+        return [*values, *lists, *maps, *exist, list(self.ratios.keys()), list(self.ratios.values())]
+
+    def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[Row]:  # noqa: N802, N803
+        """Count the timers of a key in its state: a second timer sees what the first one has changed."""
+        count = self.kept_map.getValue(("timers", 0))
+        self.kept_map.updateValue(("timers", 0), ((count[0] if count else 0) + 1,))
+        others = len(list(self.handle.listTimers()))
+        yield Row(key=repr(key), results=repr([count, count.total if count else None, others]), rows=[])
+
+
 def generated_rows(batch: int, keys: int) -> list[tuple[Any, ...]]:
     """Return rows for ``keys`` keys: most keys have several rows, one is null, and a few have large values."""
     rows = []
@@ -97,9 +184,9 @@ def generated_rows(batch: int, keys: int) -> list[tuple[Any, ...]]:
     return rows
 
 
-def run(spark: SparkSession, folder: Path, key: str, keys: int) -> list[tuple[int, str]]:
-    """Run all batches through the processor, grouped by ``key``."""
-    name = key.replace(", ", "-")
+def run(spark: SparkSession, folder: Path, key: str, keys: int, *, corners: bool = False) -> list[tuple[int, str]]:
+    """Run all batches through a processor, grouped by ``key``. The last rows are the state in the checkpoint."""
+    name = key.replace(", ", "-") + ("-corners" if corners else "")
     source = folder / name
     output: list[tuple[int, str]] = []
 
@@ -111,15 +198,34 @@ def run(spark: SparkSession, folder: Path, key: str, keys: int) -> list[tuple[in
     stream = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).parquet(str(source))
     schema = "key STRING, results STRING, rows ARRAY<STRUCT<n: INT, text: STRING>>"
     grouped = stream.withWatermark("at", "0 seconds").groupBy(*key.split(", "))
-    writer = grouped.transformWithState(Everything(), schema, "Append", "EventTime").writeStream.foreachBatch(collect)
-    writer = writer.option("checkpointLocation", str(folder / f"{name}-checkpoint"))
-    writer.trigger(availableNow=True).start().awaitTermination()
-    return sorted(output)
+    processed = (
+        grouped.transformWithState(Corners(), schema, "Append", "ProcessingTime")
+        if corners
+        else grouped.transformWithState(Everything(), schema, "Append", "EventTime")
+    )
+    checkpoint = folder / f"{name}-checkpoint"
+    writer = processed.writeStream.foreachBatch(collect).option("checkpointLocation", str(checkpoint))
+    # With timers on the clock, Spark would run batches without data forever.
+    with temporary_settings(spark, {"spark.sql.streaming.noDataMicroBatches.enabled": str(not corners).lower()}):
+        query = writer.trigger(availableNow=True).start()
+        query.awaitTermination()
+    return sorted(output) + sorted((-1, row) for row in state_in(checkpoint, corners=corners))
+
+
+def state_in(checkpoint: Path, *, corners: bool) -> Iterator[str]:
+    """Yield the state's rows; with a time to live, without the times at which they expire."""
+    names = ["nested", "ratios", "large", "many"] if corners else ["count", "other", "rows", "sums"]
+    for name in names:
+        yield from (f"{name} {row}" for row in Checkpoint(checkpoint).state(var=name).to_pylist())
 
 
 def run_all(spark: SparkSession, folder: Path, keys: dict[str, int]) -> dict[str, list[tuple[int, str]]]:
     """Return a list of (batch, row) for each type of key, given how many keys of it there are."""
-    return {key: run(spark, folder, key, count) for key, count in keys.items()}
+    first = next(iter(keys))
+    return {
+        **{key: run(spark, folder, key, count) for key, count in keys.items()},
+        "corners": run(spark, folder, first, keys[first], corners=True),
+    }
 
 
 def main() -> None:

@@ -44,8 +44,9 @@ def test_the_session_has_them(headwater_spark: SparkSession) -> None:
 
 
 def test_the_jar_is_built_from_its_sources() -> None:
-    """The jar matches the Java sources; python scripts/build_jar.py rebuilds it after a change."""
-    sources = sorted(HEADWATER_JAR.with_name("java").rglob("*.java"))
+    """The jar matches the sources of its classes and workers; python scripts/build_jar.py rebuilds it after a change."""
+    workers = sorted(HEADWATER_JAR.with_name("workers").glob("*.py"))
+    sources = [*sorted(HEADWATER_JAR.with_name("java").rglob("*.java")), *workers]
     digest = hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()
     with zipfile.ZipFile(HEADWATER_JAR) as jar:
         assert jar.read("META-INF/source.sha256").decode() == digest

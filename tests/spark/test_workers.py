@@ -17,8 +17,9 @@ from pyspark.sql import Row, SparkSession
 from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 
 from headwater.spark.session import default_conf
-from spark import custom_state_program
+from spark import cluster_state_program, custom_state_program
 from spark.custom_state_program import run_all
+from spark_cluster_support import Cluster
 from versions_support import SPARK
 
 HEADWATER_DAEMON = "headwater.spark.internals.workers.daemon"
@@ -38,7 +39,7 @@ def workers_of(spark: SparkSession, module: str) -> Iterator[None]:
 
 
 def test_same_output_as_pyspark(headwater_spark: SparkSession, tmp_path: Path) -> None:
-    """Values, lists, maps, timers, reads after changes, values of 200 kB, NaN keys and unread rows work as in PySpark."""
+    """Values, lists, maps, timers, time-to-live, large variables, NaN keys and the checkpoint are the same as in PySpark."""
     cloudpickle.register_pickle_by_value(custom_state_program)
     output: dict[str, dict[str, list[Any]]] = {}
     for module in (HEADWATER_DAEMON, "pyspark.daemon"):
@@ -89,9 +90,25 @@ def test_a_change_that_fails_fails_the_batch(headwater_spark: SparkSession, tmp_
     assert not list((tmp_path / "commits").glob("[0-9]*"))
 
 
+@pytest.mark.slow
+def test_a_cluster_uses_the_workers_in_the_jar(spark_cluster: Cluster, tmp_path: Path) -> None:
+    """Executors of a standalone cluster run Headwater's workers by default, from its jar."""
+    program = [sys.executable, cluster_state_program.__file__, spark_cluster.master, str(tmp_path)]
+    done = subprocess.run(program, check=False, capture_output=True, text=True, timeout=280)
+    assert done.returncode == 0, done.stderr
+    rows = json.loads(done.stdout.splitlines()[-1])
+    assert {client for _, _, client in rows} == {"headwater_workers.state_client"}
+    assert sorted((key, total) for key, total, _ in rows) == sorted(
+        (key, total) for key in range(20) for total in (1, 2)
+    )
+
+
 def test_workers_of_another_python_are_left_alone() -> None:
-    """Workers of another Python, and those of a cluster, may lack this package and use PySpark's daemon."""
-    assert default_conf("local[2]")["spark.python.daemon.module"] == HEADWATER_DAEMON
-    assert "spark.python.daemon.module" not in default_conf("local[2]", own_python=False)
-    assert "spark.python.daemon.module" not in default_conf("local[2]", own_jvm=False)
-    assert "spark.python.daemon.module" not in default_conf("spark://127.0.0.1:7077")
+    """Workers of another Python may lack this package and use PySpark's daemon; those of a cluster get it with the jar."""
+    setting = "spark.python.daemon.module"
+    assert default_conf("local[2]")[setting] == HEADWATER_DAEMON
+    assert setting not in default_conf("local[2]", own_python=False)
+    assert setting not in default_conf("local[2]", own_jvm=False)
+    assert default_conf("spark://127.0.0.1:7077")[setting] == "headwater_workers.daemon"
+    assert setting not in default_conf("spark://127.0.0.1:7077", own_jvm=False)
+    assert setting not in default_conf("yarn")

@@ -89,7 +89,9 @@ def default_conf(master: str, *, own_jvm: bool = True, own_python: bool = True) 
         if own_jvm:
             conf |= {"spark.hadoop.fs.file.impl": LOCAL_FILE_SYSTEM}
             if own_python and workers.probe():
-                conf |= {"spark.python.daemon.module": "headwater.spark.internals.workers.daemon"}
+                conf |= workers.LOCAL_SETTINGS
+    elif master.startswith("spark://") and own_jvm and workers.probe():
+        conf |= workers.CLUSTER_SETTINGS
     return conf
 
 
@@ -123,7 +125,10 @@ def start_session(
     if _on_this_machine(master):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # Spark's UI reads its address from nowhere else
     given = {**submitted, "spark.master": master, **(conf or {})}
-    settings = default_conf(master, own_jvm=own_jvm, own_python=_workers_use_this_python(given)) | given
+    defaults = default_conf(master, own_jvm=own_jvm, own_python=_workers_use_this_python(given))
+    settings = defaults | given
+    if len(plugins := {one["spark.plugins"] for one in (defaults, given) if one.get("spark.plugins")}) > 1:
+        settings["spark.plugins"] = ",".join(sorted(plugins))
     settings |= format_settings(jars, settings, settings["spark.sql.shuffle.partitions"])
     if own_jvm:
         is_local = master.startswith("local")
@@ -138,6 +143,8 @@ def start_session(
         session = builder.getOrCreate()
     _own_contexts.add(session.sparkContext)
     remove_unused_defaults(session)
+    if settings.get("spark.python.daemon.module") == workers.CLUSTER_SETTINGS["spark.python.daemon.module"]:
+        session.sparkContext.environment.update(workers.python_path_on_executors(HEADWATER_JAR))
     if not own_jvm:
         add_jars(session, jars)
     return session

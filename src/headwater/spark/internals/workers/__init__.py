@@ -1,14 +1,28 @@
 """Python that runs in Spark's worker processes, where custom state is read and written.
 
-PySpark's workers wait for an answer to every read and change of a state variable. ``daemon`` replaces the classes that
-do so in each forked worker; a ``StatefulProcessor`` sees no difference.
+PySpark's workers wait for an answer to every read and change of a state variable, and convert rows cell by cell.
+``daemon`` replaces the classes that do so in each forked worker, and ``headwater.state.StatePlugin`` in the jar starts a
+server in each executor for the state of many keys at a time. A ``StatefulProcessor`` sees no difference. The server
+finds a task's state in Spark's runner for the worker, among the listeners that wait for the end of the task.
 
-Seen on: PySpark 4.1.4, 4.2.0; on 4.3.0 without ``row_batches``, because its workers convert rows themselves.
-Without it (``spark.python.daemon.module=pyspark.daemon``, PySpark 4.0, or a worker whose Python lacks Headwater):
-PySpark's own workers run the same processors, at a third of the speed.
+Seen on: PySpark 4.1.4, 4.2.0, 4.3.0 (with ``row_function`` in place of ``row_batches``).
+Without it (``spark.python.daemon.module=pyspark.daemon``, PySpark 4.0, workers of another Python, or an executor that
+cannot create a socket file): PySpark's own workers run the same processors, at a third of the speed or less.
 """
 
 from __future__ import annotations
+
+from pathlib import Path
+
+PLUGIN = "headwater.state.StatePlugin"
+LOCAL_SETTINGS = {"spark.python.daemon.module": "headwater.spark.internals.workers.daemon", "spark.plugins": PLUGIN}
+# The jar has the same modules, in a package of its own. An executor fetches it into its working folder.
+CLUSTER_SETTINGS = {"spark.python.daemon.module": "headwater_workers.daemon", "spark.plugins": PLUGIN}
+
+
+def python_path_on_executors(jar: Path) -> dict[str, str]:
+    """Return the environment in which executors start ``headwater_workers.daemon``."""
+    return {"PYTHONPATH": jar.name}
 
 
 def probe() -> bool:
@@ -24,3 +38,10 @@ def probe_row_batches() -> bool:
     from pyspark.sql.pandas import serializers  # noqa: PLC0415
 
     return hasattr(serializers, "TransformWithStateInPySparkRowSerializer")
+
+
+def probe_row_function() -> bool:
+    """Return whether PySpark's worker converts rows itself, from Arrow batches to Arrow batches."""
+    from pyspark.sql import conversion  # noqa: PLC0415
+
+    return hasattr(conversion, "ArrowBatchTransformer") and not probe_row_batches()

@@ -4,18 +4,18 @@ import java.lang.reflect.Field;
 import java.lang.reflect.Method;
 
 /** Reads Spark's private classes by the names of their members, because their packages differ between releases. */
-final class Reflection {
+public final class Reflection {
   private Reflection() {}
 
   @SuppressWarnings("unchecked")
-  static <T> T call(Object target, String method) throws ReflectiveOperationException {
+  public static <T> T call(Object target, String method) throws ReflectiveOperationException {
     Method found = target.getClass().getMethod(method);
     found.setAccessible(true);
     return (T) found.invoke(target);
   }
 
   @SuppressWarnings("unchecked")
-  static <T> T field(Object target, String name) throws ReflectiveOperationException {
+  public static <T> T field(Object target, String name) throws ReflectiveOperationException {
     for (Class<?> type = target.getClass(); type != null; type = type.getSuperclass()) {
       for (Field field : type.getDeclaredFields()) {
         if (field.getName().equals(name)) {
