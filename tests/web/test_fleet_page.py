@@ -73,6 +73,7 @@ def test_keys_on_a_dark_phone(browser: Browser, tmp_path: Path) -> None:
     with served(root, "--port", 0) as page_of, opened(browser, page_of.url, width=390, dark=True) as page:
         streams = page.locator("[data-stream]")
         expect(streams).to_have_count(32)
+        expect(page.locator("[data-counts]")).not_to_contain_text("not checked yet")  # the rows stay in place from here
         expect(page.locator("body")).to_have_class(re.compile("body--dark"))
         for selector in (".hw-stream-name", ".hw-title", "[data-counts]", ".hw-trouble-below", ".hw-graph svg text"):
             assert contrast(page, selector) >= 3, selector

@@ -224,12 +224,12 @@ def _grace_after_death(lease: Lease) -> float:
 @contextmanager
 def hold_lease(files: FileTree, holder: str, problem: str) -> Iterator[None]:
     """Hold the lease in this process while the block makes a change; refuse as ``refuse_if_held`` does."""
-    refuse_if_held(files, problem)
     lease, lock = Lease.of_this_process(holder), lock_of(files)
     if lock is None:
         with lease_with_heartbeat(files, lease, problem):
             yield
         return
+    refuse_if_held(files, problem)
     make_folder(lock.parent)
     with file_lock(lock) as acquired:
         if not acquired:

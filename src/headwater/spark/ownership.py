@@ -213,13 +213,13 @@ def holding_lease(spark: SparkSession, files: FileTree, job: str) -> Iterator[Le
 
     A holder that was just killed gets a moment to exit: its JVM may still be finishing a batch.
     """
-    refuse_if_held(files, _cannot_run(job))
     lease = Lease.of_this_process(job)
     lock = lock_of(files)
     if lock is None:
         with lease_with_heartbeat(files, lease, _cannot_run(job)):
             yield lease
         return
+    refuse_if_held(files, _cannot_run(job))
     with locked_by_jvm(spark, lock) as is_locked:
         if not is_locked:
             refuse_busy(files, _cannot_run(job))

@@ -31,9 +31,14 @@ KEYS = {
     "/": "search",
     "?": "show these keys",
 }
+# A row that moves to another place loses the focus, so the last stream is remembered.
 _FOCUS_STREAM = """
-const links = [...document.querySelectorAll(".hw-stream-name")], at = links.indexOf(document.activeElement);
-links[Math.min(Math.max(at + (%d), 0), links.length - 1)]?.focus();
+const links = [...document.querySelectorAll(".hw-stream-name")];
+const name = link => link.closest("[data-stream]").dataset.stream;
+const focused = links.indexOf(document.activeElement);
+const at = focused >= 0 ? focused : links.findIndex(link => name(link) === window.hwStream);
+const link = links[Math.min(Math.max(at + (%d), 0), links.length - 1)];
+if (link) { window.hwStream = name(link); link.focus(); }
 """
 BODY = """
 <q-tr :props="props" :class="'hw-stream hw-stream-' + (props.row.severity || 'none')" :data-stream="props.row.name">
