@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from headwater.core.varint import zigzag
 from headwater.formats.schema import MalformedRecord
 
 MAGIC = 0
@@ -43,7 +44,7 @@ def message_path(path: Sequence[int]) -> bytes:
     """Return the indexes of a message in the form that ``split_message_path`` reads."""
     if tuple(path) == (0,):
         return b"\0"
-    return b"".join(_long(number) for number in (len(path), *path))
+    return b"".join(zigzag(number) for number in (len(path), *path))
 
 
 def read_long(data: bytes, position: int) -> tuple[int, int]:
@@ -63,13 +64,3 @@ def read_long(data: bytes, position: int) -> tuple[int, int]:
     if number >> 64:
         raise MalformedRecord("a number has more than 64 bits")
     return (number >> 1) ^ -(number & 1), position
-
-
-def _long(number: int) -> bytes:
-    zigzag = (number << 1) ^ (number >> 63)
-    out = bytearray()
-    while zigzag >= 0x80:
-        out.append(zigzag & 0x7F | 0x80)
-        zigzag >>= 7
-    out.append(zigzag)
-    return bytes(out)

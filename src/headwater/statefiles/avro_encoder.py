@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
+from headwater.core.varint import zigzag
 from headwater.statefiles.avro import FLOATS, WHOLE_NUMBERS, decimal_bytes
 from headwater.statefiles.buffers import as_mask, as_numbers
 from headwater.statefiles.rowencoder import absent_values
@@ -31,7 +32,7 @@ def encode_records(kind: Struct, columns: Sequence[pa.Array], count: int) -> lis
 
 def encode_byte_strings(columns: Sequence[Sequence[bytes]]) -> list[bytes]:
     """Return records of byte strings that are never null: what ``byte_strings`` of ``avro`` finds."""
-    parts = [[_PRESENT + _number(len(text)) + text for text in column] for column in columns]
+    parts = [[_PRESENT + zigzag(len(text)) + text for text in column] for column in columns]
     return [b"".join(row) for row in zip(*parts, strict=True)]
 
 
@@ -52,12 +53,12 @@ def _values(kind: SqlType, column: pa.Array) -> list[bytes]:
         case Atomic("boolean"):
             return [b"\1" if value else b"\0" for value in as_mask(column).tolist()]
         case Atomic(name) if name in WHOLE_NUMBERS:
-            return [_number(value) for value in as_numbers(column, WHOLE_NUMBERS[name]).tolist()]
+            return [zigzag(value) for value in as_numbers(column, WHOLE_NUMBERS[name]).tolist()]
         case Atomic(name) if name in FLOATS:
             form = np.dtype(FLOATS[name])
             return _slices(as_numbers(column, FLOATS[name]).tobytes(), form.itemsize)
         case Atomic("string") | Atomic("binary"):
-            return [_number(len(text)) + text for text in column.cast(pa.binary()).to_pylist()]
+            return [zigzag(len(text)) + text for text in column.cast(pa.binary()).to_pylist()]
         case Decimal():
             raw = np.frombuffer(column.buffers()[1], np.uint8, len(column) * _WIDE_BYTES, column.offset * _WIDE_BYTES)
             # The bytes that the precision cannot need only repeat the sign.
@@ -84,7 +85,7 @@ def _blocks(kinds: list[SqlType], column: pa.Array, children: list[pa.Array]) ->
     found = []
     for start, end in itertools.pairwise(offsets):
         inside = elements[start - offsets[0] : end - offsets[0]]
-        found.append((_number(len(inside)) if inside else b"") + b"".join(inside) + _END)
+        found.append((zigzag(len(inside)) if inside else b"") + b"".join(inside) + _END)
     return found
 
 
@@ -99,19 +100,6 @@ def _elements(kind: SqlType, column: pa.Array) -> Iterator[bytes]:
 
 def _slices(data: bytes, width: int) -> list[bytes]:
     return [data[at : at + width] for at in range(0, len(data), width)]
-
-
-def _number(value: int) -> bytes:
-    """Return a number in zigzag encoding."""
-    left = value << 1 if value >= 0 else ~value << 1 | 1
-    if left < 0x80:
-        return left.to_bytes(1, "little")
-    found = bytearray()
-    while left >= 0x80:
-        found.append(left & 0x7F | 0x80)
-        left >>= 7
-    found.append(left)
-    return bytes(found)
 
 
 def with_schema_id(records: list[bytes], schema_id: int) -> list[bytes]:
