@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -419,3 +420,9 @@ def test_a_table_becomes_the_history_of_a_seed(tmp_path: Path, monkeypatch: pyte
     assert as_history(table.to_pandas()) == uri != as_history(table.slice(1))
     folder = uri.removeprefix("files:").removesuffix("?format=parquet")
     assert parquet.read_table(folder).to_pylist() == table.to_pylist()
+
+    someone_else = os.getuid() + 1
+    monkeypatch.setattr("os.getuid", lambda: someone_else)
+    elsewhere = as_history(table)
+    assert elsewhere != uri, "a folder of another user is not used"
+    assert parquet.read_table(elsewhere.removeprefix("files:").removesuffix("?format=parquet")) == table

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -42,5 +43,9 @@ def as_history(value: Any) -> str:
     data = buffer.getvalue()
     folder = Path(tempfile.gettempdir()) / f"headwater-history-{hashlib.sha256(data).hexdigest()[:16]}"
     folder.mkdir(mode=0o700, exist_ok=True)
+    if (
+        folder.lstat().st_uid != os.getuid()
+    ):  # another user, who can guess the name, must not be able to change the rows
+        folder = Path(tempfile.mkdtemp(prefix="headwater-history-"))
     (folder / "history.parquet").write_bytes(data)
     return f"files:{folder}?format=parquet"
