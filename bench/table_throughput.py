@@ -29,8 +29,8 @@ from headwater.spark.runner import run_job
 from headwater.spark.session import start_session, stop_session
 
 STORES = 200
-BATCHES = 12
-WARM_UP_BATCHES = 3
+BATCHES = 30
+WARM_UP_BATCHES = 10
 WINDOW_MINUTES = WATERMARK_MINUTES = 5
 SALE = "store STRING, counter INT, amount BIGINT, sold_at TIMESTAMP, day DATE"
 KINDS = {"delta": ("append", "merge"), "iceberg": ("append",)}

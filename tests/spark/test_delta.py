@@ -21,6 +21,7 @@ from headwater.jars.versions import has_release
 from headwater.lakehouse.delta_log import DeltaLog
 from headwater.spark.dropped import DroppedRecords
 from headwater.spark.dropped.store import query_id_of
+from headwater.spark.internals.plans import has_distinct_rows
 from headwater.spark.internals.state_stores import unload_state_stores
 from headwater.spark.ownership import Run, check_run
 from headwater.spark.preflight import check_services
@@ -168,6 +169,29 @@ def test_another_table_on_the_same_checkpoint(shop: Shop) -> None:
     with pytest.raises(JobRefused, match="another table") as refused:
         check_run(Run(moved, None, str(shop.checkpoint(shop.bronze))))
     assert refused.value.code == "other-sink"
+
+
+def test_keys_of_an_aggregation_are_known_to_be_unique(headwater_spark: SparkSession) -> None:
+    """Rows are searched for repeated keys unless the job groups by these keys, or by some of them."""
+    rate = headwater_spark.readStream.format("rate").load().selectExpr("value % 3 AS shop", "value", "timestamp AS at")
+    grouped = totals(rate.withColumnRenamed("value", "amount"))
+    renamed = grouped.where("total > 1").selectExpr("window AS hours", "shop", "total")
+    computed = rate.groupBy(F.upper(F.col("shop").cast("string")).alias("shop")).count()
+    for frame, columns, expected in (
+        (grouped, ("window", "shop"), True),
+        (grouped, ("window", "shop", "total"), True),
+        (grouped, ("shop",), False),
+        (grouped, ("window.start", "shop"), False),
+        (renamed, ("hours", "shop"), True),
+        (renamed, ("window", "shop"), False),
+        (grouped.selectExpr("window", "lower(shop) AS shop"), ("window", "shop"), False),
+        (grouped.selectExpr("window", "shop", "explode(array(1, 2)) AS n"), ("window", "shop"), False),
+        (computed, ("shop",), True),
+        (rate.groupBy().count(), ("count",), True),
+        (rate.dropDuplicates(["shop"]), ("shop",), False),
+        (rate, ("value",), False),
+    ):
+        assert has_distinct_rows(frame, columns) is expected, (frame.columns, columns)
 
 
 @pytest.mark.slow

@@ -18,6 +18,7 @@ from pyspark.sql.types import DataType, StructType
 from headwater.core.errors import JobFailed, JobRefused
 from headwater.jobs.endpoints import Delta
 from headwater.spark.failures import SPARK_ERRORS
+from headwater.spark.internals.plans import has_distinct_rows
 from headwater.spark.postgres import QUERY_ID_PROPERTY
 from headwater.spark.session import temporary_settings
 
@@ -46,11 +47,14 @@ def sql_name(table: Delta) -> str:
     return "delta.`{}`".format(location(table).replace("`", "``"))
 
 
-def start_delta(spark: SparkSession, writer: DataStreamWriter, sink: Delta, schema: StructType) -> StreamingQuery:
+def start_delta(spark: SparkSession, writer: DataStreamWriter, sink: Delta, result: DataFrame) -> StreamingQuery:
     """Start a query that appends to the table, replaces it in complete mode, or merges into it."""
     if sink.merge_names:
-        create_table(spark, sink, schema)
-        return writer.foreachBatch(lambda frame, batch_id: merge_batch(sink, frame, batch_id)).start()
+        create_table(spark, sink, result.schema)
+        is_unique = has_distinct_rows(result, sink.merge_names)
+        return writer.foreachBatch(
+            lambda frame, batch_id: merge_batch(sink, frame, batch_id, is_unique=is_unique)
+        ).start()
     if sink.partition_names:
         writer = writer.partitionBy(*sink.partition_names)
     return writer.format("delta").options(**sink.options).start(location(sink))
@@ -92,11 +96,15 @@ def _write(sink: Delta, frame: DataFrame, batch_id: int, mode: str) -> None:
     rows.mode(mode).save(location(sink))
 
 
-def merge_batch(sink: Delta, frame: DataFrame, batch_id: int) -> None:
-    """Upsert the rows of one micro-batch by the columns of ``merge_on``. One that was applied before changes nothing."""
+def merge_batch(sink: Delta, frame: DataFrame, batch_id: int, *, is_unique: bool = False) -> None:
+    """Upsert the rows of one micro-batch by the columns of ``merge_on``. One that was applied before changes nothing.
+
+    A key that occurs twice fails the batch. Looking for one shuffles the rows, so it is left out if ``is_unique``.
+    """
     spark = frame.sparkSession
     keys = key_columns(sink, frame.schema)
-    _with_unique_keys(sink, frame, keys).createOrReplaceTempView(BATCH_VIEW)
+    rows = frame if is_unique else _with_unique_keys(sink, frame, keys)
+    rows.createOrReplaceTempView(BATCH_VIEW)
     try:
         with temporary_settings(spark, {APP_ID: _query_id(frame), VERSION: str(batch_id)}):
             merged = spark.sql(merge_statement(sink, keys)).collect()

@@ -56,7 +56,7 @@ class PreparedJob:
         if job.per_batch:
             write = batch_writer(self.spark, job.writes, self.schema, generation)
             return writer.foreachBatch(self._on_each_batch(write)).start()
-        return start_stream(self.spark, writer, job.writes, self.schema, generation)
+        return start_stream(self.spark, writer, job.writes, self.frame, generation)
 
     def result_of(self, batch: DataFrame) -> DataFrame:
         """Return what a micro-batch of ``frame`` emits."""

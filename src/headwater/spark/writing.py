@@ -33,9 +33,9 @@ CONSOLE_OPTIONS = {"truncate": "false", "numRows": ALL_ROWS}
 
 
 def start_stream(
-    spark: SparkSession, writer: DataStreamWriter, sink: Sink, schema: StructType, generation: int = 0
+    spark: SparkSession, writer: DataStreamWriter, sink: Sink, result: DataFrame, generation: int = 0
 ) -> StreamingQuery:
-    """Start a query that writes to the sink."""
+    """Start a query that writes the result of a job to the sink."""
     match sink:
         case Console():
             return writer.format("console").options(**{**CONSOLE_OPTIONS, **sink.options}).start()
@@ -47,12 +47,12 @@ def start_stream(
         case Kafka():
             return writer.format("kafka").options(**kafka_options(sink)).start()
         case Table():
-            format_name = prepare_table(spark, sink, schema)
+            format_name = prepare_table(spark, sink, result.schema)
             return writer.options(**sink.options).toTable(sink.name, format=format_name)
         case Postgres():
-            return writer.foreachBatch(batch_writer(spark, sink, schema, generation)).start()
+            return writer.foreachBatch(batch_writer(spark, sink, result.schema, generation)).start()
         case Delta():
-            return start_delta(spark, writer, sink, schema)
+            return start_delta(spark, writer, sink, result)
         case Iceberg():
             return start_iceberg(writer, sink)
 

@@ -7,7 +7,7 @@ Without it (no Py4J: Spark Connect): ``check`` cannot check output modes, and ``
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 from py4j.protocol import Py4JJavaError
@@ -28,6 +28,18 @@ def optimized(spark: SparkSession, plan: Plan) -> Plan:
     """Return a plan as Spark optimizes it: conditions are moved into joins, and unused columns removed."""
     session: Any = spark._jsparkSession
     return Plan(session.sessionState().optimizer().execute(plan.node))
+
+
+def has_distinct_rows(frame: DataFrame, columns: Collection[str]) -> bool:
+    """Return whether an aggregation emits the rows, so that no two in a batch have the same values in these columns."""
+    plan = analyzed(frame)
+    ids = {one.id for one in plan.output if one.name in columns}
+    below = plan
+    while below.name in {"Project", "Filter"}:
+        (below,) = below.children
+    if below.name != "Aggregate":
+        return False
+    return any(_attribute_ids(keys) <= ids for keys in items(plan.node.distinctKeys().toSeq()))
 
 
 def count_reads(frame: DataFrame) -> int:
@@ -226,6 +238,10 @@ class Expression:
         yield self
         for child in items(self.node.children()):
             yield from Expression(child).parts()
+
+
+def _attribute_ids(expressions: Any) -> set[int]:
+    return {int(one.exprId().id()) for one in items(expressions.toSeq())}
 
 
 def _class(node: Any) -> str:
