@@ -160,13 +160,16 @@ def test_local_write_leaves_no_temporary_file(tmp_path: Path) -> None:
 
 
 def test_empty_folders_are_dropped_except_top_level_ones(tmp_path: Path) -> None:
-    """Emptied folders are dropped; other empty folders only if no file is left at all."""
+    """Emptied folders are dropped with the empty folders in them; other empty folders only if no file is left at all."""
     files = LocalTree(tmp_path)
+    files.write("state/1/0/1.delta", b"")
+    (tmp_path / "state/1/0/_metadata").mkdir()
     for path in ("state/0/0/1.delta", "state/0/1/1.delta"):
         files.write(path, b"")
     (tmp_path / "state/0/2/_metadata").mkdir(parents=True)
-    files.remove("state/0/0/1.delta")
-    files.drop_empty_folders(["state/0/0"])
+    for path in ("state/1/0/1.delta", "state/0/0/1.delta"):
+        files.remove(path)
+    files.drop_empty_folders(["state/1/0", "state/0/0"])
     assert sorted(files.tree("state")) == ["state", "state/0", "state/0/1", "state/0/2", "state/0/2/_metadata"]
     files.remove("state/0/1/1.delta")
     files.drop_empty_folders(["state/0/1"])

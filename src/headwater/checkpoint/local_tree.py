@@ -216,19 +216,15 @@ class LocalTree(FileTree):
         return found
 
     def drop_empty_folders(self, folders: Iterable[str]) -> None:
-        given = list(folders)
-        for folder in given:
+        for folder in folders:
             place = folder
-            while "/" in place:
-                try:
+            while not _has_files(self.local_path(place)):
+                _remove_folders_below(self.local_path(place))
+                if "/" not in place:
+                    break
+                with suppress(OSError):  # already removed, or another process has added a file
                     self.local_path(place).rmdir()
-                except OSError:  # not empty, or already removed
-                    if self.local_path(place).exists():
-                        break
                 place = place.rpartition("/")[0]
-        for top in {folder.partition("/")[0] for folder in given if "/" in folder}:
-            if not any(names for _, _, names in os.walk(self.local_path(top))):
-                _remove_folders_below(self.local_path(top))
 
 
 def _link_or_copy(source: Path, target: Path) -> None:
@@ -250,6 +246,10 @@ def _link_or_copy(source: Path, target: Path) -> None:
 def _copy(source: Path, target: Path) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     shutil.copy2(source, target)
+
+
+def _has_files(top: Path) -> bool:
+    return any(names for _, _, names in os.walk(top))
 
 
 def _remove_folders_below(top: Path) -> None:
