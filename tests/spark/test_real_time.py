@@ -114,6 +114,7 @@ def assigned(partitions: int, transform: Callable[[DataFrame], DataFrame] = per_
 JOB = assigned(1)
 
 
+@pytest.mark.skipif(SPARK < (4, 2), reason="PySpark 4.2 introduced the real-time trigger")
 @pytest.mark.skipif(SPARK >= (4, 3), reason="PySpark 4.3 introduced state with the real-time trigger")
 def test_state_on_an_older_spark(headwater_spark: SparkSession) -> None:
     """A job with state is refused with the version that it needs."""

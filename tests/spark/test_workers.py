@@ -70,6 +70,7 @@ def test_same_output_as_pyspark_for_all_types_of_keys(tmp_path: Path) -> None:
     check_same({module: output_of(module) for module in (HEADWATER_DAEMON, "pyspark.daemon")})
 
 
+@pytest.mark.skipif(SPARK < (4, 2), reason="PySpark 4.1 ignores values that a variable has no field for")
 def test_a_change_that_fails_fails_the_batch(headwater_spark: SparkSession, tmp_path: Path) -> None:
     """The response to a change is read late, but before anything is committed."""
 

@@ -5,7 +5,7 @@ PySpark's workers wait for an answer to every read and change of a state variabl
 server in each executor for the state of many keys at a time. A ``StatefulProcessor`` sees no difference. The server
 finds a task's state in Spark's runner for the worker, among the listeners that wait for the end of the task.
 
-Seen on: PySpark 4.2.0, 4.3.0 (with ``row_function`` in place of ``row_batches``).
+Seen on: PySpark 4.1.4, 4.2.0, 4.2.1, 4.3.0 (with ``row_function`` in place of ``row_batches``).
 Without it (``spark.python.daemon.module=pyspark.daemon``, PySpark 4.0, workers of another Python, or an executor that
 cannot create a socket file): PySpark's own workers run the same processors, at a third of the speed or less.
 """
