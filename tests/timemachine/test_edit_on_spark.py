@@ -19,7 +19,6 @@ from headwater import Checkpoint
 from headwater.checkpoint.checks import run_checks
 from headwater.checkpoint.checks.context import CheckContext
 from headwater.checkpoint.local_tree import LocalTree
-from headwater.core.errors import ChangeRefused
 from headwater.core.ids import StoreRef
 from headwater.spark.internals.state_stores import unload_state_stores
 from headwater.spark.session import matching_checkpoint_format
@@ -89,22 +88,13 @@ def test_spark_reads_what_was_written(headwater_spark: SparkSession, corpus: Cor
         assert check_against_spark(headwater_spark, corpus(name), tmp_path / name), name
 
 
-WITHOUT_NAMES = {"custom-ttl", "custom-ttl-rocksdb"}
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("name", OTHERS)
 def test_spark_reads_the_rest_of_the_corpus(
     headwater_spark: SparkSession, corpus: Corpus, tmp_path: Path, name: str
 ) -> None:
-    """The same for every other checkpoint of the corpus, except those without a snapshot that names a column family."""
-    if not StateReader(corpus(name).files).logs.state.stores:
-        return
-    if name in WITHOUT_NAMES:
-        with pytest.raises(ChangeRefused, match="cannot be written") as refused:
-            check_against_spark(headwater_spark, corpus(name), tmp_path / name)
-        assert "names its column family" in refused.value.evidence["why"]
-    else:
+    """The same for every other checkpoint of the corpus."""
+    if StateReader(corpus(name).files).logs.state.stores:
         check_against_spark(headwater_spark, corpus(name), tmp_path / name)
 
 

@@ -182,12 +182,19 @@ class RowEdit:
 
     @cached_property
     def _counter(self) -> StateTarget | None:
-        """The hidden family in which newer versions of Spark count the elements of each list."""
-        if self.original.kind != "list":
+        """The hidden family in which newer versions of Spark count the elements of each list.
+
+        Lists with a time-to-live are counted in another family; the schemas name this one all the same.
+        """
+        if self.original.kind != "list" or self._expires:
             return None
         name = f"{ROW_COUNTER}{self.original.var}"
         own = (target for target in self.targets if target.operator_id == self.original.operator_id)
         return next((target for target in own if target.family == name), None)
+
+    @property
+    def _expires(self) -> bool:
+        return self.original.var is not None and _TTL in self.original.schema.value.names
 
     def _refuse_inconsistent(self, rows: pa.Table) -> None:
         """Raise ``ChangeRefused`` if a value contradicts its key: some operators repeat the key in the value."""
@@ -220,7 +227,7 @@ class RowEdit:
         self, before: dict[Place, bytes], after: dict[Place, bytes], changed: list[Place], *, resized: bool
     ) -> None:
         """Raise ``ChangeRefused`` if an edit would contradict the index by which Spark expires rows."""
-        if self.original.var is None or _TTL not in self.original.schema.value.names:
+        if not self._expires:
             return
         keys = [key for _, key in changed]
         times = [_expiry(self._table(keys, [found[place] for place in changed])) for found in (before, after)]
