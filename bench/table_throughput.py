@@ -211,7 +211,11 @@ def _plain_pyspark(spark: Any, inbox: Path, target: Target) -> float:
 
 
 def _merge_into(path: str) -> Callable[[Any, int], None]:
-    def merge(frame: Any, _: int) -> None:
+    """Return what Delta documents for a merge that is applied once."""
+
+    def merge(frame: Any, batch_id: int) -> None:
+        frame.sparkSession.conf.set("spark.databricks.delta.write.txnAppId", path)
+        frame.sparkSession.conf.set("spark.databricks.delta.write.txnVersion", str(batch_id))
         frame.createOrReplaceTempView("updates")
         frame.sparkSession.sql(
             f"MERGE INTO delta.`{path}` t USING updates u ON t.store = u.store AND t.window = u.window "

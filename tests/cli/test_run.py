@@ -125,6 +125,8 @@ def test_json_log(processes: dict[str, Ran]) -> None:
     ran, refused = processes["json log"], processes["json failure"]
     assert ran.status == 0, ran.err
     lines = [json.loads(line) for line in ran.err.splitlines()]
+    # On some versions of Spark, a warning names the internals that it lacks.
+    lines = [line for line in lines if "running without" not in line.get("message", "")]
     assert [(line["level"], line["event"]) for line in lines] == [
         ("info", "message"),
         ("info", "batch"),
