@@ -184,7 +184,7 @@ class RowEdit:
     def _counter(self) -> StateTarget | None:
         """The hidden family in which newer versions of Spark count the elements of each list.
 
-        Lists with a time-to-live are counted in another family; the schemas name this one all the same.
+        Lists with a time-to-live are counted in another family. Their schemas name this one, too.
         """
         if self.original.kind != "list" or self._expires:
             return None
