@@ -54,6 +54,11 @@ JOBS = (
             "tests/cli/test_check_checkpoint.py",
         ),
     ),
+    TestSet(
+        "Python workers",
+        ("tests/spark/test_workers.py::test_same_output_as_pyspark_for_all_types_of_keys",),
+        marks=ALL,
+    ),
     TestSet("real-time trigger", ("tests/spark/test_real_time.py",), marks=ALL),
     TestSet("Delta tables", ("tests/spark/test_delta.py",), marks=ALL),
     TestSet(

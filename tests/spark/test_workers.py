@@ -38,6 +38,7 @@ def workers_of(spark: SparkSession, module: str) -> Iterator[None]:
         conf.set(setting, before)
 
 
+@pytest.mark.skipif(SPARK >= (4, 3), reason="a session of PySpark 4.3 keeps its Python workers: see the slow test")
 def test_same_output_as_pyspark(headwater_spark: SparkSession, tmp_path: Path) -> None:
     """Values, lists, maps, timers, time-to-live, large variables, NaN keys and the checkpoint are the same as in PySpark."""
     cloudpickle.register_pickle_by_value(custom_state_program)

@@ -16,7 +16,7 @@ def missing_internals(spark: SparkSession) -> list[str]:
     found = {
         "Headwater's JSON parser": json_parser.probe(spark),
         "Headwater's Python workers": workers.probe(),
-        "row batches in Python workers": workers.probe_row_batches() or not workers.probe(),
+        "row batches in Python workers": workers.converts_rows() or not workers.probe(),
         "Headwater's file manager": file_manager.probe(spark),
         "a stop between two batches": query_end.probe(spark),
         "the last batch of a memory table": memory_sink.probe(spark),

@@ -45,3 +45,8 @@ def probe_row_function() -> bool:
     from pyspark.sql import conversion  # noqa: PLC0415
 
     return hasattr(conversion, "ArrowBatchTransformer") and not probe_row_batches()
+
+
+def converts_rows() -> bool:
+    """Return whether rows can be converted in batches of many keys, in either of the two ways."""
+    return probe_row_batches() or probe_row_function()
