@@ -319,12 +319,13 @@ def _refuse_unused(wishes: Wishes, plans: list[StorePlan]) -> None:
                 remedy=f"--set {plan.new.operator_id}.{one.name}=SQL, or --set {plan.new.var or plan.new.store}."
                 f"{one.name}=SQL",
             )
-        names = [one.name for plan in plans if plan.new.kind not in ("hidden", "timers") for one in plan.fields]
+        found = [one for plan in plans if plan.new.kind not in ("hidden", "timers") for one in plan.fields]
+        added = [one.name for one in found if one.origin in ("initial", "null")]
         raise UsageProblem(
             "no-such-field",
             f"no value of the new state has a field {wish}",
-            evidence={"fields": ", ".join(names)},
-            remedy=f"--set {names[0] if names else 'FIELD'}=SQL",
+            evidence={"fields": ", ".join(one.name for one in found)},
+            remedy=f"--set {next(iter(added or [one.name for one in found]), 'FIELD')}=SQL",
         )
 
 
