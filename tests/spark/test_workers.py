@@ -56,6 +56,7 @@ def check_same(output: dict[str, dict[str, list[Any]]]) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(SPARK < (4, 2), reason="PySpark 4.1 fails on some types of keys, in its own workers too")
 def test_same_output_as_pyspark_for_all_types_of_keys(tmp_path: Path) -> None:
     """The same holds for every type of key, with generated code, in processes of their own."""
 
