@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql.types import IntegerType, StructType
 
 from headwater import Files, Job, Memory
@@ -15,6 +17,7 @@ from headwater.jobs.endpoints import Decoding
 from headwater.spark.decoding import decode_lines
 from headwater.spark.internals import json_parser
 from headwater.spark.progress import progress_line
+from headwater.spark.session import temporary_settings
 
 SCHEMA = "a INT, s STRING, t TIMESTAMP, b BYTE, d DECIMAL(5,2), n STRUCT<x INT>, l ARRAY<INT>"
 GOOD_JSON = [
@@ -169,6 +172,80 @@ def test_trailing_commas_are_malformed_by_default(either_parser: SparkSession) -
     options = {"allowTrailingComma": "true", "ALLOWTRAILINGCOMMA": "false"}
     assert decoded(either_parser, ['{"a":1},'], Decoding("a INT", "json", options)) == {}
     assert b'{"a":1},' in BAD_JSON, "without options"
+
+
+FLAT_SCHEMA = "s STRING, i INT, l BIGINT, x DOUBLE, b BOOLEAN, t TIMESTAMP, d DATE, `ключ` STRING"
+FLAT_RECORDS = [
+    '{"s":"x","i":1,"l":-2,"x":1.5,"b":true,"t":"2024-02-29T23:59:59.5Z","d":"2024-02-29","ключ":"значение"}',
+    ' { "d" : "1600-01-01" , "s" : "" , "i" : null , "s" : "again" , "more" : [1] , "t" : "9999-12-31 00:00:00" }\r',
+    '{"l":999999999999999999,"i":-2147483648,"x":1e3,"b":false,"t":"1970-01-01T00:00:00.123456","more":-0.5e-3}',
+    '{"s":"naïve ☃ 𝄞","i":0,"l":-0,"x":-0.0,"t":"1969-12-31T23:59:59.999999Z","d":"1900-03-01"}',
+]
+FLAT_VALUES = [
+    *[
+        "0",
+        "-0",
+        "01",
+        "-",
+        "2147483648",
+        "9223372036854775807",
+        "1.",
+        ".5",
+        "1e400",
+        "-1E-7",
+        "1e",
+        "0.1",
+        "12345678.9",
+    ],
+    *["null", "nul", "true", "False", "NaN", "[]", "{}", '""', '"a\\n"', '"\\u00e9"', "'x'", '"\t"', '"7"', '"x'],
+    *['"2024-02-30"', '"2023-02-29"', '"2024-1-1"', '"2024-01-01T24:00:00Z"', '"2024-01-01T10:00"', '"1599-12-31"'],
+    *['"2024-01-01T10:00:60Z"', '"2024-01-01T10:00:00.1234567Z"', '"2024-01-01T10:00:00+02:00"', '"2024-01-01"'],
+    *['"2024-01-01T10:00:00.Z"', '"2024-01-01t10:00:00Z"', '"2100-02-29"', '"2000-02-29"', '"now"', '" 2024-01-01"'],
+]
+
+
+def flat_records(count: int) -> list[bytes]:
+    """Return records of simple values, a third of them with a byte exchanged, and many with a value of another type."""
+    chance = random.Random(7)
+    fitting = {
+        "s": ['""', '"x"', '"naïve"', "null"],
+        "i": ["0", "-7", "2147483647", "null"],
+        "l": ["999999999999999999", "-1000000000000000000", "12"],
+        "x": ["1", "-0.0", "2.5e-3", "123456789012345678", "0.1"],
+        "b": ["true", "false"],
+        "t": ['"2024-05-01T10:00:00Z"', '"1969-12-31 23:59:59.999999"', '"2000-02-29T00:00:00.5Z"', "1700000000"],
+        "d": ['"2024-02-29"', '"1970-01-01"', '"9999-12-31"'],
+        "ключ": ['"значение"'],
+        "more": ["1", '"x"', "[1]", '{"x":1}'],
+        "S": ["1"],
+    }
+    found = [record.encode() for record in FLAT_RECORDS]
+    while len(found) < count:
+        chosen = chance.choices(list(fitting), k=chance.randint(0, 5))
+        pairs = [
+            f'"{name}":{chance.choice(FLAT_VALUES if chance.random() < 0.2 else fitting[name])}' for name in chosen
+        ]
+        record = bytearray(b"{" + ",".join(pairs).encode() + b"}")
+        if chance.random() < 0.3:
+            record[chance.randrange(len(record))] = chance.choice(b' ,:{}[]"\\\xff\xc3\x00-+.0a')
+        found.append(bytes(record))
+    return found
+
+
+@pytest.mark.parametrize("zone", ["UTC", "America/New_York"])
+def test_flat_records_have_the_rows_of_sparks_parser(headwater_spark: SparkSession, zone: str) -> None:
+    """Records that Headwater reads itself have the values that Spark's parser gives them, and are malformed alike."""
+    schema, records = StructType.fromDDL(FLAT_SCHEMA), [(one,) for one in flat_records(4_000)]
+    with temporary_settings(headwater_spark, {"spark.sql.session.timeZone": zone}):
+        frame = headwater_spark.createDataFrame(records, "value BINARY").coalesce(1)
+        # The default locale means nothing to Spark, and keeps Headwater from reading a record itself.
+        options = ({}, {"locale": "en-US"})
+        own, sparks = (
+            json_parser.parsed_objects(headwater_spark, schema, {**one}, allow_trailing_comma=False) for one in options
+        )
+        rows = frame.select("value", own.alias("own"), sparks.alias("spark"))
+        assert rows.where(~F.col("own").eqNullSafe(F.col("spark"))).collect() == []
+        assert 1_500 < rows.where("own IS NOT NULL").count() < 3_500
 
 
 @pytest.mark.parametrize(("format_name", "wrong"), [("json", '{"a":"wrong","s":"x"}'), ("csv", "wrong,x,")])

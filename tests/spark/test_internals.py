@@ -93,9 +93,10 @@ def test_a_parser_that_cannot_parse_is_not_used(headwater_spark: SparkSession, m
 
 
 def test_every_call_of_the_parser_is_checked() -> None:
-    """The probe knows exactly the methods of Spark that the class file refers to."""
+    """The probe knows exactly the methods of Spark that the class files refer to."""
     with zipfile.ZipFile(own_jar()) as jar:
-        called = methods_called_by(jar.read("headwater/sql/JsonObjects.class"))
+        classes = [jar.read(f"headwater/sql/{name}.class") for name in ("JsonObjects", "FlatObjects")]
+    called = {call for one in classes for call in methods_called_by(one)}
     assert {call for call in called if call[0].startswith("org/apache/spark/")} == set(json_parser.CALLS)
 
 

@@ -1,6 +1,7 @@
 """JSON records parsed from bytes by the parser behind ``from_json``, through ``JsonObjects.java``.
 
-``from_json`` creates an 8 kB reader for each record, which takes longer than parsing a short one.
+``from_json`` creates an 8 kB reader for each record, which takes longer than parsing a short one. Flat records are read
+without the parser (``FlatObjects.java``), with the same result.
 
 Seen on: PySpark 4.0.5, 4.1.4, 4.2.0, 4.3.0.
 Without it (a JVM that another program started does not have the jar): ``decoding`` expresses the same rule with Spark's
@@ -27,7 +28,8 @@ EXPRESSION, LITERAL = f"{SQL}/catalyst/expressions/Expression", f"{SQL}/catalyst
 OPTIONS, COLUMN = f"{SQL}/catalyst/json/JSONOptions", f"{SQL}/Column"
 TYPE, STRUCT, BYTES = f"{SQL}/types/DataType", f"{SQL}/types/StructType", "org/apache/spark/unsafe/types/UTF8String"
 TEXT, SEQ, MAP = "java/lang/String", "scala/collection/immutable/Seq", "scala/collection/immutable/Map"
-# What the class calls of Spark, as the JVM links it. A test compares this list with the class file.
+FIELD, METADATA, OPTION = f"{SQL}/types/StructField", f"{SQL}/types/Metadata", "scala/Option"
+# What the classes call of Spark, as the JVM links it. A test compares this list with the class files.
 CALLS = (
     (LITERAL, "fromObject", f"(Ljava/lang/Object;L{TYPE};)L{LITERAL};"),
     (f"{SQL}/catalyst/expressions/objects/Invoke", "<init>", f"(L{EXPRESSION};L{TEXT};L{TYPE};L{SEQ};L{SEQ};ZZZ)V"),
@@ -44,8 +46,18 @@ CALLS = (
     (STRUCT, "asNullable", f"()L{STRUCT};"),
     (BYTES, "fromBytes", f"([B)L{BYTES};"),
     (BYTES, "isValid", "()Z"),
+    (OPTIONS, "timestampFormatInRead", f"()L{OPTION};"),
+    (OPTIONS, "dateFormatInRead", f"()L{OPTION};"),
+    (STRUCT, "fields", f"()[L{FIELD};"),
+    (FIELD, "name", f"()L{TEXT};"),
+    (FIELD, "dataType", f"()L{TYPE};"),
+    (FIELD, "metadata", f"()L{METADATA};"),
+    (TYPE, "simpleString", f"()L{TEXT};"),
+    (METADATA, "json", f"()L{TEXT};"),
+    (f"{SQL}/catalyst/expressions/GenericInternalRow", "<init>", "([Ljava/lang/Object;)V"),
+    (BYTES, "fromBytes", f"([BII)L{BYTES};"),
 )
-INSTANCE_METHODS = {"parse", "asNullable", "isValid"}
+STATIC_METHODS = {"fromObject", "column", "expression", "fromBytes"}
 TRIED = ("4.0", "4.1", "4.2", "4.3")
 
 
@@ -78,10 +90,10 @@ def is_linked(spark: SparkSession, calls: Iterable[tuple[str, str, str]] = CALLS
             of = loader.loadClass(owner.replace("/", "."))
             if method == "<init>":
                 lookup.findConstructor(of, types)
-            elif method in INSTANCE_METHODS:
-                lookup.findVirtual(of, method, types)
-            else:
+            elif method in STATIC_METHODS:
                 lookup.findStatic(of, method, types)
+            else:
+                lookup.findVirtual(of, method, types)
     except Py4JError:
         return False
     return True

@@ -9,6 +9,7 @@ import java.util.Arrays;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
 import org.apache.spark.sql.Column;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.Expression;
@@ -33,15 +34,20 @@ import scala.jdk.javaapi.CollectionConverters;
  * Parses records of one JSON object each, with the parser behind Spark's from_json, directly from their bytes.
  *
  * Spark's function creates a reader with a buffer of 8 kB for every record, which takes longer than parsing a short one.
- * It also ignores what follows the first value.
+ * It also ignores what follows the first value. Flat records do not need the parser at all.
  */
 public final class JsonObjects implements Serializable {
+  /** Options that do not change how a value is read. */
+  private static final Set<String> PLAIN_OPTIONS =
+      Set.of("mode", "columnNameOfCorruptRecord", "columnPruning", "allowTrailingComma");
+
   private final StructType schema;
   private final HashMap<String, String> options;
   private final String timeZone;
   private final boolean allowTrailingComma;
 
   private transient JacksonParser parser;
+  private transient FlatObjects flat;
   private transient boolean hasTrailingInput;
 
   private JsonObjects(
@@ -75,19 +81,33 @@ public final class JsonObjects implements Serializable {
   }
 
   public InternalRow read(byte[] record) {
+    if (parser == null) {
+      createParser();
+    }
+    byte[] object = allowTrailingComma ? withoutTrailingComma(record) : record;
+    InternalRow row = flat == null ? null : flat.read(object);
+    return row == null ? parse(record, object) : row;
+  }
+
+  private void createParser() {
+    scala.collection.immutable.Map<String, String> chosen =
+        scala.collection.immutable.Map$.MODULE$.from(CollectionConverters.asScala(options));
+    JSONOptions understood = new JSONOptions(chosen, timeZone, "");
+    parser = new JacksonParser(schema, understood, false, JsonObjects.<Filter>seq());
+    boolean hasDefaults = PLAIN_OPTIONS.containsAll(options.keySet())
+        && understood.timestampFormatInRead().isEmpty()
+        && understood.dateFormatInRead().isEmpty();
+    flat = hasDefaults ? FlatObjects.of(schema, timeZone.equals("UTC")) : null;
+  }
+
+  private InternalRow parse(byte[] record, byte[] object) {
     if (isOtherEncoding(record) || !UTF8String.fromBytes(record).isValid()) {
       return null;
-    }
-    if (parser == null) {
-      scala.collection.immutable.Map<String, String> chosen =
-          scala.collection.immutable.Map$.MODULE$.from(CollectionConverters.asScala(options));
-      parser = new JacksonParser(schema, new JSONOptions(chosen, timeZone, ""), false, JsonObjects.<Filter>seq());
     }
     hasTrailingInput = false;
     Function2<JsonFactory, byte[], JsonParser> open = this::open;
     Function1<byte[], UTF8String> literal = UTF8String::fromBytes;
     try {
-      byte[] object = allowTrailingComma ? withoutTrailingComma(record) : record;
       scala.collection.Iterator<InternalRow> rows = parser.parse(object, open, literal).iterator();
       InternalRow row = rows.hasNext() ? rows.next() : null;
       return hasTrailingInput ? null : row;
@@ -112,14 +132,10 @@ public final class JsonObjects implements Serializable {
   /** Returns the bytes before a comma that only white space follows; all bytes if there is no such comma. */
   private static byte[] withoutTrailingComma(byte[] record) {
     int last = record.length - 1;
-    while (last >= 0 && isWhiteSpace(record[last])) {
+    while (last >= 0 && FlatObjects.isBlank(record[last])) {
       last--;
     }
     return last >= 0 && record[last] == ',' ? Arrays.copyOf(record, last) : record;
-  }
-
-  private static boolean isWhiteSpace(byte octet) {
-    return octet == ' ' || octet == '\t' || octet == '\r' || octet == '\n';
   }
 
   private JsonParser open(JsonFactory factory, byte[] record) {
