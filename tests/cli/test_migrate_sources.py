@@ -36,6 +36,7 @@ RECORDS = [{"user": user, "amount": amount} for user, amount in (("ann", 1), ("b
 
 
 @pytest.mark.services
+@pytest.mark.slow
 def test_two_topics_change_places(broker: Broker, tmp_path: Path) -> None:
     """After the swap, every record of both topics counts once, as in a run that was never interrupted."""
     make(broker, "swapped-one", 2)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -124,9 +125,13 @@ def test_json_log(processes: dict[str, Ran]) -> None:
     """With --log-format json, every line is a JSON object; a refusal is one too."""
     ran, refused = processes["json log"], processes["json failure"]
     assert ran.status == 0, ran.err
-    lines = [json.loads(line) for line in ran.err.splitlines()]
-    # On some versions of Spark, a warning names the internals that it lacks.
-    lines = [line for line in lines if "running without" not in line.get("message", "")]
+
+    def lines_of(text: str) -> list[dict[str, Any]]:
+        """Return the objects, without the warning that some versions of Spark lack internals."""
+        found = [json.loads(line) for line in text.splitlines()]
+        return [line for line in found if "running without" not in line.get("message", "")]
+
+    lines = lines_of(ran.err)
     assert [(line["level"], line["event"]) for line in lines] == [
         ("info", "message"),
         ("info", "batch"),
@@ -140,7 +145,7 @@ def test_json_log(processes: dict[str, Ran]) -> None:
     ]
     assert lines[1]["phases_ms"]["addBatch"] >= 0
     assert (lines[3]["outcome"], lines[3]["rows"]) == ("no more data", 6)
-    (failed,) = map(json.loads, refused.err.splitlines())
+    (failed,) = lines_of(refused.err)
     assert (refused.status, failed["level"], failed["error"]) == (10, "error", "unknown-column")
 
 

@@ -57,6 +57,7 @@ def words(folder: Path, checkpoint: str) -> str:
     return shown.stdout.split()[-1]
 
 
+@pytest.mark.slow
 def test_started_again_after_a_kill(tmp_path: Path) -> None:
     """Every run counts from zero on its own checkpoint; the job's name means the newest, and fsck finds no error."""
     with line_server("spark streams state", "spark keeps state") as port:

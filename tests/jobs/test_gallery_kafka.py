@@ -196,6 +196,7 @@ def test_golden_table_through_a_broker(headwater_spark: SparkSession, broker: Br
 
 
 @NEEDS_KCAT
+@pytest.mark.slow
 def test_visits_windows_counter_on_the_console(broker: Broker, tmp_path: Path) -> None:
     """On a new topic with two partitions, the job runs exactly batches 0 to 6 and prints them as Spark does."""
     steps = golden("visits_windows_counter")["steps"]

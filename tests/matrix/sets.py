@@ -47,6 +47,7 @@ JOBS = (
         (
             "tests/spark/test_attach.py",
             "tests/spark/test_change_guard.py",
+            "tests/spark/test_decoding.py",
             "tests/spark/test_join_checks.py",
             "tests/spark/test_memory_tables.py",
             "tests/spark/test_static_tables.py",
@@ -78,6 +79,7 @@ FILES = {
     "test_attach": "`headwater.attach`",
     "test_check_checkpoint": "`check --checkpoint`",
     "test_change_guard": "refusal of code that changes the meaning of state",
+    "test_decoding": "decoding of records",
     "test_join_checks": "checks of stream-stream joins",
     "test_static_tables": "joins with static tables",
     "test_memory_tables": "memory tables",

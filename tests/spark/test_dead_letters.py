@@ -76,6 +76,7 @@ def catch_up(spark: Any, job: Job, files: LocalTree) -> None:
     assert json.loads(files.read(POSITION_FILE)) == {"next_batch": len(TIMES)}
 
 
+@pytest.mark.slow
 def test_to_a_topic(headwater_spark, broker: Broker, job: Job, tmp_path: Path) -> None:
     """Each dropped record becomes one message, keyed by its position; saved again, it has the same key."""
     uri = f"kafka://{broker.bootstrap}/dead-letters"
@@ -100,15 +101,23 @@ def position_of(record: dict[str, Any]) -> str:
     return f"{record['topic']}/{record['partition']}/{record['offset']}"
 
 
-def test_to_a_folder_and_to_a_table(headwater_spark, job: Job, checkpoint: Path, tmp_path: Path) -> None:
-    """A folder and a table have every record once, even if an earlier run crashed."""
-    folder = tmp_path / "dead-letters"
-    chosen = replace(job, dead_letters=f"files:{folder}")
-    files = LocalTree(checkpoint)
+def saved_to_folder(spark, job: Job, files: LocalTree) -> dict[str, str]:
+    """Save the dropped records of all batches to the folder of the job; return its files."""
     files.write(POSITION_FILE, b'{"next_batch": 0}')
-    catch_up(headwater_spark, chosen, files)
-    saved = {file.name: file.read_text() for file in folder.iterdir()}
-    records = [json.loads(line) for text in saved.values() for line in text.splitlines()]
+    catch_up(spark, job, files)
+    return {file.name: file.read_text() for file in Path(str(job.dead_letters).removeprefix("files:")).iterdir()}
+
+
+def records_of(saved: dict[str, str]) -> list[dict[str, Any]]:
+    return [json.loads(line) for text in saved.values() for line in text.splitlines()]
+
+
+def test_to_a_folder(headwater_spark, job: Job, checkpoint: Path, tmp_path: Path) -> None:
+    """A folder has every record once, even if an earlier run crashed."""
+    folder, files = tmp_path / "dead-letters", LocalTree(checkpoint)
+    chosen = replace(job, dead_letters=f"files:{folder}")
+    saved = saved_to_folder(headwater_spark, chosen, files)
+    records = records_of(saved)
     assert {position_of(record) for record in records} == positions()
     assert len(records) == len(positions())
     origin = f"windows-{query_id_of(files)[:8]}-batch-"
@@ -119,6 +128,12 @@ def test_to_a_folder_and_to_a_table(headwater_spark, job: Job, checkpoint: Path,
     catch_up(headwater_spark, chosen, as_after_a_crash(checkpoint, int(lost[-14:-5])))
     assert {file.name: file.read_text() for file in folder.iterdir()} == saved
 
+
+@pytest.mark.slow
+def test_to_a_table(headwater_spark, job: Job, checkpoint: Path, tmp_path: Path) -> None:
+    """A table has the records of the folder, each once."""
+    to_folder = replace(job, dead_letters=f"files:{tmp_path / 'dead-letters'}")
+    records = records_of(saved_to_folder(headwater_spark, to_folder, LocalTree(checkpoint)))
     to_table = replace(job, dead_letters="table:dropped_visits")
     catch_up(headwater_spark, to_table, as_after_a_crash(checkpoint, 0))
     catch_up(headwater_spark, to_table, as_after_a_crash(checkpoint, 6))

@@ -314,6 +314,7 @@ PRICED = Job(
 """
 
 
+@pytest.mark.slow
 def test_postgresql(postgres: PostgresServer, tmp_path: Path) -> None:
     """PostgreSQL is read once at the start, or in each batch. The password is in no record, log or message."""
     postgres.do(

@@ -51,7 +51,7 @@ def _query_id(checkpoint: Path) -> str:
 
 @pytest.mark.parametrize(
     ("operator", "store"),
-    [("timers", "format2")],
+    [("aggregation", "format2")],
 )
 def test_a_fork_continues_next_to_the_original(stream_pair, tmp_path: Path, operator: str, store: str) -> None:
     """A fork repeats the later batches of the original, and then emits the same rows for the same input."""

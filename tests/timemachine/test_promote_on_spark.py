@@ -75,7 +75,7 @@ def test_a_fork_with_changed_code_is_promoted(headwater_spark: SparkSession, tmp
     assert words == ["FOUR FIVE", "SEVEN", "SIX", "THREE"]
 
 
-@pytest.mark.parametrize("kind", ["files", "delta"])
+@pytest.mark.parametrize("kind", ["files", pytest.param("delta", marks=pytest.mark.slow)])
 def test_the_fork_continues_where_the_original_wrote(headwater_spark: SparkSession, tmp_path: Path, kind: str) -> None:
     """Readers see the rows of the original up to the fork and then those of the fork; undo gives both their own again."""
     spark, inbox = headwater_spark, Inbox(tmp_path / "in", "word STRING")

@@ -82,6 +82,7 @@ def _check(files: LocalTree, sink: trees.Files | None = None) -> None:
     assert not [finding for finding in run_checks(CheckContext(files, 0, sink)) if finding.severity == "error"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("operator", "store"),
     [("join", "changelog")],

@@ -39,8 +39,7 @@ def rewind_twice(pair: StreamPair) -> None:
     [
         ("aggregation", "rocksdb", FEW),
         ("session", "hdfs", FEEDS),
-        ("two operators", "changelog", FEW),  # deduplication and an aggregation
-        ("join", "format2", FEW),
+        ("two operators", "format2", FEW),  # deduplication and an aggregation
         ("timers", "changelog", FEW + 1),  # custom state has snapshots of odd versions
     ],
 )
