@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.commands import assert_no_stack_trace
+from cli.commands import assert_no_stack_trace, lines_after_note
 from cli.one_process import run_all
 from cli.running import Command, Ran
 from headwater import Checkpoint
@@ -75,6 +75,11 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Changed:
     return Changed(folder, *results, record, unconfirmed, migrated, resumed)
 
 
+def refusal_of(ran: Ran) -> tuple[int, str]:
+    """Return the status of a command, and the code of its error."""
+    return ran.status, lines_after_note(ran.err)[0].partition(":")[0]
+
+
 @pytest.mark.services
 def test_changed_code_from_the_command_line(ran: Changed) -> None:
     """A silent change is found by check, refused by run, and recorded once it is accepted."""
@@ -89,11 +94,9 @@ def test_changed_code_from_the_command_line(ran: Changed) -> None:
         "window(at, 10 minutes), user",
     )
     assert difference["remedy"] == "headwater run jobs.py --checkpoint visits --accept-change"
-    assert (ran.refused.status, ran.refused.err.partition(":")[0]) == (10, "error[changed-meaning]"), ran.refused.err
+    assert refusal_of(ran.refused) == (10, "error[changed-meaning]"), ran.refused.err
     assert "--accept-change" in ran.refused.err
-    assert (ran.incompatible.status, ran.incompatible.err.partition(":")[0]) == (10, "error[state-incompatible]"), (
-        ran.incompatible.err
-    )
+    assert refusal_of(ran.incompatible) == (10, "error[state-incompatible]"), ran.incompatible.err
     assert f"headwater migrate {ran.folder}/visits --job jobs.py" in ran.incompatible.err
     for one in (ran.refused, ran.incompatible):
         assert_no_stack_trace(one.err)

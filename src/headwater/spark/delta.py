@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
@@ -28,6 +29,13 @@ BATCH_VIEW = "headwater_batch"
 NEW_ROWS = "headwater_new_rows"
 COUNT = "headwater_count"
 REPEATED_KEY = "headwater: repeated key "
+
+
+class Metadata(dict[str, Any]):
+    """The metadata that a column gets. PySpark 4.0 ignores an empty dictionary, so this one is always true."""
+
+    def __bool__(self) -> bool:
+        return True
 
 
 def location(table: Delta) -> str:
@@ -73,7 +81,9 @@ def without_stream_metadata(frame: DataFrame) -> DataFrame:
     """Return the rows without Spark's notes on watermarks and windows, which a table would pass on to its readers."""
     columns = []
     for field in frame.schema.fields:
-        kept = {name: value for name, value in (field.metadata or {}).items() if not name.startswith("spark.")}
+        kept = Metadata(
+            {name: value for name, value in (field.metadata or {}).items() if not name.startswith("spark.")}
+        )
         column = F.col(f"`{field.name}`")
         columns.append(column if kept == (field.metadata or {}) else column.alias(field.name, metadata=kept))
     return frame.select(*columns)
