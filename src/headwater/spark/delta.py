@@ -14,7 +14,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
-from pyspark.sql.types import DataType, StructType
+from pyspark.sql.types import DataType, StructField, StructType
 
 from headwater.core.errors import JobFailed, JobRefused
 from headwater.jobs.endpoints import Delta
@@ -70,8 +70,8 @@ def start_delta(spark: SparkSession, writer: DataStreamWriter, sink: Delta, resu
 
 def create_table(spark: SparkSession, sink: Delta, schema: StructType) -> None:
     """Create an empty table unless there is one."""
-    empty = without_stream_metadata(spark.createDataFrame([], schema))
-    rows = empty.write.format("delta").options(**sink.options)
+    columns = [StructField(one.name, one.dataType, one.nullable, _kept_metadata(one)) for one in schema.fields]
+    rows = spark.createDataFrame([], StructType(columns)).write.format("delta").options(**sink.options)
     if sink.partition_names:
         rows = rows.partitionBy(*sink.partition_names)
     rows.mode("ignore").save(location(sink))
@@ -81,12 +81,13 @@ def without_stream_metadata(frame: DataFrame) -> DataFrame:
     """Return the rows without Spark's notes on watermarks and windows, which a table would pass on to its readers."""
     columns = []
     for field in frame.schema.fields:
-        kept = Metadata(
-            {name: value for name, value in (field.metadata or {}).items() if not name.startswith("spark.")}
-        )
-        column = F.col(f"`{field.name}`")
+        kept, column = _kept_metadata(field), F.col(f"`{field.name}`")
         columns.append(column if kept == (field.metadata or {}) else column.alias(field.name, metadata=kept))
     return frame.select(*columns)
+
+
+def _kept_metadata(field: StructField) -> Metadata:
+    return Metadata({name: value for name, value in (field.metadata or {}).items() if not name.startswith("spark.")})
 
 
 def replace_rows(sink: Delta, frame: DataFrame, batch_id: int) -> None:
