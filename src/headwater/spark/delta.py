@@ -113,12 +113,11 @@ def merge_batch(sink: Delta, frame: DataFrame, batch_id: int, *, is_unique: bool
     A key that occurs twice fails the batch. Looking for one shuffles the rows, so it is left out if ``is_unique``.
     """
     spark = frame.sparkSession
-    keys = key_columns(sink, frame.schema)
-    rows = frame if is_unique else _with_unique_keys(sink, frame, keys)
+    rows = frame if is_unique else _with_unique_keys(sink, frame, key_columns(sink, frame.schema))
     rows.createOrReplaceTempView(BATCH_VIEW)
     try:
         with temporary_settings(spark, {APP_ID: _query_id(frame), VERSION: str(batch_id)}):
-            merged = spark.sql(merge_statement(sink, keys)).collect()
+            merged = spark.sql(merge_statement(sink, frame.schema)).collect()
     except SPARK_ERRORS as error:
         raise _repeated_key(sink, batch_id, error) or error from error
     finally:
@@ -139,10 +138,13 @@ def insert_new(sink: Delta, rows: DataFrame, keys: Sequence[str]) -> None:
         spark.catalog.dropTempView(NEW_ROWS)
 
 
-def merge_statement(sink: Delta, keys: Sequence[str]) -> str:
-    """Return the SQL that merges a batch. Keys are compared so that a null equals a null."""
+def merge_statement(sink: Delta, schema: StructType) -> str:
+    """Return the SQL that merges a batch. A null equals a null; keys that are never null are compared faster."""
     evolve = " WITH SCHEMA EVOLUTION" if sink.options.get("mergeSchema", "").lower() == "true" else ""
-    condition = " AND ".join(f"t.{key} <=> s.{key}" for key in keys)
+    condition = " AND ".join(
+        f"t.{_quoted(parts)} {'<=>' if _is_nullable(schema, parts) else '='} s.{_quoted(parts)}"
+        for parts in _key_parts(sink, schema)
+    )
     return (
         f"MERGE{evolve} INTO {sql_name(sink)} AS t USING {BATCH_VIEW} AS s ON {condition} "
         "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
@@ -160,13 +162,26 @@ def _with_unique_keys(sink: Delta, frame: DataFrame, keys: Sequence[str]) -> Dat
 
 def key_columns(sink: Delta, schema: StructType) -> list[str]:
     """Return the columns of ``merge_on``, quoted. ``window.start`` is a field of a struct, ``window`` all of it."""
+    return [_quoted(parts) for parts in _key_parts(sink, schema)]
+
+
+def _key_parts(sink: Delta, schema: StructType) -> list[list[str]]:
     found = []
     for name in sink.merge_names:
         parts = [name] if name in schema.fieldNames() else name.split(".")
         if not _has_field(schema, parts):
             raise _unknown_column("merge_on", name, schema)
-        found.append(".".join(f"`{part}`" for part in parts))
+        found.append(parts)
     return found
+
+
+def _quoted(parts: Sequence[str]) -> str:
+    return ".".join(f"`{part}`" for part in parts)
+
+
+def _is_nullable(schema: StructType, parts: Sequence[str]) -> bool:
+    field = schema[parts[0]]
+    return field.nullable or (len(parts) > 1 and _is_nullable(field.dataType, parts[1:]))
 
 
 def check_columns(sink: Delta, schema: StructType) -> None:
