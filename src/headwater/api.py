@@ -67,20 +67,22 @@ class Checkpoint(ReadableCheckpoint):
         from headwater.jobs.loading import select_job  # noqa: PLC0415
 
         with naming_extras():
-            from headwater.spark.migrate import migrate_in_program  # noqa: PLC0415
+            from headwater.spark.migrate import MigrationRequest, migrate_in_program  # noqa: PLC0415
 
         texts = {name: str(value) for name, value in (settings or {}).items()}
         plan = migrate_in_program(
             select_job(job, sources=named_uris(source), settings=texts),
             self.files,
-            fields=set,
-            keys=keys,
-            merge=merge,
-            source_map=source_map,
-            accept_change=accept_change,
-            reason=reason,
-            sink=sink_uri(sink),
-            reference=job if isinstance(job, str) else None,
+            MigrationRequest(
+                set or {},
+                keys,
+                merge or {},
+                source_map or {},
+                accept_change,
+                reason,
+                sink=sink_uri(sink),
+                reference=job if isinstance(job, str) else None,
+            ),
             conf=conf,
         )
         return shown_as(ShownMigrationPlan, plan)

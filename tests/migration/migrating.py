@@ -24,7 +24,7 @@ from headwater.migration.comparison import Comparison
 from headwater.migration.migration_plan import MigrationPlan
 from headwater.spark.code_check import CurrentCode, check_code
 from headwater.spark.internals.state_stores import unload_state_stores
-from headwater.spark.migrate import plan_migration_of
+from headwater.spark.migrate import MigrationRequest, plan_migration_of
 from headwater.spark.ownership import Run, job_record
 from headwater.spark.prepared import prepare_job
 from headwater.spark.session import matching_checkpoint_format, temporary_settings
@@ -102,10 +102,11 @@ class ChangingStream:
         last = CheckpointLogs(files).commits.latest
         write_plan(files, RecordedPlan(0 if last is None else last + 1, code.operators, self.spark.version))
 
-    def migrate(self, job: Job, **wishes: Any) -> MigrationPlan:
+    def migrate(self, job: Job, **requested: Any) -> MigrationPlan:
         """Plan a migration to a job."""
         with temporary_settings(self.spark, self.conf):
-            return plan_migration_of(self.spark, self.located(job), self.files, reference=REFERENCE, **wishes)
+            request = MigrationRequest(reference=REFERENCE, **requested)
+            return plan_migration_of(self.spark, self.located(job), self.files, request)
 
     def check(self, job: Job) -> Comparison:
         with temporary_settings(self.spark, self.conf):
@@ -186,15 +187,15 @@ def follow(spark: SparkSession, folder: Path, story: Story, store: str) -> None:
     last = len(story.before) - 1
     before = stream.state()
     by_spark = state_by_spark(spark, stream, last, **story.options)
-    wishes: dict[str, Any] = {"fields": story.fields, "keys": story.keys, "merge": story.merge}
-    wishes |= {"accept_change": story.accept_change, "source_map": story.source_map}
+    requested: dict[str, Any] = {"fields": story.fields, "keys": story.keys, "merge": story.merge}
+    requested |= {"accept_change": story.accept_change, "source_map": story.source_map}
 
-    stream.migrate(story.new, **wishes).apply()
+    stream.migrate(story.new, **requested).apply()
     assert stream.state(last) == before, "earlier batches have to stay readable"
     plan_undo(stream.files).apply()
     assert stream.state() == before
     assert state_by_spark(spark, stream, last, **story.options) == by_spark
-    plan = stream.migrate(story.new, **wishes)
+    plan = stream.migrate(story.new, **requested)
     plan.apply()
     assert stream.problems() == []
     assert stream.check(story.new).verdict == "same"

@@ -9,7 +9,7 @@ import pytest
 
 from headwater.core.errors import ChangeRefused
 from headwater.migration.field_matching import plan_store, same_key
-from headwater.migration.field_plan import StorePlan, Unit, Wishes
+from headwater.migration.field_plan import RequestedFields, StorePlan, Unit
 from headwater.migration.wider_types import without_casts
 from headwater.statefiles.schemafile import FamilySchema
 from headwater.statefiles.stores import StateTarget
@@ -30,8 +30,10 @@ def target(value: Fields, key: Fields | None = None, operator: str = "stateStore
     return StateTarget(0, operator, "default", None, "rows", "default", None, schema)
 
 
-def planned(old: Fields, new: Fields, before: list[Unit] | None, after: list[Unit] | None, **wishes: str) -> StorePlan:
-    return plan_store(target(old), target(new), Wishes(wishes), recorded=before, current=after)
+def planned(
+    old: Fields, new: Fields, before: list[Unit] | None, after: list[Unit] | None, **requested: str
+) -> StorePlan:
+    return plan_store(target(old), target(new), RequestedFields(requested), recorded=before, current=after)
 
 
 def origins(plan: StorePlan) -> list[tuple[str, str, int | None]]:
@@ -124,16 +126,18 @@ def test_fields_of_rows() -> None:
 def test_nested_fields() -> None:
     """Fields of a struct are planned one by one, and can be set by their path."""
     old, new = struct({"total": "integer", "old": "long"}), struct({"note": "string", "total": "long"})
-    plan = plan_store(target({"groupState": old}), target({"groupState": new}), Wishes({"groupState.note": "'x'"}))
+    plan = plan_store(
+        target({"groupState": old}), target({"groupState": new}), RequestedFields({"groupState.note": "'x'"})
+    )
     assert origins(plan) == [("groupState.note", "given", None), ("groupState.total", "cast", 0)]
     assert [one.name for one in plan.all_dropped] == ["groupState.old"]
 
 
-def test_a_wish_may_name_the_store() -> None:
+def test_a_request_may_name_the_store() -> None:
     """A field may be named with its operator or store, which several stores may share."""
-    assert Wishes({"0.sum": "1"}).named(target({}), "sum") == "0.sum"
-    assert Wishes({"default.sum": "1"}).named(target({}), "sum") == "default.sum"
-    assert Wishes({"sum": "1"}).named(target({}), "count") is None
+    assert RequestedFields({"0.sum": "1"}).named(target({}), "sum") == "0.sum"
+    assert RequestedFields({"default.sum": "1"}).named(target({}), "sum") == "default.sum"
+    assert RequestedFields({"sum": "1"}).named(target({}), "count") is None
 
 
 def test_keys() -> None:
@@ -155,9 +159,12 @@ def test_sides_of_a_join() -> None:
     def side(*names: str) -> StateTarget:
         return target(dict.fromkeys(names, "string"), operator="symmetricHashJoin")
 
-    assert [one.origin for one in plan_store(side("ad"), side("ad", "site"), Wishes()).fields] == ["kept", "null"]
-    assert [one.name for one in plan_store(side("ad", "site"), side("ad"), Wishes()).dropped] == ["site"]
+    assert [one.origin for one in plan_store(side("ad"), side("ad", "site"), RequestedFields()).fields] == [
+        "kept",
+        "null",
+    ]
+    assert [one.name for one in plan_store(side("ad", "site"), side("ad"), RequestedFields()).dropped] == ["site"]
     with pytest.raises(ChangeRefused, match="rows of a side of the join"):
-        plan_store(side("ad", "site"), side("viewer", "clicked"), Wishes())
-    given = Wishes({"viewer": "ad", "clicked": "site"})
+        plan_store(side("ad", "site"), side("viewer", "clicked"), RequestedFields())
+    given = RequestedFields({"viewer": "ad", "clicked": "site"})
     assert plan_store(side("ad", "site"), side("viewer", "clicked"), given).is_rewritten

@@ -19,7 +19,7 @@ from headwater.checkpoint.plan_record import StatefulOperator
 from headwater.checkpoint.record import JobRecord
 from headwater.core.errors import ChangeRefused, UsageProblem
 from headwater.migration.compare_endpoints import SourceShape, source_shape
-from headwater.migration.field_plan import Wishes
+from headwater.migration.field_plan import RequestedFields
 from headwater.migration.migrate import NewState, plan_migration
 from headwater.migration.migration_plan import MigrationPlan
 from headwater.migration.operator_matching import match_operators
@@ -175,7 +175,7 @@ def planned(files: Tree, *operators: dict[str, bytes], sources: SourceChanges | 
     return plan_migration(
         files,
         NewState(MemoryTree(tree), ()),
-        Wishes({}, ()),
+        RequestedFields({}, ()),
         computed,
         job="jobs.py",
         spark_version="4.2.0",

@@ -16,7 +16,7 @@ from headwater.checkpoint.checks.context import CheckContext
 from headwater.checkpoint.memory_tree import MemoryTree
 from headwater.checkpoint.plan_record import RecordedPlan, StatefulOperator, read_plans, write_plan
 from headwater.core.errors import ChangeRefused, UsageProblem
-from headwater.migration.field_plan import Wishes
+from headwater.migration.field_plan import RequestedFields
 from headwater.migration.migrate import NewState, plan_migration
 from headwater.migration.migration_plan import MigrationPlan
 from headwater.migration.plan_text import BUFFER_SIZES
@@ -63,11 +63,11 @@ class Corpus:
     def plan(
         self, new: NewState, keys: str | None = None, merge: dict[str, str] | None = None, **fields: str
     ) -> MigrationPlan:
-        wishes = Wishes(fields, split_expressions(keys) if keys else (), merge or {})
+        requested = RequestedFields(fields, split_expressions(keys) if keys else (), merge or {})
         return plan_migration(
             self.files,
             new,
-            wishes,
+            requested,
             computed,
             merge=aggregated,
             job="jobs.py",

@@ -123,21 +123,19 @@ def migrate(
     wanted, given = parse_pairs(fields, "--set"), parse_pairs(conf, "--conf")
     files = open_to_change(checkpoint)
 
-    from headwater.spark.migrate import migrate_in_program
+    from headwater.spark.migrate import MigrationRequest, migrate_in_program
 
-    plan = migrate_in_program(
-        chosen,
-        files,
-        fields=wanted,
-        keys=keys,
-        merge=parse_pairs(merge, "--merge"),
-        source_map=parse_pairs(source_map, "--source-map"),
-        accept_change=accept_change,
-        reason=reason,
-        sink=sink,
+    request = MigrationRequest(
+        wanted,
+        keys,
+        parse_pairs(merge, "--merge"),
+        parse_pairs(source_map, "--source-map"),
+        accept_change,
+        reason,
+        sink,
         reference=job,
-        conf=given,
     )
+    plan = migrate_in_program(chosen, files, request, conf=given)
     _carry_out(plan, checkpoint, dry_run=dry_run, yes=yes, as_json=as_json)
 
 

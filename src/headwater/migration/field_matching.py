@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from headwater.core.errors import ChangeRefused
-from headwater.migration.field_plan import Buffer, DroppedField, FieldPlan, StorePlan, Unit, Wishes
+from headwater.migration.field_plan import Buffer, DroppedField, FieldPlan, RequestedFields, StorePlan, Unit
 from headwater.migration.state_shapes import type_text
 from headwater.migration.wider_types import alike, widens, without_casts
 from headwater.statefiles.sqltypes import Struct, distinct, parse_type
@@ -21,7 +21,7 @@ from headwater.statefiles.stores import JOIN, StateTarget
 def plan_store(
     old: StateTarget,
     new: StateTarget,
-    wishes: Wishes,
+    requested: RequestedFields,
     *,
     recorded: Sequence[Unit] | None = None,
     current: Sequence[Unit] | None = None,
@@ -32,7 +32,7 @@ def plan_store(
     Raise ``ChangeRefused`` if a field has no origin that is certainly right.
     ``recorded`` and ``current`` are the functions of an aggregation before and after the change; None if unknown.
     """
-    planner = _Planner(old, new, wishes, keys)
+    planner = _Planner(old, new, requested, keys)
     before, after = _fields(old.schema.value_json), _fields(new.schema.value_json)
     if current is None:
         value, used = planner.by_name(before, after, _value_names(new, after))
@@ -63,8 +63,10 @@ def _refuse_replaced(plan: StorePlan) -> None:
 class _Planner:
     """Plans the fields of one store."""
 
-    def __init__(self, old: StateTarget, new: StateTarget, wishes: Wishes, keys: tuple[str, ...] | None) -> None:
-        self._old, self._new, self._wishes, self._keys = old, new, wishes, keys
+    def __init__(
+        self, old: StateTarget, new: StateTarget, requested: RequestedFields, keys: tuple[str, ...] | None
+    ) -> None:
+        self._old, self._new, self._requested, self._keys = old, new, requested, keys
 
     def by_name(
         self, before: list[dict[str, Any]], after: list[dict[str, Any]], names: list[str]
@@ -182,15 +184,15 @@ class _Planner:
     ) -> FieldPlan:
         kind, nullable = parse_type(target["type"]), target.get("nullable") is not False
         new_type = type_text(target["type"])
-        wish = self._wishes.named(self._new, name)
-        if wish is not None:
+        request = self._requested.named(self._new, name)
+        if request is not None:
             return FieldPlan(
                 name,
                 kind,
                 nullable,
                 "given",
                 at,
-                self._wishes.fields[wish],
+                self._requested.fields[request],
                 aggregate=aggregate,
                 old_type="" if source is None else type_text(source["type"]),
                 new_type=new_type,

@@ -103,7 +103,7 @@ class StorePlan:
 
 
 @dataclass(frozen=True)
-class Wishes:
+class RequestedFields:
     """What the user asks for: SQL for fields of the new values, by name, and for the fields of a changed key, in order.
 
     A name may begin with a store: ``left.site``. ``merge`` has an SQL aggregate for each field of the values, for rows that
@@ -115,7 +115,7 @@ class Wishes:
     merge: Mapping[str, str] = field(default_factory=dict)
 
     def named(self, target: StateTarget, name: str) -> str | None:
-        """Return the wish that names a field of a store."""
+        """Return the request that names a field of a store."""
         qualifiers = [str(target.operator_id), target.var or target.store, target.store.partition("-")[0]]
         names = [name, *(f"{qualifier}.{name}" for qualifier in qualifiers)]
         return next((one for one in reversed(names) if one in self.fields), None)

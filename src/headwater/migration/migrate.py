@@ -21,7 +21,7 @@ from headwater.checkpoint.record import JobRecord, sink_of
 from headwater.core.errors import ChangeRefused, UsageProblem
 from headwater.core.ids import StoreKey
 from headwater.migration.field_matching import keys_differ, plan_store, same_key, widened_keys
-from headwater.migration.field_plan import StorePlan, Unit, Wishes
+from headwater.migration.field_plan import RequestedFields, StorePlan, Unit
 from headwater.migration.layout_plan import layout_effects, operator_names, operator_places, plan_layout
 from headwater.migration.migration_plan import MigrationPlan, StoreMigration, effects
 from headwater.migration.new_metadata import changed_metadata
@@ -85,7 +85,7 @@ def match_of(logs: CheckpointLogs, last: int, new: NewState, meanings: Meanings)
 
 
 def plan_stores(
-    logs: CheckpointLogs, last: int, new: NewState, wishes: Wishes, match: OperatorMatch, meanings: Meanings
+    logs: CheckpointLogs, last: int, new: NewState, requested: RequestedFields, match: OperatorMatch, meanings: Meanings
 ) -> list[StorePlan]:
     """Plan what becomes of every store. Raise ``ChangeRefused`` for what cannot be migrated with certainty."""
     old_targets = [one for one in find_targets(logs, last) if one.kind != "side"]
@@ -97,7 +97,7 @@ def plan_stores(
         for old in old_targets
         if old.operator_id in places and (places[old.operator_id], old.store, old.var) in found
     ]
-    keys = _new_keys(pairs, wishes)
+    keys = _new_keys(pairs, requested)
     plans = []
     for old, target in pairs:
         _refuse_unlike(old, target)
@@ -111,9 +111,9 @@ def plan_stores(
                 remedy="use a new checkpoint: headwater run JOB --checkpoint NEW",
             )
         known = _units(meanings.before or (), old)
-        plans.append(plan_store(old, target, wishes, recorded=known, current=current, keys=keys.get(_name(old))))
+        plans.append(plan_store(old, target, requested, recorded=known, current=current, keys=keys.get(_name(old))))
         _refuse_avro(logs, last, plans[-1])
-    _refuse_unused(wishes, plans)
+    _refuse_unused(requested, plans)
     return plans
 
 
@@ -124,10 +124,10 @@ def _name(target: StateTarget) -> _Name:
     return target.operator_id, target.store, target.var
 
 
-def _new_keys(pairs: list[tuple[StateTarget, StateTarget]], wishes: Wishes) -> dict[_Name, tuple[str, ...]]:
+def _new_keys(pairs: list[tuple[StateTarget, StateTarget]], requested: RequestedFields) -> dict[_Name, tuple[str, ...]]:
     """Return expressions for the keys of stores whose key changes. Raise ``ChangeRefused`` if they are not known."""
     differing = [(old, new) for old, new in pairs if not same_key(old, new)]
-    chosen = differing or (pairs if wishes.keys else [])
+    chosen = differing or (pairs if requested.keys else [])
     found: dict[_Name, tuple[str, ...]] = {}
     for old, new in chosen:
         if old.family is not None or sum(one.operator_id == old.operator_id for one, _ in pairs) > 1:
@@ -137,7 +137,7 @@ def _new_keys(pairs: list[tuple[StateTarget, StateTarget]], wishes: Wishes) -> d
                 evidence={"why": "it keeps what belongs to a key in several stores, which have to agree"},
                 remedy="use a new checkpoint: headwater run JOB --checkpoint NEW",
             )
-        keys = wishes.keys if wishes.keys else widened_keys(old, new)
+        keys = requested.keys if requested.keys else widened_keys(old, new)
         if keys is None:
             raise keys_differ(old, new)
         names = new.schema.key.names
@@ -163,7 +163,7 @@ def migration_problem(
     try:
         refuse_unknown_encoding(logs, last)
         meanings = Meanings.of(logs, last, new, sources)
-        plan_stores(logs, last, new, Wishes(), match_of(logs, last, new, meanings), meanings)
+        plan_stores(logs, last, new, RequestedFields(), match_of(logs, last, new, meanings), meanings)
     except ChangeRefused as refused:
         return refused
     return None
@@ -172,7 +172,7 @@ def migration_problem(
 def plan_migration(
     files: FileTree,
     new: NewState,
-    wishes: Wishes,
+    requested: RequestedFields,
     evaluate: Evaluate,
     *,
     merge: Merge | None = None,
@@ -187,7 +187,7 @@ def plan_migration(
 ) -> MigrationPlan:
     """Plan a migration. ``accepted`` are the changes of meaning that the user accepts; they are recorded.
 
-    ``evaluate`` and ``merge`` compute the SQL of the wishes. ``sources`` are the places of the sources, if they change, and
+    ``evaluate`` and ``merge`` compute the SQL of the requested. ``sources`` are the places of the sources, if they change, and
     ``record`` is what the checkpoint then records of the job.
     """
     refuse_if_pending(files)
@@ -196,10 +196,10 @@ def plan_migration(
     reader = StateReader(files)
     meanings = Meanings.of(reader.logs, last, new, sources)
     match = match_of(reader.logs, last, new, meanings)
-    plans = plan_stores(reader.logs, last, new, wishes, match, meanings)
+    plans = plan_stores(reader.logs, last, new, requested, match, meanings)
     rewrites = [_rewrite(reader, last, plan, new, evaluate) for plan in plans if plan.is_rewritten]
-    for rewrite in rekeyed(rewrites, wishes):
-        rewrite.rules, rewrite.merge = wishes.merge, merge
+    for rewrite in rekeyed(rewrites, requested):
+        rewrite.rules, rewrite.merge = requested.merge, merge
     stay = [number for old, number in match.pairs if old == number]
     metadata = dict(changed_metadata(reader.logs, new.tree, plans, last + 1, stay))
     layout = plan_layout(reader.logs, last, new.tree, match, sources)
@@ -299,14 +299,14 @@ def _refuse_avro(logs: CheckpointLogs, last: int, plan: StorePlan) -> None:
         )
 
 
-def _refuse_unused(wishes: Wishes, plans: list[StorePlan]) -> None:
-    """Raise ``UsageProblem`` for a wish that names no field of the new values, or fields of several stores."""
-    for wish in wishes.fields:
+def _refuse_unused(requested: RequestedFields, plans: list[StorePlan]) -> None:
+    """Raise ``UsageProblem`` for a request that names no field of the new values, or fields of several stores."""
+    for request in requested.fields:
         users = [
             (plan, one)
             for plan in plans
             for one in plan.fields
-            if one.origin == "given" and wishes.named(plan.new, one.name) == wish
+            if one.origin == "given" and requested.named(plan.new, one.name) == request
         ]
         if len(users) == 1:
             continue
@@ -323,7 +323,7 @@ def _refuse_unused(wishes: Wishes, plans: list[StorePlan]) -> None:
         added = [one.name for one in found if one.origin in ("initial", "null")]
         raise UsageProblem(
             "no-such-field",
-            f"no value of the new state has a field {wish}",
+            f"no value of the new state has a field {request}",
             evidence={"fields": ", ".join(one.name for one in found)},
             remedy=f"--set {next(iter(added or [one.name for one in found]), 'FIELD')}=SQL",
         )

@@ -17,7 +17,7 @@ import pyarrow as pa
 from headwater.core.errors import ChangeRefused, UsageProblem
 from headwater.core.ids import StoreKey
 from headwater.core.text import count
-from headwater.migration.field_plan import FieldPlan, StorePlan, Wishes
+from headwater.migration.field_plan import FieldPlan, RequestedFields, StorePlan
 from headwater.migration.rekeyed_rows import Columns, Merge, RekeyedRows, may_drop_equal_rows, merge_rules
 from headwater.statefiles.buffers import as_mask, as_numbers, nested, numbers, one_array
 from headwater.statefiles.flat_rows import LIST, FlatRows
@@ -321,10 +321,10 @@ class StoreRewrite:
         self.sample += tuple(zip(old.to_pylist(), after.to_pylist(), strict=True))
 
 
-def rekeyed(rewrites: list[StoreRewrite], wishes: Wishes) -> list[StoreRewrite]:
+def rekeyed(rewrites: list[StoreRewrite], requested: RequestedFields) -> list[StoreRewrite]:
     """Return the rewrite that ``--merge`` is about, if it was given. Raise ``UsageProblem`` if no key changes."""
-    found = [one for one in rewrites if one.plan.keys is not None] if wishes.merge else []
-    if wishes.merge and not found:
+    found = [one for one in rewrites if one.plan.keys is not None] if requested.merge else []
+    if requested.merge and not found:
         raise UsageProblem(
             "bad-option", "--merge is for rows that fall on one key, and no key changes", remedy='--keys "SQL"'
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pyarrow as pa
@@ -19,7 +19,7 @@ from headwater.core.times import iso_from_ms
 from headwater.jobs.job import Job
 from headwater.jobs.rules import check_job
 from headwater.migration.comparison import Commands, Comparison, Difference
-from headwater.migration.field_plan import Wishes
+from headwater.migration.field_plan import RequestedFields
 from headwater.migration.migrate import NewState, plan_migration
 from headwater.migration.migration_plan import MigrationPlan
 from headwater.migration.source_changes import SourceChanges, match_sources, refuse_join_sides
@@ -47,19 +47,31 @@ _MIGRATED = (": aggregates", ": order of aggregates", ": state")
 _MIGRATED_KEYS = (": keys", ": order of keys")
 
 
+@dataclass(frozen=True)
+class MigrationRequest:
+    """What a migration is asked for, beyond the code of the job.
+
+    ``fields`` has SQL for fields of the new values, and ``keys`` a list of SQL expressions for those of a changed key;
+    ``merge`` has an SQL aggregate for each field of rows that fall on one key. ``source_map`` has the old name or place of
+    new sources. With ``accept_change``, what the state means may change as well. ``reference`` names the job in commands.
+    """
+
+    fields: Mapping[str, str] = field(default_factory=dict)
+    keys: str | None = None
+    merge: Mapping[str, str] = field(default_factory=dict)
+    source_map: Mapping[str, str] = field(default_factory=dict)
+    accept_change: bool = False
+    reason: str | None = None
+    sink: str | None = None
+    reference: str | None = None
+
+    @property
+    def requested_fields(self) -> RequestedFields:
+        return RequestedFields(self.fields, split_expressions(self.keys) if self.keys else (), self.merge)
+
+
 def migrate_in_program(
-    job: Job,
-    files: FileTree,
-    *,
-    fields: Mapping[str, str] | None = None,
-    keys: str | None = None,
-    merge: Mapping[str, str] | None = None,
-    source_map: Mapping[str, str] | None = None,
-    accept_change: bool = False,
-    reason: str | None = None,
-    sink: str | None = None,
-    reference: str | None = None,
-    conf: Mapping[str, str] | None = None,
+    job: Job, files: FileTree, request: MigrationRequest, *, conf: Mapping[str, str] | None = None
 ) -> MigrationPlan:
     """Plan a migration on the session of this process, or on one that is started for it."""
     from headwater.spark.programs import reference_of  # noqa: PLC0415  it starts jobs, which compares code too
@@ -69,79 +81,27 @@ def migrate_in_program(
     writable_batch(History(files), needs_state=False)
     wanted = {**job.conf, **(conf or {})}
     with own_or_active_session(job.name, conf=wanted, jars=jars_for(job), log=log_file([job])) as spark:
-        return plan_migration_of(
-            spark,
-            job,
-            files,
-            fields=fields,
-            keys=keys,
-            merge=merge,
-            source_map=source_map,
-            accept_change=accept_change,
-            reason=reason,
-            sink=sink,
-            reference=reference or reference_of(job),
-        )
+        named = replace(request, reference=request.reference or reference_of(job))
+        return plan_migration_of(spark, job, files, named)
 
 
-def plan_migration_of(
-    spark: SparkSession,
-    job: Job,
-    files: FileTree,
-    *,
-    fields: Mapping[str, str] | None = None,
-    keys: str | None = None,
-    merge: Mapping[str, str] | None = None,
-    source_map: Mapping[str, str] | None = None,
-    accept_change: bool = False,
-    reason: str | None = None,
-    sink: str | None = None,
-    reference: str | None = None,
-) -> MigrationPlan:
-    """Plan to bring the state of a checkpoint to what a job asks for. Raise ``ChangeRefused`` if that is not certain.
-
-    ``fields`` has SQL for fields of the new values, and ``keys`` a list of SQL expressions for those of a changed key;
-    ``merge`` has an SQL aggregate for each field of rows that fall on one key. ``source_map`` has the old name or place of
-    new sources. With ``accept_change``, what the state means may change as well.
-    """
+def plan_migration_of(spark: SparkSession, job: Job, files: FileTree, request: MigrationRequest) -> MigrationPlan:
+    """Plan to bring the state of a checkpoint to what a job asks for. Raise ``ChangeRefused`` if that is not certain."""
     with temporary_settings(spark, naming_settings(spark, job, files)), prepared_offline(spark, job) as prepared:
-        return plan_prepared_migration(
-            prepared,
-            files,
-            fields=fields,
-            keys=keys,
-            merge=merge,
-            source_map=source_map,
-            accept_change=accept_change,
-            reason=reason,
-            sink=sink,
-            reference=reference,
-        )
+        return plan_prepared_migration(prepared, files, request)
 
 
-def plan_prepared_migration(
-    prepared: PreparedJob,
-    files: FileTree,
-    *,
-    fields: Mapping[str, str] | None = None,
-    keys: str | None = None,
-    merge: Mapping[str, str] | None = None,
-    source_map: Mapping[str, str] | None = None,
-    accept_change: bool = False,
-    reason: str | None = None,
-    sink: str | None = None,
-    reference: str | None = None,
-) -> MigrationPlan:
-    """Plan a migration to a prepared job. For the options see ``plan_migration_of``."""
+def plan_prepared_migration(prepared: PreparedJob, files: FileTree, request: MigrationRequest) -> MigrationPlan:
+    """Plan a migration to a prepared job."""
     spark, job = prepared.spark, prepared.job
     if not state_planning.probe(spark):
         raise SetupProblem("pyspark-version", NO_PLANNING, remedy="use PySpark 4.2")
     current = CurrentCode.of(prepared)
-    comparison = compare_code(job, prepared, current, files, reference=reference, source_map=source_map)
-    commands = Commands(reference or job.name, files.location)
-    accepted = _accepted(comparison, commands, keys=keys is not None, accept_change=accept_change)
-    recorded, record = read_job_record(files), job_record(Run(job, reference, files.location))
-    sources = _moved_sources(prepared, current, files, record, source_map)
+    comparison = compare_code(job, prepared, current, files, reference=request.reference, source_map=request.source_map)
+    name = request.reference or job.name
+    accepted = _accepted(comparison, Commands(name, files.location), request)
+    recorded, record = read_job_record(files), job_record(Run(job, request.reference, files.location))
+    sources = _moved_sources(prepared, current, files, record, request.source_map)
     order = tuple(source_order(job, prepared.inputs)) if len(job.sources) > 1 else ()
     record = replace(
         record,
@@ -152,15 +112,15 @@ def plan_prepared_migration(
     return plan_migration(
         files,
         _new_state(prepared, current, files),
-        Wishes(fields or {}, split_expressions(keys) if keys else (), merge or {}),
+        request.requested_fields,
         computed,
         merge=aggregated,
-        job=reference or job.name,
+        job=name,
         spark_version=spark.version,
         recorded_at=iso_from_ms(int(time.time() * 1000)),
         accepted=[f"{one.what}: {one.old or 'none'} → {one.new or 'none'}" for one in accepted],
-        reason=reason,
-        sink=sink or (record.sink if recorded.sink is None else None),
+        reason=request.reason,
+        sink=request.sink or (record.sink if recorded.sink is None else None),
         sources=sources,
         record=record,
     )
@@ -171,7 +131,7 @@ def _moved_sources(
     current: CurrentCode,
     files: FileTree,
     record: JobRecord,
-    source_map: Mapping[str, str] | None,
+    source_map: Mapping[str, str],
 ) -> SourceChanges | None:
     """Return the new places of sources; None if none changes, or if Spark itself finds them by their names."""
     logs = CheckpointLogs(files)
@@ -183,7 +143,7 @@ def _moved_sources(
     return changes if changes.is_changed else None
 
 
-def _accepted(comparison: Comparison, commands: Commands, *, keys: bool, accept_change: bool) -> list[Difference]:
+def _accepted(comparison: Comparison, commands: Commands, request: MigrationRequest) -> list[Difference]:
     """Return the changes of meaning that the user accepts. Raise ``ChangeRefused`` for what no migration can help with."""
     for one in comparison.of("needs-new-checkpoint"):
         raise _refused(comparison, one, commands.new_checkpoint)
@@ -191,11 +151,11 @@ def _accepted(comparison: Comparison, commands: Commands, *, keys: bool, accept_
 
     def is_migrated(one: Difference) -> bool:
         if one.what.endswith(_MIGRATED_KEYS):
-            return keys or (new_keys and without_casts(one.new or "") == one.old)
+            return request.keys is not None or (new_keys and without_casts(one.new or "") == one.old)
         return one.what.endswith(_MIGRATED)
 
     changed = [one for one in comparison.of("changes-meaning") if not is_migrated(one)]
-    if changed and not accept_change:
+    if changed and not request.accept_change:
         again = f"headwater migrate {commands.checkpoint} --job {commands.job} --accept-change"
         raise _refused(comparison, changed[0], f"{again}   (to continue the old state anyway)")
     return changed

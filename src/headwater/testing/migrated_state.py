@@ -11,7 +11,7 @@ from headwater.checkpoint.layout import OFFSETS, PLANS_FILE, SOURCES, hadoop_crc
 from headwater.checkpoint.local_tree import LocalTree
 from headwater.checkpoint.locate import open_checkpoint
 from headwater.core.errors import ChangeRefused, UsageProblem
-from headwater.spark.migrate import plan_prepared_migration
+from headwater.spark.migrate import MigrationRequest, plan_prepared_migration
 from headwater.testing.driver import Driver
 from headwater.timemachine.fork import plan_fork
 
@@ -40,9 +40,8 @@ def start_from_older_code(
         files.write(PLANS_FILE, old.read(PLANS_FILE))
     _forget_sources(files, len(driver.inboxes))
     try:
-        plan = plan_prepared_migration(
-            driver.prepared, files, fields=fields, keys=keys, merge=merge, accept_change=accept_change
-        )
+        request = MigrationRequest(fields or {}, keys, merge or {}, accept_change=accept_change)
+        plan = plan_prepared_migration(driver.prepared, files, request)
     except ChangeRefused as refused:
         if refused.code != "nothing-to-do":
             raise
