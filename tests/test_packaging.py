@@ -21,6 +21,8 @@ import pytest
 
 from corpus_support import CorpusCheckpoint
 
+pytestmark = pytest.mark.services
+
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "headwater"
 

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.services
+
 ROOT = Path(__file__).parents[2]
 FETCHED = re.compile(
     r"""(?:<script[^>]+src=|<img[^>]+src=|<link[^>]+rel=["']?stylesheet["']?[^>]+href=)["']?(https?:)?//"""

@@ -173,6 +173,7 @@ def test_an_environment_is_created_again_when_its_recipe_changes(
     assert len(said) == 3
 
 
+@pytest.mark.services
 def test_ctrl_c_ends_the_tests_and_what_they_started(tmp_path: Path) -> None:
     """The tests get the signal and may clean up; processes that they leave behind are killed."""
     program = f"""

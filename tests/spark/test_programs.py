@@ -47,6 +47,7 @@ def run(folder: Path, program: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
 
 
+@pytest.mark.slow
 def test_a_session_of_the_program(folder: Path) -> None:
     """A job runs on a session without Headwater's jar and settings, which are named once; exiting finishes a batch."""
     parity, kafka = run(folder, "own")

@@ -90,6 +90,7 @@ def test_a_changed_order_is_refused(headwater_spark: SparkSession, job: Job, tmp
     assert refused.value.evidence["now"] == "right, left"
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("naming")
 def test_named_sources(headwater_spark: SparkSession, job: Job, tmp_path: Path) -> None:
     """With names, the number of partitions is kept, and the time machine works as without."""

@@ -453,6 +453,7 @@ def test_quoting_is_that_of_java() -> None:
     assert java_quote("/a b/100%/é/x=1/[y]/~(z)") == "/a%20b/100%25/é/x=1/%5By%5D/~(z)"
 
 
+@pytest.mark.slow
 def test_to_s3_and_back(s3: S3, tmp_path: Path) -> None:
     """A checkpoint with its input and its point goes to a bucket and back, and is then as it was in another folder."""
     old = at_home("custom-changelog", tmp_path / "old")

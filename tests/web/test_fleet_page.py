@@ -66,6 +66,7 @@ def contrast(page: Page, selector: str) -> float:
     return float(page.locator(selector).first.evaluate(script))
 
 
+@pytest.mark.slow
 def test_keys_on_a_dark_phone(browser: Browser, tmp_path: Path) -> None:
     """On a phone and in the dark, the table fits the width, its texts can be read, and keys search, move and open."""
     root = tmp_path / "all"

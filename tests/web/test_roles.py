@@ -328,6 +328,7 @@ def test_ui_refuses_an_open_address(corpus: Corpus) -> None:
     assert "error[needs-tls]" in ran.stderr and "--behind-proxy" in ran.stderr
 
 
+@pytest.mark.services
 def test_page_over_tls(corpus: Corpus, tmp_path: Path) -> None:
     """With a certificate, the page is served over HTTPS on any address."""
     command = "openssl req -x509 -newkey rsa:2048 -nodes -keyout key.pem -out cert.pem -days 2 -subj /CN=localhost"

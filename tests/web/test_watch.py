@@ -158,6 +158,7 @@ def test_many_batches_and_a_switch(tmp_path: Path, corpus: Corpus, browser: Brow
         expect(figure(page, "Last batch")).to_have_text(str(newest))
 
 
+@pytest.mark.slow
 def test_a_checkpoint_on_an_object_store(browser: Browser, s3: S3, tmp_path: Path) -> None:
     """The page shows a checkpoint on S3, including batches that are added while it is open."""
     held = load("aggregation-hdfs", tmp_path)
