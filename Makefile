@@ -36,7 +36,7 @@ test: install  ## run all linters and tests
 	@scripts/test_packages.sh
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check --quiet .
-	@scripts/with_mypy.sh $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
+	@scripts/with_mypy.sh $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 demo: install  ## run a broker, a generator and the main job until Ctrl-C
 	@$(BIN)/headwater demo

@@ -1,4 +1,4 @@
-"""Which process of `pytest -n 3` runs which file: one of them runs those that need a server, so that few start one."""
+"""Which process of `pytest -n 2` runs which file: one of them runs those that need a server, so that few start one."""
 
 from __future__ import annotations
 

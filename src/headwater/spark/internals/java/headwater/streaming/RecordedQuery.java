@@ -42,6 +42,7 @@ final class RecordedQuery {
   private Lease lease;
   private StopRequest stopRequest;
   private boolean isClosed;
+  private final Object appending = new Object(); // not this object, which may wait for a remote checkpoint
   private boolean wasOver;
   private long lastBatch = -1;
 
@@ -197,7 +198,12 @@ final class RecordedQuery {
         }
       }
       ObjectNode record = Facts.progress(report, new Streams(execution));
-      attempt("record a batch", () -> folder.append(record + "\n"));
+      synchronized (appending) {
+        if (isClosed) {
+          return null; // the lease is another's by now
+        }
+        attempt("record a batch", () -> folder.append(record + "\n"));
+      }
       ObjectNode labeled = JSON.createObjectNode();
       labeled.put("job", name != null ? name : new Path(checkpoint).getName());
       labeled.put("checkpoint", checkpoint);
@@ -249,7 +255,9 @@ final class RecordedQuery {
   }
 
   synchronized void close() {
-    isClosed = true;
+    synchronized (appending) {
+      isClosed = true;
+    }
     recordRun();
     attempt("release the lease", folder::close);
   }
