@@ -42,6 +42,12 @@ CONTENDERS = (
         lambda context: headwater_on("4.3", context, "--trigger", "real-time 10 seconds"),
     ),
     Contender(
+        "headwater-stateful-real-time-long",
+        "Headwater, stateful, real-time trigger with batches of 5 minutes, PySpark 4.3",
+        "durable",
+        lambda context: headwater_on("4.3", context, "--trigger", "real-time 5 minutes"),
+    ),
+    Contender(
         "headwater-stateless",
         "Headwater, per batch, stateless",
         "none kept",
