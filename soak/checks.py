@@ -155,7 +155,7 @@ def check_diff(env: StoryEnvironment, stream: Stream, a: int, b: int) -> None:
     removed: Bag = Counter()
     added: Bag = Counter()
     for line in result.out.splitlines():
-        row = json.loads(line)
+        row = parse_row(line)
         require(row["before"] != row["after"], f"diff {a} {b} shows an unchanged row:", line)
         if row["before"] is not None:
             removed[env.job.state_row({**row, "value": row["before"]})] += 1
@@ -164,6 +164,19 @@ def check_diff(env: StoryEnvironment, stream: Stream, a: int, b: int) -> None:
     # Spark moves the rows of a join's key to other indexes when it removes one, so a row may be in both.
     _require_same(removed - added, before - after, f"diff {a} {b}, rows before")
     _require_same(added - removed, after - before, f"diff {a} {b}, rows after")
+
+
+def parse_row(line: str) -> dict[str, Any]:
+    """Parse a row of state; two aggregates may have the same name, and both values are kept."""
+
+    def keep_all(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        names = [name for name, _ in pairs]
+        return {
+            f"{name} {number}" if names.count(name) > 1 else name: value for number, (name, value) in enumerate(pairs)
+        }
+
+    parsed: dict[str, Any] = json.loads(line, object_pairs_hook=keep_all)
+    return parsed
 
 
 def check_late(env: StoryEnvironment, stream: Stream, printed: str) -> None:

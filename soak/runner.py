@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections import Counter
 from pathlib import Path
@@ -254,7 +253,7 @@ class StoryRunner:
                 arguments = ["state", self.stream.checkpoint, "--at", lineage.head, "--engine", "spark", "--json", *var]
                 result = self.env.worker.run(*arguments)
                 require(result.status == 0, "state --engine spark failed:", result.err[-2000:])
-                rows = [json.loads(line) for line in result.out.splitlines()]
+                rows = [checks.parse_row(line) for line in result.out.splitlines()]
                 expected = self.env.expected_batches(lineage)[lineage.head].state
                 checks.compare_state(self.env, rows, lineage.head, expected)
                 return f"Spark's reader returns the same {len(rows)} rows"

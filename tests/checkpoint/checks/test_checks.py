@@ -407,6 +407,19 @@ def test_missing_and_orphaned_sst() -> None:
     }
 
 
+def test_torn_upload_of_an_sst() -> None:
+    """An SST that a killed job left half uploaded is an error only if a snapshot uses it."""
+    files = as_memory_files("aggregation-rocksdb")
+    files.write("state/0/0/SSTs/000099-x.sst", b"")
+    files.write("state/0/0/SSTs/.000099-x.sst.crc", b"")
+    assert serious(files) == set()
+    assert {one.code for one in findings(files) if one.path.endswith("000099-x.sst")} == {"crc-mismatch", "sst-orphan"}
+    used = min(path for path in files.contents if re.fullmatch(r"state/0/0/SSTs/[^.].*\.sst", path))
+    folder, _, name = used.rpartition("/")
+    files.write(f"{folder}/.{name}.crc", b"")
+    assert serious(files) == {("error", "crc-mismatch", used)}
+
+
 def test_missing_schema_of_custom_state() -> None:
     """The schema files that the metadata of custom state refers to must exist."""
     files = as_memory_files("custom-changelog")

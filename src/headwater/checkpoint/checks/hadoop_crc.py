@@ -9,10 +9,20 @@ from array import array
 from collections.abc import Iterable, Iterator
 
 from headwater.checkpoint.checks.context import CheckContext
-from headwater.checkpoint.layout import COMMITS, OFFSETS, SOURCES, covered_by_hadoop_crc
+from headwater.checkpoint.checks.rocksdb_snapshots import files_in_use
+from headwater.checkpoint.layout import (
+    COMMITS,
+    LOG_FOLDER,
+    OFFSETS,
+    SOURCES,
+    SST_FOLDER,
+    covered_by_hadoop_crc,
+    parent_and_name,
+)
 from headwater.checkpoint.logtext import read_bytes
 from headwater.core.errors import CheckpointUnreadable
 from headwater.core.finding import Finding
+from headwater.core.ids import StoreKey
 from headwater.core.text import count
 
 _HEADER = struct.Struct(">4sI")
@@ -20,6 +30,7 @@ _MAGIC = b"crc\0"
 
 
 def check(context: CheckContext) -> Iterator[Finding]:
+    in_use = _FilesInUse(context)
     for path in context.paths():
         covered = covered_by_hadoop_crc(path)
         if covered is None:
@@ -32,7 +43,31 @@ def check(context: CheckContext) -> Iterator[Finding]:
         except (OSError, CheckpointUnreadable):
             continue  # removed since the listing, or reported as unreadable
         if problem:
-            yield Finding("error", "crc-mismatch", covered, f"does not match its checksums in {path}: {problem}")
+            message = f"does not match its checksums in {path}: {problem}"
+            if in_use.may_include(covered):
+                yield Finding("error", "crc-mismatch", covered, message)
+            else:
+                message += "; an upload was interrupted, and no snapshot uses this file"
+                yield Finding("info", "crc-mismatch", covered, message)
+
+
+class _FilesInUse:
+    """Tells the table files of RocksDB that a snapshot uses from those that a killed job left half uploaded."""
+
+    def __init__(self, context: CheckContext) -> None:
+        self._context = context
+        self._stores = {key.folder: key for key in context.logs.present_state.stores}
+        self._known: dict[StoreKey, frozenset[str] | None] = {}
+
+    def may_include(self, path: str) -> bool:
+        folder, _, kind = parent_and_name(path)[0].rpartition("/")
+        key = self._stores.get(folder) if kind in (SST_FOLDER, LOG_FOLDER) else None
+        if key is None:
+            return True
+        if key not in self._known:
+            self._known[key] = files_in_use(self._context, key)
+        used = self._known[key]
+        return used is None or path in used
 
 
 def _stale(path: str, covered: str) -> Finding:

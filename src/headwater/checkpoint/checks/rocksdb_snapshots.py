@@ -17,9 +17,25 @@ from headwater.core.ids import StoreKey
 
 def check(context: CheckContext) -> Iterator[Finding]:
     for key, store in context.logs.present_state.stores.items():
-        zips = [file.name for files in store.snapshots.values() for file in files if file.name.endswith(".zip")]
-        if zips:
-            yield from _store(context, key, store, sorted(zips))
+        if zips := _zips(store):
+            yield from _store(context, key, store, zips)
+
+
+def files_in_use(context: CheckContext, key: StoreKey) -> frozenset[str] | None:
+    """Return the paths of the files that a store's snapshots refer to; None if one of the snapshots cannot be read."""
+    used: set[str] = set()
+    for name in _zips(context.logs.present_state.stores[key]):
+        path = f"{key.folder}/{name}"
+        try:
+            snapshot = open_snapshot_zip(read_bytes(context.files, path), path)
+        except CheckpointUnreadable:
+            return None
+        used |= {f"{key.folder}/{file.path}" for file in snapshot.files}
+    return frozenset(used)
+
+
+def _zips(store: StoreFiles) -> list[str]:
+    return sorted(file.name for files in store.snapshots.values() for file in files if file.name.endswith(".zip"))
 
 
 def _store(context: CheckContext, key: StoreKey, store: StoreFiles, zips: list[str]) -> Iterator[Finding]:
