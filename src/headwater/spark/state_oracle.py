@@ -7,7 +7,7 @@ import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from headwater.core.errors import CheckpointUnreadable, UsageProblem
 from headwater.core.ids import StoreRef
 from headwater.jars.java import require_java
 from headwater.statefiles.answer import StateAnswer
-from headwater.statefiles.sqltypes import Struct, parse_type
+from headwater.statefiles.sqltypes import Struct, distinct, parse_type
 
 _JOIN = "symmetricHashJoin"
 _JOIN_STORES = ("keyToNumValues", "keyWithIndexToValue"), ("keyWithTsToValues", "tsWithKey")
@@ -133,34 +133,37 @@ def _readable_parts(row: Any, join_format: str | None) -> Iterator[tuple[str, st
 
 
 def _write_arrow(frame: Any, number: int, about: dict[str, Any], folder: Path) -> dict[str, Any]:
-    converted = _with_arrow_types(frame)
-    table = converted.toArrow()
+    from pyspark.sql import functions as F  # noqa: PLC0415  only this process needs Spark
+
+    columns, schema = [], []
+    for column in frame.schema.fields:
+        # Arrow wants distinct names in a struct; ``distinct`` is what Headwater's own reader calls them.
+        columns.append(F.col(f"`{column.name}`").cast(_readable_type(column.dataType, distinct)).alias(column.name))
+        schema.append({**column.jsonValue(), "type": _readable_type(column.dataType).jsonValue()})
+    table = frame.select(*columns).toArrow()
     name = f"{number}.arrow"
     with pa.OSFile(str(folder / name), "wb") as target, pa.ipc.new_file(target, table.schema) as writer:
         writer.write_table(table)
-    return {**about, "file": name, "schema": converted.schema.jsonValue()}
+    return {**about, "file": name, "schema": {"type": "struct", "fields": schema}}
 
 
-def _with_arrow_types(frame: Any) -> Any:
-    """Cast fields to strings if Arrow or ``statefiles.sqltypes`` has no type for them."""
-    from pyspark.sql import functions as F  # noqa: PLC0415  only this process needs Spark
+def _readable_type(data_type: Any, rename: Callable[[list[str]], list[str]] = list) -> Any:
+    """Return the type with strings where Arrow or ``statefiles.sqltypes`` has no type, and with the fields renamed."""
+    from pyspark.sql.types import ArrayType, MapType, StringType, StructField, StructType  # noqa: PLC0415
 
-    columns = []
-    for column in frame.schema.fields:
-        source = F.col(f"`{column.name}`")
-        if column.dataType.typeName() != "struct" or not any(
-            _is_unsupported(field.dataType) for field in column.dataType
-        ):
-            columns.append(source)
-            continue
-        fields = [
-            (source[field.name].cast("string") if _is_unsupported(field.dataType) else source[field.name]).alias(
-                field.name
+    match data_type:
+        case StructType():
+            names = rename([field.name for field in data_type.fields])
+            fields = zip(names, data_type.fields, strict=True)
+            return StructType(
+                [StructField(name, _readable_type(field.dataType, rename), field.nullable) for name, field in fields]
             )
-            for field in column.dataType.fields
-        ]
-        columns.append(F.struct(*fields).alias(column.name))
-    return frame.select(*columns)
+        case ArrayType():
+            return ArrayType(_readable_type(data_type.elementType, rename), data_type.containsNull)
+        case MapType():
+            key, value = (_readable_type(held, rename) for held in (data_type.keyType, data_type.valueType))
+            return MapType(key, value, data_type.valueContainsNull)
+    return StringType() if _is_unsupported(data_type) else data_type
 
 
 def _is_unsupported(data_type: Any) -> bool:
