@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import struct
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -47,8 +49,16 @@ def at_home(name: str, folder: Path) -> Path:
             stat = file.stat()
             file.write_bytes(data.replace(old, new))
             os.utime(file, ns=(stat.st_mtime_ns, stat.st_mtime_ns))
-            file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
+            sums = file.with_name(f".{file.name}.crc")
+            if sums.exists():
+                sums.write_bytes(hadoop_crc(file.read_bytes()))
     return held.path
+
+
+def hadoop_crc(data: bytes) -> bytes:
+    """Return what Hadoop writes next to a file: the CRC-32 of every 512 bytes."""
+    sums = [zlib.crc32(data[start : start + 512]) for start in range(0, len(data), 512)]
+    return struct.pack(f">4sI{len(sums)}I", b"crc\0", 512, *sums)
 
 
 def errors_in(path: Path, sink: Path | None = None) -> list[str]:

@@ -36,7 +36,7 @@ from headwater.timemachine.file_takeover import (
 )
 from headwater.timemachine.journal import Entry, is_emptied, last_to_undo, read_entries, read_pending
 from headwater.timemachine.tables import checkpointed
-from headwater.timemachine.undo_checks import refuse_incomplete_quarantine
+from headwater.timemachine.undo_checks import complete_steps
 
 WITHOUT_ROWS = ("console", "noop", "memory")
 _WHY_KEPT = {
@@ -291,7 +291,7 @@ def plan_takeover_undo(fork: FileTree, promotion: str, *, keep_foreign: bool = F
         )
         steps = (*((CommitToTable(back.action),) if back.action else ()), *steps)
     roots: dict[Any, FileTree] = {"checkpoint": fork, **({"sink": sink} if sink else {})}
-    refuse_incomplete_quarantine(roots, steps, done)
+    steps = complete_steps(roots, steps, done)
     change = Change(
         change_id,
         "undo",

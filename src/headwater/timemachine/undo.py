@@ -39,9 +39,9 @@ from headwater.timemachine.rewind import WithEngine
 from headwater.timemachine.tables import checkpointed, table_of
 from headwater.timemachine.undo_checks import (
     Roots,
+    complete_steps,
     log_names,
     present,
-    refuse_incomplete_quarantine,
     refuse_incomplete_result,
 )
 
@@ -187,7 +187,7 @@ def plan_undo(
     else:
         cut = () if next_batch is None else tuple(cut_steps(history, sink, next_batch, change_id, replan=replan))
         steps = (*first, *steps_of_undo(roots, done, cut, change_id), *last)
-    refuse_incomplete_quarantine(roots, steps, done)
+    steps = complete_steps(roots, steps, done)
     if newer:
         refuse_incomplete_result(roots, steps, done)
     change = Change(

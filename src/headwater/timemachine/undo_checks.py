@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from headwater.checkpoint.file_logs import LogNames
 from headwater.checkpoint.filetree import FileTree
 from headwater.checkpoint.history import History
-from headwater.checkpoint.layout import SINK_LOG, SOURCES, join, parent_and_name
+from headwater.checkpoint.layout import SINK_LOG, SOURCES, covered_by_hadoop_crc, join, parent_and_name
 from headwater.checkpoint.logtext import read_bytes
 from headwater.checkpoint.rocksdb_zip import open_snapshot_zip
 from headwater.core.errors import ChangeRefused, CheckpointUnreadable
@@ -26,13 +26,18 @@ from headwater.timemachine.compacted_log import DEFAULT_INTERVAL, ids_that_spark
 Roots = Mapping[Root, FileTree]
 
 
-def refuse_incomplete_quarantine(roots: Roots, steps: Iterable[Step], done: Change) -> None:
-    """Raise ``ChangeRefused`` if a file that has to be moved back is no longer in the quarantine."""
+def complete_steps(roots: Roots, steps: Sequence[Step], done: Change) -> tuple[Step, ...]:
+    """Return the steps that can be made; raise ``ChangeRefused`` if a file to move back has left the quarantine.
+
+    Hadoop's checksum files may be gone, and Spark does without them: a move drops those of files that it rewrites, and
+    an object store has none.
+    """
     quarantine = f"{quarantine_of(done.change_id)}/"
     sources = [
         (step.root, step.source) for step in steps if isinstance(step, Move) and step.source.startswith(quarantine)
     ]
-    lost = set(sources) - set(present(roots, sources))
+    gone = set(sources) - set(present(roots, sources))
+    lost = {(root, path) for root, path in gone if covered_by_hadoop_crc(path) is None}
     if lost:
         root, path = min(lost)
         raise ChangeRefused(
@@ -41,6 +46,7 @@ def refuse_incomplete_quarantine(roots: Roots, steps: Iterable[Step], done: Chan
             evidence={"first missing": path, "in": roots[root].location},
             remedy="restore the folder _headwater/quarantine from a backup",
         )
+    return tuple(step for step in steps if not isinstance(step, Move) or (step.root, step.source) not in gone)
 
 
 def refuse_incomplete_result(roots: Roots, steps: Sequence[Step], done: Change) -> None:
