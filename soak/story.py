@@ -14,7 +14,7 @@ from soak.cells import Cell, cell_for_seed
 from soak.records import Burst
 
 ACTIONS = 15
-GROUP = 6  # stories
+GROUP = 24  # stories
 RETAINED_BATCHES = (100, 100, 100, 100, 12)
 Moment: TypeAlias = Literal["any", "offsets", "commits", "state", "sources", "sink"]
 MOMENTS: tuple[Moment, ...] = ("any", "offsets", "commits", "state", "sources", "sink")
