@@ -16,6 +16,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from tests.matrix.environments import environment, pyspark_version
+
+from headwater.jars.resolve import cache_folder
 from soak import ledger
 from soak.group import run_group
 from soak.services import Services
@@ -29,6 +32,9 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--minutes", type=float, default=3.0, help="run stories for this long (default: %(default)s)")
     parser.add_argument("--seed", type=int, nargs="+", help="repeat the stories of these seeds")
     parser.add_argument("--stories", type=int, help="stop after this many stories")
+    parser.add_argument(
+        "--spark", metavar="VERSION", help="run on another PySpark, such as 4.1 (installed on first use)"
+    )
     parser.add_argument("--keep", type=Path, help="work in this folder and keep it (default: a temporary folder)")
     parser.add_argument(
         "--ledger", action="store_true", help="record the stories in the ledger, and continue its seeds"
@@ -47,12 +53,14 @@ def main() -> int:
     for number in (signal.SIGINT, signal.SIGTERM):  # in the background, SIGINT would otherwise be ignored
         signal.signal(number, signal.default_int_handler)
     # As in the tests: no optimizing compiler and no early collections for JVMs that live for minutes.
-    os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:MetaspaceSize=256m")
+    os.environ.setdefault(
+        "JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:MetaspaceSize=256m"
+    )
     os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:NewSize=256m -XX:OldSize=256m")
     folder = (options.keep or Path(tempfile.mkdtemp(prefix="headwater-soak-"))).absolute()
     folder.mkdir(parents=True, exist_ok=True)
     os.chdir(folder)
-    services = Services.in_folder(folder)
+    services = Services.in_folder(folder, _python(options.spark))
     try:
         failed, summary = _run_stories(options, services)
     finally:
@@ -65,6 +73,13 @@ def main() -> int:
         failed += tests
     print(summary)
     return 1 if failed else 0
+
+
+def _python(spark: str | None) -> str:
+    """Return the interpreter of the environment with a version of PySpark; this one by default."""
+    if spark is None:
+        return sys.executable
+    return str(environment(cache_folder() / "matrix", spark, print))
 
 
 def _run_slow_tests() -> int:
@@ -83,10 +98,11 @@ def _run_slow_tests() -> int:
 
 def _run_stories(options: argparse.Namespace, services: Services) -> tuple[int, str]:
     """Run groups of stories until the time is over; return the number of failures and a summary."""
-    began = time.monotonic()
+    began, version = time.monotonic(), pyspark_version(Path(services.python))
     lines: list[dict[str, Any]] = []
     for seeds in _groups(options):
         for line in run_group(seeds, services, verbose=options.verbose or options.seed is not None):
+            line["spark"] = version
             lines.append(line)
             if options.ledger:
                 ledger.append(line)

@@ -1,4 +1,4 @@
-"""Changes of a checkpoint: rewind, undo, edit, migrate, fork, repartition, compact and repair, some of them killed half-way."""
+"""Changes of a checkpoint: rewind, edit, migrate, fork, promote, repartition and others, some of them killed half-way."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from headwater.statefiles.key_lookup import key_texts
 from soak import checks
@@ -15,7 +15,7 @@ from soak.environment import StoryEnvironment, Stream
 from soak.lineage import Lineage
 from soak.meeting import Meeting
 from soak.processes import Command, CommandResult, run_in_process, wait_for
-from soak.story import Edit, Fork, Keep, Migrate, Repartition, Rewind, RewindToPoint, Undo
+from soak.story import Edit, Fork, Keep, Migrate, Promote, Repartition, Rewind, RewindToPoint, Undo
 
 FULL_RETENTION = 100  # batches; a story has fewer, so Spark purges nothing
 
@@ -161,7 +161,10 @@ class CheckpointChanges:
         if not rows:
             return "no state to edit"
         row = json.loads(rows[edit.row % len(rows)])
-        key = [option for name, text in key_texts(row["key"]).items() for option in ("--key", f"{name}={text}")]
+        # The stores of a join have the key in common; in some of them, each row also has an index.
+        with_index = row["store"].endswith("-keyWithIndexToValue")
+        wanted = {name: text for name, text in key_texts(row["key"]).items() if not (with_index and name == "index")}
+        key = [option for name, text in wanted.items() for option in ("--key", f"{name}={text}")]
         operator = ["--operator", str(row["operator_id"])]
         arguments = ["edit", str(self.stream.checkpoint), *operator, *key, "--delete", "--yes", "--json"]
 
@@ -338,6 +341,27 @@ class CheckpointChanges:
         require(reasons.get(f"{verb}: {code}", False), f"{verb} was refused without reason: {code}")
 
     def fork(self, fork: Fork) -> str:
+        forked = self._run_fork(fork)
+        return forked if isinstance(forked, str) else f"forked, and ran the fork to {forked.lineage.head}"
+
+    def promote(self, promote: Promote) -> str:
+        """Promote a fork and undo that, so that the original has its place and its sink again."""
+        forked, origin = self._run_fork(promote), self.env.read_lineage(self.stream)
+        if isinstance(forked, str):
+            return forked
+        result = run_in_process("promote", forked.checkpoint, "--yes", "--json")
+        require(result.status == 0, "promote failed:", result.err)
+        if self.env.cell.sink in ("files", "delta"):
+            checks.check_after_action(self.env, replace(forked, sink=self.stream.sink, starts_at=self.stream.starts_at))
+        undone = run_in_process("undo", self.stream.checkpoint, "--yes", "--json")
+        require(undone.status == 0, "the undo of a promotion failed:", undone.err)
+        require(self.env.read_lineage(self.stream) == origin, "a promotion and its undo left other batches")
+        checks.check_after_action(self.env, forked)
+        self.tally["promotions"] += 1
+        return f"promoted a fork at batch {forked.lineage.head}, and undid that"
+
+    def _run_fork(self, fork: Fork | Promote) -> Stream | str:
+        """Fork the stream, run the fork to the end of its input and check it; return why not if it cannot be forked."""
         origin = self.env.read_lineage(self.stream)
         at = origin.head - fork.back
         if at < 0:
@@ -366,7 +390,7 @@ class CheckpointChanges:
         checks.check_drained(self.env, stream)
         require(self.env.read_lineage(self.stream) == origin, "a run of the fork changed the original")
         self.tally["forks"] += 1
-        return f"forked at {at} and ran the fork to {stream.lineage.head}"
+        return stream
 
     def repartition(self, repartition: Repartition) -> str:
         before = self.env.read_lineage(self.stream)

@@ -66,6 +66,7 @@ def format_figures(lines: list[dict[str, Any]]) -> str:
         sums.update(line["tally"])
         refused.update(line["refused"])
     actions = sum(line["actions"] for line in good)
+    versions = Counter(line["spark"] for line in good)
     cells = {cell.name for cell in CELLS} & {line["cell"] for line in good}
     after = "kills after "
     kills = {name.removeprefix(after): count for name, count in sums.items() if name.startswith(after)}
@@ -93,7 +94,7 @@ def format_figures(lines: list[dict[str, Any]]) -> str:
         ("edits and migrations", f"{sums['edits']:,} and {sums['migrates']:,}"),
         ("restore points, and rewinds to them", f"{sums['points']:,} and {sums['rewinds to points']:,}"),
         ("stops and moves", f"{sums['stops']:,} and {sums['moves']:,}"),
-        ("forks run and checked", f"{sums['forks']:,}"),
+        ("forks run and checked", f"{sums['forks']:,}, {sums['promotions']:,} of them promoted"),
         ("repartitions", f"{sums['repartitions']:,}"),
         ("static tables replaced", f"{sums['tables']:,}"),
         ("compactions of the quarantine", f"{sums['compactions']:,}"),
@@ -101,6 +102,7 @@ def format_figures(lines: list[dict[str, Any]]) -> str:
         ("PostgreSQL killed or restarted", f"{sums['postgresql outages']:,}"),
         ("justified refusals, by error code", ", ".join(f"{name} {count}" for name, count in sorted(refused.items()))),
         ("slow starts", f"{sums['slow starts']:,}"),
+        ("stories by version of PySpark", ", ".join(f"{name}: {held}" for name, held in sorted(versions.items()))),
         ("versions of the code", ", ".join(sorted({line["commit"] for line in good}))),
         ("total time of the stories, several at once", f"{sum(line['seconds'] for line in good) / 3600:.1f} hours"),
         ("records lost or counted twice in the stories that passed", "0"),

@@ -81,10 +81,10 @@ class Process:
 class Command(Process):
     """A ``headwater`` command in a process of its own, as a user would start it."""
 
-    def __init__(self, arguments: Sequence[str], folder: Path) -> None:
+    def __init__(self, arguments: Sequence[str], folder: Path, python: str = sys.executable) -> None:
         self._out, self._err = folder / "command.out", folder / "command.err"
         with self._out.open("wb") as out, self._err.open("wb") as err:
-            command = [sys.executable, "-m", "headwater", *arguments]
+            command = [python, "-m", "headwater", *arguments]
             super().__init__(command, folder, stdin=subprocess.DEVNULL, stdout=out, stderr=err)
 
     def wait(self) -> CommandResult:
@@ -95,9 +95,9 @@ class Command(Process):
 class Worker(Process):
     """A ``soak.worker`` process. The constructor returns at once; clients wait until its socket exists."""
 
-    def __init__(self, folder: Path, number: int) -> None:
+    def __init__(self, folder: Path, number: int, python: str) -> None:
         self.address = folder / f"worker-{number}.socket"
-        command = [sys.executable, "-m", "soak.worker", str(self.address), str(folder / f"spark-{number}.log")]
+        command = [python, "-m", "soak.worker", str(self.address), str(folder / f"spark-{number}.log")]
         root = str(Path(__file__).parent.parent)
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join([root, os.environ.get("PYTHONPATH", "")])}
         with (folder / "worker.err").open("ab") as err:

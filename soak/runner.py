@@ -25,6 +25,7 @@ from soak.story import (
     Migrate,
     Move,
     Outage,
+    Promote,
     Repair,
     Repartition,
     ReplaceTable,
@@ -77,6 +78,8 @@ class StoryRunner:
                 outcome = self._changes.undo(action) + self._restore_table()
             case Fork():
                 outcome = self._changes.fork(action)
+            case Promote():
+                outcome = self._changes.promote(action)
             case Repartition():
                 outcome = self._changes.repartition(action)
             case Edit():
@@ -120,7 +123,7 @@ class StoryRunner:
 
         def start() -> CommandResult:
             if run.command:
-                return Command(arguments, self.env.folder).wait()
+                return Command(arguments, self.env.folder, self.env.services.python).wait()
             return self.env.worker.run(*arguments)
 
         result = start()

@@ -8,6 +8,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterable, Sequence
@@ -181,17 +182,21 @@ class PostgresService:
 
 @dataclass
 class Services:
-    """The services of all stories. A worker that is killed is replaced by one that was started in advance."""
+    """The services of all stories. A worker that is killed is replaced by one that was started in advance.
+
+    ``python`` runs the workers, in an environment with the version of Spark that is tested.
+    """
 
     folder: Path
+    python: str
     kafka: KafkaService
     postgres: PostgresService
     _workers: list[Worker] = field(default_factory=list)
     _started: int = 0
 
     @classmethod
-    def in_folder(cls, folder: Path) -> Services:
-        return cls(folder, KafkaService(folder), PostgresService())
+    def in_folder(cls, folder: Path, python: str = sys.executable) -> Services:
+        return cls(folder, python, KafkaService(folder), PostgresService())
 
     def start(self, cells: Iterable[Cell]) -> None:
         """Start what stories of these cells need."""
@@ -213,7 +218,7 @@ class Services:
             worker.kill()
         self._workers = [worker for worker in self._workers[1:] if worker.is_running]
         while len(self._workers) < 2:
-            self._workers.append(Worker(self.folder, self._started))
+            self._workers.append(Worker(self.folder, self._started, self.python))
             self._started += 1
         draft = self.folder / f"{CURRENT_WORKER}.draft"
         draft.write_text(str(self._workers[0].address))

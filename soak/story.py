@@ -14,7 +14,7 @@ from soak.cells import Cell, cell_for_seed
 from soak.records import Burst
 
 ACTIONS = 15
-GROUP = 24  # stories
+GROUP = 18  # stories
 RETAINED_BATCHES = (100, 100, 100, 100, 12)
 Moment: TypeAlias = Literal["any", "offsets", "commits", "state", "sources", "sink"]
 MOMENTS: tuple[Moment, ...] = ("any", "offsets", "commits", "state", "sources", "sink")
@@ -74,6 +74,14 @@ class Undo:
 @dataclass(frozen=True)
 class Fork:
     """A fork from ``back`` batches ago, run to the end of the input and checked."""
+
+    back: int
+    limit: int
+
+
+@dataclass(frozen=True)
+class Promote:
+    """A fork like that of ``Fork`` takes the place of the stream, and the promotion is undone."""
 
     back: int
     limit: int
@@ -174,6 +182,7 @@ Action: TypeAlias = (
     | RewindToPoint
     | Undo
     | Fork
+    | Promote
     | Move
     | Repartition
     | Edit
@@ -268,6 +277,7 @@ class _ActionGenerator:
             (16, self._rewind),
             (7, self._undo),
             (5, self._fork),
+            (4, self._promote),
             (6, self._repartition),
             (6, self._edit),
             (5, self._migrate),
@@ -282,7 +292,7 @@ class _ActionGenerator:
         ]
         weights, factories = [weight for weight, _ in choices], [factory for _, factory in choices]
         action: Action = self._rng.choices(factories, weights)[0]()
-        if isinstance(action, Run | StoppedRun | Fork) and not isinstance(
+        if isinstance(action, Run | StoppedRun | Fork | Promote) and not isinstance(
             last, Feed | Rewind | RewindToPoint | Undo | Repartition
         ):
             self._next.append(action)  # it gets new input
@@ -342,6 +352,9 @@ class _ActionGenerator:
 
     def _fork(self) -> Fork:
         return Fork(self._rng.randrange(4), self._limit())
+
+    def _promote(self) -> Promote:
+        return Promote(self._rng.randrange(4), self._limit())
 
     def _repartition(self) -> Repartition:
         return Repartition(self._rng.randrange(1, 6))

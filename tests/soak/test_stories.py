@@ -376,6 +376,7 @@ def test_the_ledger_adds_up(tmp_path: Path) -> None:
     line = {
         "seed": 4,
         "commit": "1234567",
+        "spark": "4.2.0",
         "cell": CELLS[0].name,
         "actions": 15,
         "tally": {"kills": 2},

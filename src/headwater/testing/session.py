@@ -13,7 +13,8 @@ from headwater.spark.session import start_session
 SMALL_BATCHES = {
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.codegen.wholeStage": "false",
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
+    # Without the optimizing compiler, Java reserves so little memory for compiled code that Spark soon fills it.
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m",
 }
 CONF = {
     "spark.sql.shuffle.partitions": "2",
