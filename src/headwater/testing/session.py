@@ -13,6 +13,8 @@ from headwater.spark.session import start_session
 SMALL_BATCHES = {
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.codegen.wholeStage": "false",
+    # Checks of Spark's own optimizer after each rule, a tenth of the time of a small batch.
+    "spark.sql.lightweightPlanChangeValidation": "false",
     # Without the optimizing compiler, Java reserves so little memory for compiled code that Spark soon fills it.
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m",
 }
