@@ -350,6 +350,10 @@ class CheckpointChanges:
         if isinstance(forked, str):
             return forked
         result = run_in_process("promote", forked.checkpoint, "--yes", "--json")
+        if result.code == "not-attached" and self.tally["kills"]:
+            # A job that was killed a minute ago may still be running, as far as anybody can tell.
+            self.refused["promote: not-attached"] += 1
+            return "ran a fork; its promotion was refused: not-attached"
         require(result.status == 0, "promote failed:", result.err)
         if self.env.cell.sink in ("files", "delta"):
             checks.check_after_action(self.env, replace(forked, sink=self.stream.sink, starts_at=self.stream.starts_at))

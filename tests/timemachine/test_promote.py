@@ -175,6 +175,18 @@ def test_sinks_that_do_not_show_batches(tmp_path: Path) -> None:
         plan_promotion(twins.original, twins.original)
 
 
+def test_a_source_that_the_original_has_not_read() -> None:
+    """Before the first record of a source its offset is empty; a fork that has read it is not behind."""
+    complete, partial = MemoryTree(checkpoint("join-hdfs")), MemoryTree(checkpoint("join-hdfs"))
+    last = f"offsets/{History(complete).last_committed}"
+    version, metadata, _, other = partial.read(last).decode().split("\n")
+    partial.write(last, "\n".join([version, metadata, "-", other]).encode())
+    assert [one.behind for one in lag_of(History(partial), History(complete))] == [0, 0]
+    first, second = lag_of(History(complete), History(partial))
+    assert (first.behind or 0) > 0
+    assert second.behind == 0
+
+
 def test_file_sources_are_compared_by_their_files(tmp_path: Path) -> None:
     """The log offsets of two queries differ, so the files that were read count."""
     lake = Files(tmp_path)

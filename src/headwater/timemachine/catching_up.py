@@ -56,7 +56,8 @@ def _lag(original: History, fork: History, source: str) -> SourceLag:
     if version is not None:
         own = delta_position(ours)
         return SourceLag(source, label, "delta", max(0, version.version - (own.version if own else 0)), "version")
-    return SourceLag(source, label, "unknown", 0 if theirs == ours else None, "row")
+    # Before the first record of a source, its position is empty.
+    return SourceLag(source, label, "unknown", 0 if theirs is None or theirs == ours else None, "row")
 
 
 def _position(history: History, batch: int | None, source: str) -> Any:
