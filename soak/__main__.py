@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tests.matrix.environments import environment, pyspark_version
+from tests.matrix import environments
 
 from headwater.jars.resolve import cache_folder
 from soak import ledger
@@ -79,7 +79,7 @@ def _python(spark: str | None) -> str:
     """Return the interpreter of the environment with a version of PySpark; this one by default."""
     if spark is None:
         return sys.executable
-    return str(environment(cache_folder() / "matrix", spark, print))
+    return str(environments.environment(cache_folder() / "matrix", spark, print))
 
 
 def _run_slow_tests() -> int:
@@ -98,7 +98,7 @@ def _run_slow_tests() -> int:
 
 def _run_stories(options: argparse.Namespace, services: Services) -> tuple[int, str]:
     """Run groups of stories until the time is over; return the number of failures and a summary."""
-    began, version = time.monotonic(), pyspark_version(Path(services.python))
+    began, version = time.monotonic(), environments.pyspark_version(Path(services.python))
     lines: list[dict[str, Any]] = []
     for seeds in _groups(options):
         for line in run_group(seeds, services, verbose=options.verbose or options.seed is not None):

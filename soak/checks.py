@@ -168,12 +168,11 @@ def check_diff(env: StoryEnvironment, stream: Stream, a: int, b: int) -> None:
 
 def parse_row(line: str) -> dict[str, Any]:
     """Parse a row of state; two aggregates may have the same name, and both values are kept."""
+    from headwater.statefiles.sqltypes import distinct
 
     def keep_all(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        names = [name for name, _ in pairs]
-        return {
-            f"{name} {number}" if names.count(name) > 1 else name: value for number, (name, value) in enumerate(pairs)
-        }
+        names = distinct([name for name, _ in pairs])
+        return dict(zip(names, (value for _, value in pairs), strict=True))
 
     parsed: dict[str, Any] = json.loads(line, object_pairs_hook=keep_all)
     return parsed

@@ -12,7 +12,9 @@ import json
 import lzma
 import marshal
 import os
+import struct
 import tarfile
+import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -243,3 +245,9 @@ def _answer(raw: dict[str, Any]) -> StateAnswer:
         precise_text=tuple(raw.get("precise_rows", ())),
         error=raw.get("error"),
     )
+
+
+def crc_file(data: bytes, chunk: int = 512) -> bytes:
+    """Return what Hadoop writes next to a file: the CRC-32 of each chunk."""
+    sums = [zlib.crc32(data[start : start + chunk]) for start in range(0, len(data), chunk)]
+    return struct.pack(f">4sI{len(sums)}I", b"crc\0", chunk, *sums)

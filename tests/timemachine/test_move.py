@@ -5,15 +5,13 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import struct
-import zlib
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from broker_support import run_here
-from corpus_support import load
+from corpus_support import crc_file, load
 from headwater.checkpoint.checks import run_checks
 from headwater.checkpoint.checks.context import CheckContext
 from headwater.checkpoint.file_logs import FileSinkLog, FileSourceLog
@@ -51,14 +49,8 @@ def at_home(name: str, folder: Path) -> Path:
             os.utime(file, ns=(stat.st_mtime_ns, stat.st_mtime_ns))
             sums = file.with_name(f".{file.name}.crc")
             if sums.exists():
-                sums.write_bytes(hadoop_crc(file.read_bytes()))
+                sums.write_bytes(crc_file(file.read_bytes()))
     return held.path
-
-
-def hadoop_crc(data: bytes) -> bytes:
-    """Return what Hadoop writes next to a file: the CRC-32 of every 512 bytes."""
-    sums = [zlib.crc32(data[start : start + 512]) for start in range(0, len(data), 512)]
-    return struct.pack(f">4sI{len(sums)}I", b"crc\0", 512, *sums)
 
 
 def errors_in(path: Path, sink: Path | None = None) -> list[str]:

@@ -5,15 +5,13 @@ from __future__ import annotations
 import json
 import random
 import re
-import struct
-import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import google_crc32c
 import pytest
 
-from corpus_support import CorpusCheckpoint, as_memory_files, corpus_names, sampled
+from corpus_support import CorpusCheckpoint, as_memory_files, corpus_names, crc_file, sampled
 from headwater.checkpoint.checks import hadoop_crc, run_checks, spark_checksums
 from headwater.checkpoint.checks.context import CheckContext
 from headwater.checkpoint.local_tree import BLOCK_BYTES, LocalTree
@@ -351,11 +349,6 @@ def test_format_2_checksum_of_a_large_file(flipped: int | None, tmp_path: Path) 
     files.write("state/0/0/1_a.changelog.crc", json.dumps(about).encode())
     found = [one.path for one in spark_checksums.check(CheckContext(files, now_ms=0))]
     assert found == ([] if flipped is None else ["state/0/0/1_a.changelog"])
-
-
-def crc_file(data: bytes, chunk: int) -> bytes:
-    sums = [zlib.crc32(data[start : start + chunk]) for start in range(0, len(data), chunk)]
-    return struct.pack(f">4sI{len(sums)}I", b"crc\0", chunk, *sums)
 
 
 @pytest.mark.parametrize("size", [0, 1, 7, 8, 100, 4096])
