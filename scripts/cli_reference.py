@@ -9,10 +9,8 @@ import textwrap
 from pathlib import Path
 from typing import Any
 
-import typer
-
-from headwater.cli.app import BUILD, CHANGE, INSPECT, RUN, app
-from headwater.cli.main import load_verbs
+from headwater.cli.app import BUILD, CHANGE, INSPECT, RUN
+from headwater.cli.main import root_command
 
 PAGE = Path(__file__).parents[1] / "docs" / "reference" / "cli.md"
 HEAD = """\
@@ -47,8 +45,7 @@ ABOUT = {
 
 def page() -> str:
     """Return the complete page."""
-    load_verbs([])
-    verbs = typer.main.get_command(app).commands
+    verbs = root_command([]).commands
     parts = [HEAD]
     for panel, about in ABOUT.items():
         parts.append(f"## {panel}\n\n{_wrap(about)}\n")

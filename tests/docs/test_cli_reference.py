@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
 
-from headwater.cli.app import BUILD, CHANGE, INSPECT, RUN, app
-from headwater.cli.main import VERBS, load_verbs
+from headwater.cli.app import BUILD, CHANGE, INSPECT, RUN
+from headwater.cli.main import VERBS, root_command
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "scripts"))
@@ -30,8 +29,7 @@ def leaves(command: Any, words: tuple[str, ...] = ()) -> Iterator[tuple[str, Any
         yield from leaves(inner, (*words, name))
 
 
-load_verbs([])
-ROOT_COMMAND = typer.main.get_command(app)
+ROOT_COMMAND = root_command([])
 COMMANDS = dict(leaves(ROOT_COMMAND))
 
 

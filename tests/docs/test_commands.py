@@ -9,10 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
 
-from headwater.cli.app import app
-from headwater.cli.main import load_verbs
+from headwater.cli.main import root_command
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -20,8 +18,7 @@ BLOCK = re.compile(r"```(?:sh|console|text)?\n(.*?)```", re.DOTALL)
 INLINE = re.compile(r"`(headwater [^`]+)`")
 ENDS = {"|", "<", "&", "&&", ">", ";", "#"}
 
-load_verbs([])
-ROOT_COMMAND = typer.main.get_command(app)
+ROOT_COMMAND = root_command([])
 
 
 def commands(page: Path) -> Iterator[str]:

@@ -5,6 +5,10 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Sequence
+from functools import cache
+
+import typer
+from typer.core import TyperGroup
 
 from headwater.cli.app import app
 from headwater.cli.output import note, show_error
@@ -57,11 +61,19 @@ VERBS: tuple[str, ...] = (
 _MODULES = {"import": "import_state"}  # a module cannot have the name of a keyword
 
 
-def load_verbs(arguments: Sequence[str]) -> None:
-    """Import the verb that is named in the arguments, or all verbs if none is named, as for ``--help``."""
+def root_command(arguments: Sequence[str]) -> TyperGroup:
+    """Return the root command with the verb that is named in the arguments, or with all verbs if none is named."""
     named = next((argument for argument in arguments if not argument.startswith("-")), None)
     for verb in (named,) if named in VERBS else VERBS:
         importlib.import_module(f"headwater.cli.{_MODULES.get(verb, verb)}")
+    return _root_of(len(app.registered_commands) + len(app.registered_groups))
+
+
+@cache
+def _root_of(verbs: int) -> TyperGroup:  # noqa: ARG001  converted once: Typer takes longer than most verbs
+    root = typer.main.get_command(app)
+    assert isinstance(root, TyperGroup)
+    return root
 
 
 def main(command: Sequence[str] | None = None) -> None:
@@ -71,8 +83,7 @@ def main(command: Sequence[str] | None = None) -> None:
     arguments = [argument for argument in given if argument != "--debug"]
     try:
         with naming_extras():
-            load_verbs(arguments)
-            app(args=arguments, prog_name="headwater")
+            root_command(arguments)(args=arguments, prog_name="headwater")
     except HeadwaterError as error:
         if debug:
             raise
