@@ -2,37 +2,54 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from typing import Any
 
 STATE_STORE = "org.apache.spark.sql.execution.streaming.state.StateStore$"
+SECONDS_BETWEEN_LOOKS = 0.05
 
 
-def wait_until_unloaded(spark: Any, folder: str, seconds: float = 120.0) -> None:
-    """Return when the JVM holds no state store below a folder: the process of a single command would have ended."""
-    deadline = time.monotonic() + seconds
-    while any(folder in root for root in _loaded_roots(spark)):
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"Spark still holds state stores in {folder}")
-        time.sleep(0.05)
+class LoadedStores:
+    """The stores of a JVM, which are looked at for all commands that wait for them at once."""
 
+    def __init__(self, spark: Any) -> None:
+        loader = spark._jvm.java.lang.Thread.currentThread().getContextClassLoader()
+        stores = loader.loadClass(STATE_STORE)
+        self._stores = stores.getField("MODULE$").get(None)
+        self._providers = _field(stores, "loadedProviders").get(self._stores)
+        self._pool = _field(stores, "maintenanceThreadPool")
+        self._lock = threading.Lock()
+        self._looked_at, self._roots = 0.0, list[str]()
 
-def _loaded_roots(spark: Any) -> list[str]:
-    """Return the state folders of the loaded stores, at a moment at which none is being maintained or unloaded."""
-    loader = spark._jvm.java.lang.Thread.currentThread().getContextClassLoader()
-    stores = loader.loadClass(STATE_STORE).getField("MODULE$").get(None)
-    while True:
-        # A store leaves the map before its last maintenance, which a thread of the pool does.
-        ids = _field(stores, "loadedProviders").keySet().toSeq()
-        roots = [ids.apply(number).storeId().checkpointRootLocation() for number in range(ids.size())]
-        pool = _field(stores, "maintenanceThreadPool")
-        threads = None if pool is None else _field(pool, "threadPool")
-        if threads is None or (threads.getQueue().isEmpty() and threads.getActiveCount() == 0):
-            return roots
-        time.sleep(0.005)
+    def wait_until_unloaded(self, folder: str, seconds: float = 120.0) -> None:
+        """Return when the JVM holds no store below a folder: the process of a single command would have ended."""
+        asked = time.monotonic()
+        while True:
+            with self._lock:
+                if self._looked_at < max(asked, time.monotonic() - SECONDS_BETWEEN_LOOKS):
+                    self._looked_at = time.monotonic()
+                    self._roots = self._look()
+                if not any(folder in root for root in self._roots):
+                    return
+            if time.monotonic() > asked + seconds:
+                raise TimeoutError(f"Spark still holds state stores in {folder}")
+            time.sleep(SECONDS_BETWEEN_LOOKS)
+
+    def _look(self) -> list[str]:
+        """Return the state folders of the loaded stores, at a moment at which none is being maintained or unloaded."""
+        while True:
+            # A store leaves the map before its last maintenance, which a thread of the pool does.
+            ids = self._providers.keySet().toSeq()
+            roots = [ids.apply(number).storeId().checkpointRootLocation() for number in range(ids.size())]
+            pool = self._pool.get(self._stores)
+            threads = None if pool is None else _field(pool.getClass(), "threadPool").get(pool)
+            if threads is None or (threads.getQueue().isEmpty() and threads.getActiveCount() == 0):
+                return roots
+            time.sleep(0.005)
 
 
 def _field(owner: Any, name: str) -> Any:
-    field = owner.getClass().getDeclaredField(name)
+    field = owner.getDeclaredField(name)
     field.setAccessible(True)
-    return field.get(owner)
+    return field

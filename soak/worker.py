@@ -18,7 +18,7 @@ from typing import Any
 
 from headwater.spark import session as product_session
 from soak.cells import FREQUENT_SNAPSHOTS
-from soak.loaded_stores import wait_until_unloaded
+from soak.loaded_stores import LoadedStores
 from soak.processes import CommandResult, run_main
 
 MASTER = "local[2]"
@@ -31,6 +31,7 @@ class SharedSpark:
         self._start = product_session.start_session
         # The first query decides how often the state stores of all of them are maintained.
         self._base = self._start("soak", master=MASTER, conf=FREQUENT_SNAPSHOTS, jars=("spark", "delta"), log=log)
+        self.stores = LoadedStores(self._base)
         self._of_thread = threading.local()
         vars(product_session).update(
             start_session=self.start_session, stop_session=self.stop_session, active_session=self.open_session
@@ -56,9 +57,6 @@ class SharedSpark:
         session = getattr(self._of_thread, "latest", None)
         for query in session.streams.active if session is not None else ():
             query.stop()
-
-    def wait_for_stores(self, folder: str) -> None:
-        wait_until_unloaded(self._base, folder)
 
 
 class OutputOfThread(io.TextIOBase):
@@ -101,7 +99,7 @@ def serve(address: str, log: Path) -> None:
             err.begin()
             status = run_main(request["arguments"])
             spark.stop_session()
-            spark.wait_for_stores(request["folder"])
+            spark.stores.wait_until_unloaded(request["folder"])
             answer = asdict(CommandResult(status, out.end(), err.end()))
             self.wfile.write(json.dumps(answer).encode() + b"\n")
 
