@@ -15,8 +15,18 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "reliability.md"
 BEGIN, END = "<!-- points: begin -->", "<!-- points: end -->"
-FILES = ("crash_safety", "table_crash_safety", "crash_on_real_media", "fork", "move", "cascade")
+FILES = (
+    "crash_safety",
+    "table_crash_safety",
+    "crash_on_real_media",
+    "crashed_trees_on_spark",
+    "fork",
+    "move",
+    "promote",
+    "cascade",
+)
 LINE = re.compile(r"(?:^|\.)(?P<what>[\w -]+?)(?: on (?P<medium>\w+))?: (?P<points>\d+) points$", re.MULTILINE)
+STARTED = re.compile(r"points, Spark started on (\d+) trees")
 MEDIA = {
     "crashingdisk": "local disk, in memory",
     "crashingobjectstore": "object store, in memory",
@@ -33,10 +43,16 @@ def count_points(output: str) -> Counter[str]:
     return found
 
 
-def format_table(points: Counter[str], version: str) -> str:
+def count_trees(output: str) -> int:
+    """Return the number of different trees that Spark was started on."""
+    return sum(map(int, STARTED.findall(output)))
+
+
+def format_table(points: Counter[str], trees: int, version: str) -> str:
     rows = [f"| {medium} | {points[medium]:,} |" for medium in MEDIA.values() if points[medium]]
     total = f"| all, at version {version} | {points.total():,} |"
-    return "\n".join(["| medium | crash points tested |", "|---|---:|", *rows, total])
+    spark = [f"| different trees that Spark was started on | {trees:,} |"] if trees else []
+    return "\n".join(["| medium | crash points tested |", "|---|---:|", *rows, total, *spark])
 
 
 def main() -> int:
@@ -54,7 +70,7 @@ def main() -> int:
         ["git", "describe", "--always"], cwd=ROOT, capture_output=True, text=True, check=True
     ).stdout.strip()
     before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
-    table = format_table(count_points(done.stdout), version)
+    table = format_table(count_points(done.stdout), count_trees(done.stdout), version)
     PAGE.write_text(f"{before}{BEGIN}\n{table}\n{END}{rest.partition(END)[2]}", encoding="utf-8")
     return 0
 

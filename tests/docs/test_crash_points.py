@@ -22,6 +22,8 @@ aggregation-hdfs on crashingdisk: 812 points
 ...a disk: 5 points
 ..an S3 server: 7 points
 .. 9 points of something else
+1494 points, Spark started on 580 trees: 20 continued, 560 refused
+.10 points, Spark started on 3 trees: 1 continued, 2 refused
 """
     points = script.count_points(printed)
     assert dict(points) == {
@@ -30,4 +32,6 @@ aggregation-hdfs on crashingdisk: 812 points
         "local disk": 5,
         "S3 server": 7,
     }
-    assert "| all, at version 1234567 | 855 |" in script.format_table(points, "1234567")
+    table = script.format_table(points, script.count_trees(printed), "1234567")
+    assert "| all, at version 1234567 | 855 |" in table
+    assert "| different trees that Spark was started on | 583 |" in table

@@ -16,7 +16,7 @@ from headwater.checkpoint.checks import run_checks
 from headwater.checkpoint.checks.context import CheckContext
 from headwater.checkpoint.local_tree import LocalTree
 from headwater.core.errors import ChangeRefused, CheckpointBusy
-from headwater.timemachine.executor import abort, resume
+from headwater.timemachine.interrupted import abort, resume
 from headwater.timemachine.journal import read_entries, read_pending
 from headwater.timemachine.keep import make_point
 from headwater.timemachine.rewind import plan_rewind

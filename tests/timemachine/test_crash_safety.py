@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -22,7 +21,6 @@ from headwater.core.ids import StoreKey
 from headwater.migration.compare_endpoints import SourceShape
 from headwater.migration.source_changes import SourceChanges, source_files
 from headwater.statefiles.statewriter import put
-from headwater.timemachine.change import Change
 from headwater.timemachine.compact import empty_quarantine
 from headwater.timemachine.edit import StateEditor
 from headwater.timemachine.erase import plan_erasure_of_key
@@ -36,108 +34,65 @@ from headwater.timemachine.restore import plan_restore
 from headwater.timemachine.rewind import plan_rewind
 from headwater.timemachine.store_files import StoreChange, StoreForm
 from headwater.timemachine.undo import plan_undo
-from timemachine.crashing import EDGE, Crashed, CrashingDisk, CrashingObjectStore, CrashSchedule, Tree, sampled_points
-from timemachine.trees import MATRIX, SINK, Contents, as_spark_sees, checkpoint, rerun, sink, spark_files
-
-Media = type[CrashingDisk]
-
-
-@dataclass(frozen=True)
-class Place:
-    """The trees of a checkpoint and of its file sink."""
-
-    checkpoint: Contents
-    sink: Contents
-
-    def on(self, medium: Media, schedule: CrashSchedule) -> tuple[CrashingDisk, CrashingDisk]:
-        return medium(self.checkpoint, schedule), medium(self.sink, schedule, SINK)
-
-    @property
-    def sparks(self) -> tuple[Contents, Contents]:
-        return spark_files(self.checkpoint), spark_files(self.sink)
-
-    @property
-    def seen(self) -> tuple[Contents, Contents]:
-        return as_spark_sees(self.checkpoint), as_spark_sees(self.sink)
-
-
-@dataclass(frozen=True)
-class Verb:
-    """A change to a place, and the place before and after it."""
-
-    before: Place
-    change: Change
-    after: Place
-
-    @classmethod
-    def of(cls, before: Place, change: Change) -> Verb:
-        return cls(before, change, _run(before, CrashingDisk, lambda executor: executor.apply(change))[0])
-
-
-def _run(place: Place, medium: Media, action, crash_at: int | None = None) -> tuple[Place, int]:
-    """Return the place after an action, or after the part of it before a crash; and the points that were passed."""
-    schedule = CrashSchedule(crash_at)
-    checkpoint_files, sink_files = place.on(medium, schedule)
-    with contextlib.suppress(Crashed):
-        action(Executor({"checkpoint": checkpoint_files, "sink": sink_files}))
-    return Place(checkpoint_files.contents, sink_files.contents), schedule.passed
+from timemachine.crashing import Crashed, CrashingDisk, CrashingObjectStore, CrashSchedule, Tree
+from timemachine.interrupted_changes import Media, Place, Verb, points_of, run_on
+from timemachine.trees import MATRIX, SINK, Contents, checkpoint, rerun, sink
 
 
 def _verbs(name: str) -> Iterator[tuple[str, Verb]]:
     start = Place(checkpoint(name), sink(10))
-    trees = lambda place: (Tree(place.checkpoint), Tree(place.sink, SINK))  # noqa: E731
 
-    files, folder = trees(start)
+    files, folder = start.trees
     kept = Verb.of(start, plan_rewind(files, to=4, sink=folder).change)
     yield "rewind", kept
     yield "rewind --replan", Verb.of(start, plan_rewind(files, to=6, replan=True, sink=folder).change)
     yield "rewind --redo 0", Verb.of(start, plan_rewind(files, to=None, sink=folder).change)
-    files, folder = trees(kept.after)
+    files, folder = kept.after.trees
     yield "undo", Verb.of(kept.after, plan_undo(files, sink=folder).change)
     ran = Place(
         rerun(kept.after.checkpoint, start.checkpoint, 5, 7), kept.after.sink | {**sink(8, first=5), **_again(5, 8)}
     )
-    files, folder = trees(ran)
+    files, folder = ran.trees
     yield "undo --drop-newer", Verb.of(ran, plan_undo(files, sink=folder, drop_newer=True).change)
-    files, folder = trees(start)
+    files, folder = start.trees
     batch = plan_extra_batch(History(files), {}, verb="edit", about="an edit", sink=folder)
     edited = Verb.of(start, batch.change)
     yield "edit", edited
-    files, folder = trees(edited.after)
+    files, folder = edited.after.trees
     yield "undo of an edit", Verb.of(edited.after, plan_undo(files, sink=folder).change)
-    files, folder = trees(start)
+    files, folder = start.trees
     store = History(files).logs.state.expected(2)[0]
     large = StoreChange([put(b"\0" * 10, random.Random(1).randbytes(100_000))])
     batch = plan_extra_batch(History(files), {store: large}, verb="edit", about="a large edit", sink=folder)
     assert batch.files
     yield "large edit", Verb.of(Place(start.checkpoint | dict(batch.files), start.sink), batch.change)
     yield "erasure", _erasure(start)
-    files, folder = trees(start)
+    files, folder = start.trees
     migrated = Verb.of(start, plan_extra_batch(History(files), {}, sink=folder, **_migration(start.checkpoint)).change)
     yield "migrate", migrated
-    files, folder = trees(migrated.after)
+    files, folder = migrated.after.trees
     yield "undo of a migration", Verb.of(migrated.after, plan_undo(files, sink=folder).change)
     if "format2" not in name:
         yield from _store_migration(start)
-    files, folder = trees(migrated.after)
+    files, folder = migrated.after.trees
     yield "rewind across a migration", Verb.of(migrated.after, plan_rewind(files, to=8, sink=folder).change)
-    files, folder = trees(start)
+    files, folder = start.trees
     history = History(files)
     moved = plan_extra_batch(
         history, {}, verb="migrate", about="new sources and operators", sink=folder, layout=_new_layout(history)
     )
     placed = Verb.of(start, moved.change)
     yield "migrate sources and operators", placed
-    files, folder = trees(placed.after)
+    files, folder = placed.after.trees
     yield "undo of moved sources and operators", Verb.of(placed.after, plan_undo(files, sink=folder).change)
     yield "rewind across moved sources", Verb.of(placed.after, plan_rewind(files, to=8, sink=folder).change)
-    files, folder = trees(start)
+    files, folder = start.trees
     point = make_point(files, at="4", sink=folder)
     cleaned = Place(_without_old(files.contents, 8), folder.contents)
-    files, folder = trees(cleaned)
+    files, folder = cleaned.trees
     restored = Verb.of(cleaned, plan_restore(files, point, sink=folder).change)
     yield "rewind to a restore point", restored
-    files, folder = trees(restored.after)
+    files, folder = restored.after.trees
     yield "undo of that", Verb.of(restored.after, plan_undo(files, sink=folder).change)
 
 
@@ -211,14 +166,6 @@ def _again(first: int, last: int) -> Contents:
     return {path: data + b"again" for path, data in sink(last, first=first).items() if path.startswith("part")}
 
 
-def _points(medium: Media, start: Place, action, *, every: int = 1, edge: int = EDGE) -> Iterator[Place]:
-    """Yield the place after a crash at the points of an action, and last after the complete action."""
-    complete, count = _run(start, medium, action)
-    for number in sampled_points(count, every, edge):
-        yield _run(start, medium, action, number)[0]
-    yield complete
-
-
 def _check_point(verb: Verb, medium: Media, crashed: Place) -> None:
     files = Tree(crashed.checkpoint)
     pending = read_pending(files)
@@ -231,23 +178,23 @@ def _check_point(verb: Verb, medium: Media, crashed: Place) -> None:
         assert crashed.seen in (verb.before.seen, verb.after.seen)
     if not pending:
         return
-    finished, _ = _run(crashed, medium, Executor.resume)
+    finished, _ = run_on(crashed, medium, Executor.resume)
     assert finished.sparks == verb.after.sparks
     if ERASES in verb.change.details:
         assert finished.checkpoint.keys() == verb.after.checkpoint.keys()
     assert read_pending(Tree(finished.checkpoint)) is None
     if pending.all_done and not guarded:
         with pytest.raises(ChangeRefused, match="all steps of the interrupted"):
-            _run(crashed, medium, Executor.abort)
+            run_on(crashed, medium, Executor.abort)
         return
-    rolled_back, _ = _run(crashed, medium, Executor.abort)
+    rolled_back, _ = run_on(crashed, medium, Executor.abort)
     assert rolled_back.sparks == verb.before.sparks
     assert read_pending(Tree(rolled_back.checkpoint)) is None
 
 
 def _check_verb(verb: Verb, medium: Media, *, every: int = 1) -> int:
     count = 0
-    for crashed in _points(medium, verb.before, lambda executor: executor.apply(verb.change), every=every):
+    for crashed in points_of(medium, verb.before, lambda executor: executor.apply(verb.change), every=every):
         _check_point(verb, medium, crashed)
         count += 1
     return count
@@ -256,12 +203,12 @@ def _check_verb(verb: Verb, medium: Media, *, every: int = 1) -> int:
 def _check_finishing(verb: Verb, medium: Media, *, every: int, again: int = 1) -> int:
     """Check points of ``resume`` and ``abort``, all or every so many, after a crash at some of the points of a change."""
     count = 0
-    for crashed in _points(medium, verb.before, lambda executor: executor.apply(verb.change), every=every, edge=0):
+    for crashed in points_of(medium, verb.before, lambda executor: executor.apply(verb.change), every=every, edge=0):
         pending = read_pending(Tree(crashed.checkpoint))
         if pending is None or pending.all_done:
             continue
         for action in (Executor.resume, Executor.abort):
-            for twice in _points(medium, crashed, action, every=again):
+            for twice in points_of(medium, crashed, action, every=again):
                 _check_point(verb, medium, twice)
                 count += 1
     return count
@@ -307,7 +254,7 @@ def test_every_point_over_the_matrix(name: str, medium: Media) -> None:
 def test_fsck_reports_an_interrupted_change_first() -> None:
     """All checks of fsck work on a guarded tree, and the interrupted change is the first finding."""
     verb = _verb("aggregation-changelog", "rewind")
-    crashed, _ = _run(verb.before, CrashingDisk, lambda executor: executor.apply(verb.change), 60)
+    crashed, _ = run_on(verb.before, CrashingDisk, lambda executor: executor.apply(verb.change), 60)
     findings = list(run_checks(CheckContext(Tree(crashed.checkpoint), 0)))
     assert findings[0].code == "interrupted-operation"
 
@@ -331,7 +278,7 @@ def test_an_interrupted_compact_never_allows_a_partial_undo(medium: Media) -> No
             refused += 1
         else:
             assert (
-                _run(left, CrashingDisk, lambda executor, undo=undo: executor.apply(undo))[0].sparks
+                run_on(left, CrashingDisk, lambda executor, undo=undo: executor.apply(undo))[0].sparks
                 == verb.before.sparks
             )
         points += 1
@@ -384,11 +331,11 @@ def test_an_interrupted_keep_or_drop_leaves_a_complete_point_or_none(name: str, 
 def test_a_query_that_continued_before_the_guard_was_up() -> None:
     """Resume is refused if batches were committed after the crash; abort only discards the plan."""
     verb = _verb("aggregation-hdfs", "rewind")
-    crashed, _ = _run(verb.before, CrashingDisk, lambda executor: executor.apply(verb.change), 4)
+    crashed, _ = run_on(verb.before, CrashingDisk, lambda executor: executor.apply(verb.change), 4)
     assert crashed.seen == verb.before.seen
     assert read_pending(Tree(crashed.checkpoint)) is not None
     continued = Place(crashed.checkpoint | {"offsets/10": b"v1", "commits/10": b"v1"}, crashed.sink)
     with pytest.raises(ChangeRefused, match="has changed since"):
-        _run(continued, CrashingDisk, Executor.resume)
-    rolled_back, _ = _run(continued, CrashingDisk, Executor.abort)
+        run_on(continued, CrashingDisk, Executor.resume)
+    rolled_back, _ = run_on(continued, CrashingDisk, Executor.abort)
     assert rolled_back.sparks[0] == verb.before.sparks[0] | {"offsets/10": b"v1", "commits/10": b"v1"}

@@ -212,9 +212,11 @@ def test_a_promotion_can_be_interrupted(medium: type[CrashingDisk]) -> None:
 
     whole = medium(dict(start), CrashSchedule(), "/original")
     promotion(whole)
+    points = 0
     for action, begin in ((promotion, start), (undo, dict(whole.contents))):
         counted = medium(dict(begin), CrashSchedule(), "/original")
         action(counted)
+        points += counted.schedule.passed
         for crash_at in range(counted.schedule.passed):
             tree = medium(dict(begin), CrashSchedule(crash_at), "/original")
             with contextlib.suppress(Crashed):
@@ -228,6 +230,7 @@ def test_a_promotion_can_be_interrupted(medium: type[CrashingDisk]) -> None:
             assert rest == {path: data for path, data in start.items() if path in rest}
             if not is_promoted:
                 assert {path: again.contents[path] for path in start} == start, crash_at
+    print(f"promote on {medium.__name__.lower()}: {points} points")
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -360,10 +363,12 @@ def test_a_takeover_can_be_interrupted(tmp_path: Path, medium: type[CrashingDisk
         if not any(entry.change.undoes for entry in read_entries(fork)):
             TakeoverUndo(fork, replace(back.change, fingerprint=""), back.done, (), sink).carry_out()
 
+    points = 0
     for action, begin, end in ((promotion, start, changed), (undo, changed, start)):
         schedule = CrashSchedule()
         action(*(medium(dict(one), schedule, str(two)) for one, two in zip(begin, (twins.fork.root, out), strict=True)))
         for crash_at in range(0, schedule.passed, every):
+            points += 1
             failing = CrashSchedule(crash_at)
             trees = [
                 medium(dict(one), failing, str(two)) for one, two in zip(begin, (twins.fork.root, out), strict=True)
@@ -379,3 +384,4 @@ def test_a_takeover_can_be_interrupted(tmp_path: Path, medium: type[CrashingDisk
             assert [without_own(tree.contents) for tree in again] == [without_own(one) for one in end], crash_at
             assert read_job_record(again[0]).sink == f"files:{new if action is undo else out}?format=json"
             assert not [path for path in again[1].contents if "/scratch/" in path]
+    print(f"promote with a sink on {medium.__name__.lower()}: {points} points")

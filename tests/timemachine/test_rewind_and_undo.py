@@ -22,7 +22,8 @@ from headwater.checkpoint.record import JobRecord
 from headwater.core.errors import ChangeRefused, CheckpointBusy
 from headwater.timemachine.change import Preview
 from headwater.timemachine.compact import empty_quarantine, measure_quarantine
-from headwater.timemachine.executor import abort, apply_change
+from headwater.timemachine.executor import apply_change
+from headwater.timemachine.interrupted import abort
 from headwater.timemachine.repair import plan_repair
 from headwater.timemachine.rewind import plan_query_rewind, plan_rewind
 from headwater.timemachine.undo import plan_undo

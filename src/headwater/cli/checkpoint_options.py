@@ -82,7 +82,7 @@ def warn_if_interrupted(files: FileTree) -> None:
 def open_to_change(checkpoint: str) -> FileTree:
     """Open a checkpoint for a change. Raise if an earlier change to it was interrupted."""
     from headwater.checkpoint.locate import open_checkpoint
-    from headwater.timemachine.executor import refuse_if_pending
+    from headwater.timemachine.journal import refuse_if_pending
 
     files = open_checkpoint(checkpoint)
     note_promotion(checkpoint, files)

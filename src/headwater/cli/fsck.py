@@ -146,7 +146,7 @@ def _repair(files: FileTree, sink: str | None, found: list[Finding], *, yes: boo
 
 def _finish_interrupted(files: FileTree, *, yes: bool) -> bool:
     from headwater.cli.table_options import open_recorded_table
-    from headwater.timemachine.executor import finish_interrupted
+    from headwater.timemachine.interrupted import finish_interrupted
     from headwater.timemachine.journal import read_pending
 
     pending = read_pending(files)

@@ -257,7 +257,7 @@ def _target(files: FileTree, to: str | None, redo: int | None, to_time: str | No
 
 
 def _end_interrupted(files: FileTree, *, abort: bool) -> None:
-    from headwater.timemachine import executor
+    from headwater.timemachine import interrupted
     from headwater.timemachine.joint_change import finish_cascade
     from headwater.timemachine.journal import read_cascade
 
@@ -270,8 +270,8 @@ def _end_interrupted(files: FileTree, *, abort: bool) -> None:
             else f"done: {changed.about}, with the streams that read its output"
         )
     elif abort:
-        change = executor.abort(files, open_table=open_recorded_table)
+        change = interrupted.abort(files, open_table=open_recorded_table)
         note(f"rolled back: the checkpoint is as it was before the {change.verb}")
     else:
-        entry = executor.resume(files, open_table=open_recorded_table, progress=StepProgress())
+        entry = interrupted.resume(files, open_table=open_recorded_table, progress=StepProgress())
         note(f"done: {entry.change.about}")

@@ -35,8 +35,8 @@ from headwater.statefiles.reader import StateReader
 from headwater.statefiles.stores import StateTarget, StoreSettings, find_targets
 from headwater.timemachine.cuts import has_sink_log
 from headwater.timemachine.edit import UNKNOWN_SINK
-from headwater.timemachine.executor import refuse_if_pending
 from headwater.timemachine.extra_batch import plan_extra_batch, refuse_unknown_encoding, writable_batch
+from headwater.timemachine.journal import refuse_if_pending
 from headwater.timemachine.store_files import StoreChange
 
 _SESSION_START = "sessionStartTime"

@@ -24,8 +24,8 @@ from headwater.statefiles.stored_rows import stored_rows
 from headwater.statefiles.stores import StateTarget
 from headwater.timemachine.cuts import has_sink_log
 from headwater.timemachine.edit import UNKNOWN_SINK
-from headwater.timemachine.executor import refuse_if_pending
 from headwater.timemachine.extra_batch import plan_extra_batch, writable_batch
+from headwater.timemachine.journal import refuse_if_pending
 from headwater.timemachine.store_files import StoreChange, StoreForm
 
 STORE_NAMES = ("hdfs", "rocksdb", "rocksdb-changelog")

@@ -37,8 +37,8 @@ from headwater.spark.state_twin import plan_on_twin
 from headwater.statefiles.buffers import ByteSpace
 from headwater.statefiles.rowcodec import UnsafeRows
 from headwater.statefiles.sqltypes import parse_struct
-from headwater.timemachine.executor import refuse_if_pending
 from headwater.timemachine.extra_batch import writable_batch
+from headwater.timemachine.journal import refuse_if_pending
 from headwater.views.state_sql import aggregated, computed, split_expressions
 
 # Changes of meaning that a migration takes care of: it plans each field of an aggregate or of a state, and new keys. A key

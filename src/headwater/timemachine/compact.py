@@ -10,8 +10,7 @@ from headwater.checkpoint.layout import HEADWATER_FOLDER
 from headwater.checkpoint.lease import hold_lease
 from headwater.checkpoint.locate import open_files
 from headwater.timemachine.change import quarantine_of
-from headwater.timemachine.executor import refuse_if_pending
-from headwater.timemachine.journal import emptied_marker, is_emptied, read_entries
+from headwater.timemachine.journal import emptied_marker, is_emptied, read_entries, refuse_if_pending
 
 QUARANTINE = f"{HEADWATER_FOLDER}/quarantine"
 

@@ -32,8 +32,8 @@ from headwater.statefiles.stores import JOIN, StateTarget, only_one, select
 from headwater.statefiles.unsaferow import struct_of
 from headwater.timemachine.cuts import has_sink_log
 from headwater.timemachine.edit_plan import EditPlan, RowChanges
-from headwater.timemachine.executor import refuse_if_pending
 from headwater.timemachine.extra_batch import plan_extra_batch, writable_batch
+from headwater.timemachine.journal import refuse_if_pending
 from headwater.timemachine.row_edits import SAMPLE, Place, RowEdit, Wanted
 from headwater.timemachine.store_files import StoreChange
 

@@ -30,14 +30,12 @@ from headwater.checkpoint.layout import (
     parent_and_name,
 )
 from headwater.checkpoint.lease import hold_lease
-from headwater.checkpoint.locate import open_files
-from headwater.checkpoint.moved import refuse_if_moved
 from headwater.core.current_user import current_user
 from headwater.core.errors import ChangeRefused, CheckpointUnreadable
-from headwater.lakehouse.tables import RewindableTable, open_table
+from headwater.lakehouse.tables import RewindableTable
 from headwater.timemachine.change import Change, CommitToTable, Link, Move, Put, Root, Step, fingerprint, scratch_of
 from headwater.timemachine.erased import delete_erased
-from headwater.timemachine.journal import Entry, Pending, entry_of, read_cascade, read_pending, write_entry
+from headwater.timemachine.journal import Entry, Pending, entry_of, read_pending, refuse_if_pending, write_entry
 
 METADATA_CRC = hadoop_crc_of(METADATA)
 Progress = Callable[[int, int], None]
@@ -64,48 +62,6 @@ def apply_change(
     change = replace(change, details={"by": current_user(), **change.details, **({"by": by} if by else {})})
     with hold_lease(files, f"headwater {change.verb}", f"cannot {change.verb}"):
         return executor_for(files, sink, table, progress=progress).apply(change)
-
-
-def resume(files: FileTree, *, open_table: OpenTable = open_table, progress: Progress = no_progress) -> Entry:
-    """Finish the interrupted change."""
-    with hold_lease(files, "headwater rewind --resume", "cannot finish the interrupted change"):
-        return _executor_of_pending(files, open_table, progress).resume()
-
-
-def abort(files: FileTree, *, open_table: OpenTable = open_table) -> Change:
-    """Roll back the interrupted change. Raise ``already-done`` if all steps were done and only ``undo`` can help."""
-    with hold_lease(files, "headwater rewind --abort", "cannot roll back the interrupted change"):
-        return _executor_of_pending(files, open_table).abort()
-
-
-def finish_interrupted(
-    files: FileTree, *, open_table: OpenTable = open_table, progress: Progress = no_progress
-) -> Change:
-    """Finish the interrupted change, or discard it if no step was done and the query has continued since."""
-    try:
-        return resume(files, open_table=open_table, progress=progress).change
-    except ChangeRefused as refusal:
-        if refusal.code != "plan-stale":
-            raise
-        return abort(files, open_table=open_table)
-
-
-def refuse_if_pending(files: FileTree, *, in_cascade: bool = False) -> None:
-    """Raise ``ChangeRefused`` if a change was interrupted, or if the checkpoint was moved elsewhere.
-
-    Every command that changes a checkpoint checks this first. ``in_cascade`` is for a part of the cascade that is under way.
-    """
-    refuse_if_moved(files)
-    pending, cascade = read_pending(files), None if in_cascade else read_cascade(files)
-    change = pending.change if pending else cascade.members[-1][1] if cascade else None
-    if change is None:
-        return
-    raise ChangeRefused(
-        "interrupted-operation",
-        f"a {change.verb} of this checkpoint was interrupted",
-        evidence={"checkpoint": files.location, "change": change.about},
-        remedy=f"headwater rewind {files.location} --resume   (or --abort to roll it back)",
-    )
 
 
 def executor_for(
@@ -334,14 +290,6 @@ def guard_notice(change: Change) -> bytes:
         f"headwater_{change.verb}_was_interrupted__run_headwater_fsck\n"
         f"A {change.verb} of this checkpoint is not finished. To finish it: headwater rewind CKPT --resume\n"
     ).encode()
-
-
-def _executor_of_pending(files: FileTree, open_table: OpenTable, progress: Progress = no_progress) -> Executor:
-    pending = read_pending(files)
-    change = pending.change if pending else None
-    sink = open_files(change.sink) if change and change.sink else None
-    table = open_table(change.table) if change and change.table else None
-    return executor_for(files, sink, table, progress=progress)
 
 
 def _folders(steps: Iterable[Step]) -> dict[Root, set[str]]:

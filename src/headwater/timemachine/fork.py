@@ -57,7 +57,7 @@ from headwater.timemachine.cuts import (
     metadata_before,
 )
 from headwater.timemachine.earlier_layout import history_before
-from headwater.timemachine.executor import refuse_if_pending
+from headwater.timemachine.journal import refuse_if_pending
 from headwater.timemachine.seed_record import SEED_FILE, was_seeded
 from headwater.timemachine.tables import checkpointed, table_of
 

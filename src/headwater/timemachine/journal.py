@@ -9,7 +9,8 @@ from typing import Any
 from headwater.checkpoint.filetree import FileTree
 from headwater.checkpoint.layout import CASCADE_FILE, HEADWATER_FOLDER, PENDING_FILE
 from headwater.checkpoint.logtext import json_object, read_bytes
-from headwater.core.errors import CheckpointUnreadable
+from headwater.checkpoint.moved import refuse_if_moved
+from headwater.core.errors import ChangeRefused, CheckpointUnreadable
 from headwater.timemachine.change import Change, Put, quarantine_of
 
 FOLDER = f"{HEADWATER_FOLDER}/journal"
@@ -185,3 +186,21 @@ def _object(data: bytes, path: str) -> dict[str, Any]:
             evidence={"size": f"{len(data)} bytes"},
             remedy="restore the file from a backup of the checkpoint before you start the query",
         ) from None
+
+
+def refuse_if_pending(files: FileTree, *, in_cascade: bool = False) -> None:
+    """Raise ``ChangeRefused`` if a change was interrupted, or if the checkpoint was moved elsewhere.
+
+    Every command that changes a checkpoint checks this first. ``in_cascade`` is for a part of the cascade that is under way.
+    """
+    refuse_if_moved(files)
+    pending, cascade = read_pending(files), None if in_cascade else read_cascade(files)
+    change = pending.change if pending else cascade.members[-1][1] if cascade else None
+    if change is None:
+        return
+    raise ChangeRefused(
+        "interrupted-operation",
+        f"a {change.verb} of this checkpoint was interrupted",
+        evidence={"checkpoint": files.location, "change": change.about},
+        remedy=f"headwater rewind {files.location} --resume   (or --abort to roll it back)",
+    )

@@ -32,8 +32,7 @@ from headwater.core.errors import ChangeRefused, CheckpointUnreadable, UsageProb
 from headwater.timemachine.change import Link
 from headwater.timemachine.cuts import has_sink_log
 from headwater.timemachine.earlier_layout import refuse_other_layout
-from headwater.timemachine.executor import refuse_if_pending
-from headwater.timemachine.journal import newest_number, read_pending
+from headwater.timemachine.journal import newest_number, read_pending, refuse_if_pending
 from headwater.timemachine.point_files import Needed, Raced, needed_files
 from headwater.timemachine.tables import pinned_table
 

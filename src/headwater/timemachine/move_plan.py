@@ -24,7 +24,7 @@ from headwater.checkpoint.moved import METADATA_CRC, read_moving, read_pointer
 from headwater.checkpoint.record import JobRecord, folder_of, read_job_record, uri_kind
 from headwater.core.errors import ChangeRefused, UsageProblem
 from headwater.timemachine.change import fingerprint, new_change_id
-from headwater.timemachine.executor import refuse_if_pending
+from headwater.timemachine.journal import refuse_if_pending
 from headwater.timemachine.move import (
     WORKERS,
     FolderMove,

@@ -32,9 +32,8 @@ from headwater.core.errors import ChangeRefused
 from headwater.core.text import count
 from headwater.timemachine.catching_up import SharedPart, SourceLag, lag_of, shared_parts
 from headwater.timemachine.change import Change, new_change_id
-from headwater.timemachine.executor import refuse_if_pending
 from headwater.timemachine.fork import ORIGIN_FILE
-from headwater.timemachine.journal import Entry, entry_of, newest_number, read_entries, write_entry
+from headwater.timemachine.journal import Entry, entry_of, newest_number, read_entries, refuse_if_pending, write_entry
 from headwater.timemachine.move import absolute
 from headwater.timemachine.relocate import Place
 from headwater.timemachine.sink_rows import Row, rows_between, rows_by_batch

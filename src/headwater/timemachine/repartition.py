@@ -9,7 +9,7 @@ from headwater.checkpoint.filetree import FileTree
 from headwater.checkpoint.history import History
 from headwater.core.errors import ChangeRefused, UsageProblem
 from headwater.core.ids import BatchId
-from headwater.timemachine.executor import refuse_if_pending
+from headwater.timemachine.journal import refuse_if_pending
 
 _PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 

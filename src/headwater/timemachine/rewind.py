@@ -29,8 +29,8 @@ from headwater.timemachine.effects import (
     table_warnings,
     with_retention,
 )
-from headwater.timemachine.executor import Progress, apply_change, no_progress, refuse_if_pending
-from headwater.timemachine.journal import Entry
+from headwater.timemachine.executor import Progress, apply_change, no_progress
+from headwater.timemachine.journal import Entry, refuse_if_pending
 from headwater.timemachine.moved_sources import MovedSource, OpenLog, log_of, moved_offsets, moved_sources
 from headwater.timemachine.seed_record import refuse_before_seed
 from headwater.timemachine.tables import checkpointed, table_of

@@ -13,7 +13,7 @@ from headwater.checkpoint.restore_points import RestorePoint, locate_batch
 from headwater.kafka.offsets import earliest_offsets
 from headwater.kafka.retention import retention_from
 from headwater.timemachine.effects import AskRetention, EarliestOffsets
-from headwater.timemachine.executor import refuse_if_pending
+from headwater.timemachine.journal import refuse_if_pending
 from headwater.timemachine.restore import is_in_checkpoint, plan_restore
 from headwater.timemachine.rewind import RewindPlan, WithEngine, endpoints_of, plan_query_rewind, plan_with_retention
 

@@ -32,8 +32,8 @@ from headwater.timemachine.change import (
 )
 from headwater.timemachine.cuts import cut_steps
 from headwater.timemachine.erased import ERASES
-from headwater.timemachine.executor import Progress, apply_change, no_progress, refuse_if_pending
-from headwater.timemachine.journal import Entry, is_emptied, last_to_undo, read_entries
+from headwater.timemachine.executor import Progress, apply_change, no_progress
+from headwater.timemachine.journal import Entry, is_emptied, last_to_undo, read_entries, refuse_if_pending
 from headwater.timemachine.restore import is_restore, steps_back
 from headwater.timemachine.rewind import WithEngine
 from headwater.timemachine.tables import checkpointed, table_of
