@@ -60,7 +60,8 @@ def main() -> int:
     folder = (options.keep or Path(tempfile.mkdtemp(prefix="headwater-soak-"))).absolute()
     folder.mkdir(parents=True, exist_ok=True)
     os.chdir(folder)
-    services = Services.in_folder(folder, _python(options.spark))
+    python = _python(options.spark)
+    services = Services.in_folder(folder, python, environments.pyspark_version(Path(python)))
     try:
         failed, summary = _run_stories(options, services)
     finally:
@@ -98,11 +99,10 @@ def _run_slow_tests() -> int:
 
 def _run_stories(options: argparse.Namespace, services: Services) -> tuple[int, str]:
     """Run groups of stories until the time is over; return the number of failures and a summary."""
-    began, version = time.monotonic(), environments.pyspark_version(Path(services.python))
+    began = time.monotonic()
     lines: list[dict[str, Any]] = []
-    for seeds in _groups(options):
+    for seeds in _groups(options, services.spark):
         for line in run_group(seeds, services, verbose=options.verbose or options.seed is not None):
-            line["spark"] = version
             lines.append(line)
             if options.ledger:
                 ledger.append(line)
@@ -120,12 +120,12 @@ def _run_stories(options: argparse.Namespace, services: Services) -> tuple[int, 
     return failed, summary
 
 
-def _groups(options: argparse.Namespace) -> Iterator[list[int]]:
+def _groups(options: argparse.Namespace, spark: str) -> Iterator[list[int]]:
     """Yield the seeds of each group: those of the options, or the failed ones of the ledger and then new groups."""
     if options.seed is not None:
         yield from ledger.by_group(options.seed)
     elif options.ledger:
-        yield from ledger.next_groups(ledger.read())
+        yield from ledger.next_groups(ledger.read(), spark)
     else:
         yield from (ledger.seeds_of(group) for group in itertools.count(int(time.time()) // GROUP))
 

@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from headwater.jars.versions import TABLE_FORMATS
 from soak import oracle
 from soak.join_oracle import CLICKS, IMPRESSIONS, simulate_attribution
 from soak.oracle import ExpectedBatch, Key, Value, simulate
@@ -199,6 +200,9 @@ JOBS_AND_SINKS = [
     (DEDUPLICATED, "delta"),
     (TOTALS, "delta"),
     (_orders("complete", "all"), "delta"),
+    (_stats("append", "closed"), "iceberg"),
+    (DEDUPLICATED, "iceberg"),
+    (_orders("complete", "all"), "iceberg"),
 ]
 
 
@@ -219,6 +223,11 @@ class Cell:
     def uses_kafka(self) -> bool:
         return "kafka" in {self.source, self.sink}
 
+    @property
+    def sink_is_rewound(self) -> bool:
+        """Whether a rewind removes the rows of undone batches from the sink."""
+        return self.sink in {"files", *TABLE_FORMATS}
+
 
 CELLS = [
     Cell(job, source, sink, store)
@@ -230,5 +239,18 @@ CELLS = [
 STRIDE = 29  # coprime to the number of cells, so that consecutive seeds differ and all cells get their turn
 
 
-def cell_for_seed(seed: int) -> Cell:
-    return CELLS[seed * STRIDE % len(CELLS)]
+def table_formats_on(spark: str) -> list[str]:
+    """Return the formats that have a release for a version of Spark, such as 4.2 or 4.2.1."""
+    version = ".".join(spark.split(".")[:2])
+    return [name for name, releases in TABLE_FORMATS.items() if version in releases]
+
+
+def cells_on(spark: str) -> list[Cell]:
+    """Return the combinations that a version of Spark can run."""
+    missing = set(TABLE_FORMATS) - set(table_formats_on(spark))
+    return [cell for cell in CELLS if cell.sink not in missing]
+
+
+def cell_for_seed(seed: int, spark: str) -> Cell:
+    cells = cells_on(spark)
+    return cells[seed * STRIDE % len(cells)]

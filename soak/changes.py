@@ -355,7 +355,7 @@ class CheckpointChanges:
             self.refused["promote: not-attached"] += 1
             return "ran a fork; its promotion was refused: not-attached"
         require(result.status == 0, "promote failed:", result.err)
-        if self.env.cell.sink in ("files", "delta"):
+        if self.env.cell.sink in ("files", "delta"):  # the others keep the sink of the fork
             checks.check_after_action(self.env, replace(forked, sink=self.stream.sink, starts_at=self.stream.starts_at))
         undone = run_in_process("undo", self.stream.checkpoint, "--yes", "--json")
         require(undone.status == 0, "the undo of a promotion failed:", undone.err)
@@ -371,7 +371,7 @@ class CheckpointChanges:
         if at < 0:
             return "too early to fork"
         stream = self.env.create_stream(f"fork{self.tally['forks']}")
-        sink = ["--sink", self.env.sink_uri(stream)] if self.env.cell.sink in ("files", "delta") else []
+        sink = ["--sink", self.env.sink_uri(stream)] if self.env.cell.sink_is_rewound else []
         result = run_in_process("fork", self.stream.checkpoint, stream.checkpoint, "--at", at, *sink)
         if result.code == "cannot-fork":
             require(self.env.story.retained_batches < FULL_RETENTION, "fork was refused without reason:", result.err)

@@ -11,7 +11,7 @@ from soak.lineage import Lineage, places
 from soak.oracle import Bag, ExpectedBatch
 from soak.processes import CommandResult, run_in_process
 from soak.services import PASSWORD
-from soak.sinks import delta_rows_after, read_delta_rows
+from soak.sinks import read_delta_rows, read_iceberg_rows, table_rows_after
 
 STACK_TRACE = ("Traceback", "at org.apache", "at java.", "SQLSTATE")
 
@@ -47,8 +47,8 @@ def check_rewound_sink(env: StoryEnvironment, stream: Stream, lineage: Lineage, 
     """Check a sink that is rewound with the checkpoint, so that it always has the rows of the batches that are left."""
     if env.cell.sink == "files":
         _check_folder(env, stream, lineage, expected)
-    elif env.cell.sink == "delta":
-        _check_delta_table(env, stream, lineage, expected)
+    elif env.cell.sink_is_rewound:
+        _check_table(env, stream, lineage, expected)
 
 
 def record_run(env: StoryEnvironment, stream: Stream) -> int:
@@ -97,7 +97,7 @@ def check_drained(env: StoryEnvironment, stream: Stream) -> None:
     require(not twice, f"{len(twice)} records were read twice or never sent:", twice[:5])
     expected = env.expected_batches(lineage)
     check_state(env, stream, lineage.head, expected[-1].state)
-    if env.cell.sink in ("files", "delta"):
+    if env.cell.sink_is_rewound:
         check_rewound_sink(env, stream, lineage, expected)
     else:
         wrong = stream.writes.differences(env.rows_in_sink(stream))
@@ -221,10 +221,13 @@ def _check_folder(env: StoryEnvironment, stream: Stream, lineage: Lineage, expec
     require(found in allowed, f"files: {len(missing)} rows missing {missing[:4]}, {len(extra)} unexpected {extra[:4]}")
 
 
-def _check_delta_table(env: StoryEnvironment, stream: Stream, lineage: Lineage, expected: list[ExpectedBatch]) -> None:
-    """Check the same of a Delta table. A fork has a copy of the table, with the rows of the batches before it."""
-    found = read_delta_rows(env.job, stream.sink)
+def _check_table(env: StoryEnvironment, stream: Stream, lineage: Lineage, expected: list[ExpectedBatch]) -> None:
+    """Check the same of a table. A fork has a copy of the table, with the rows of the batches before it."""
+    found = (read_delta_rows if env.cell.sink == "delta" else read_iceberg_rows)(env.job, stream.sink)
     done = len(lineage.committed)
-    allowed = [delta_rows_after(env.job, expected[:count]) for count in range(done, len(expected) + 1)]
+    allowed = [table_rows_after(env.job, expected[:count]) for count in range(done, len(expected) + 1)]
     missing, extra = list((allowed[0] - found).elements()), list((found - allowed[-1]).elements())
-    require(found in allowed, f"delta: {len(missing)} rows missing {missing[:4]}, {len(extra)} unexpected {extra[:4]}")
+    require(
+        found in allowed,
+        f"{env.cell.sink}: {len(missing)} rows missing {missing[:4]}, {len(extra)} unexpected {extra[:4]}",
+    )

@@ -13,7 +13,7 @@ from soak.oracle import ExpectedBatch, Rows
 from soak.processes import WorkerClient
 from soak.records import Fields, Record
 from soak.services import Services
-from soak.sinks import LastWrites, parse_table_rows, parse_topic_rows, read_folder_rows
+from soak.sinks import ICEBERG_TABLE, LastWrites, parse_table_rows, parse_topic_rows, read_folder_rows
 from soak.story import Feed, Story
 from soak.tables import ProductTable
 from soak.watermarks import Arrival, BatchInput
@@ -125,6 +125,8 @@ class StoryEnvironment:
             case "delta":
                 keys = f"?merge_on={self.job.sink_key}" if self.job.mode == "update" else ""
                 return f"delta:{stream.sink}{keys}"
+            case "iceberg":
+                return f"iceberg:lake.{ICEBERG_TABLE}?catalog.type=hadoop&catalog.warehouse={stream.sink}"
             case _:
                 return f"files:{stream.sink}?format=json"
 

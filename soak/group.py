@@ -26,11 +26,11 @@ FORK = multiprocessing.get_context("fork")
 
 def run_group(seeds: Sequence[int], services: Services, *, verbose: bool) -> Iterator[dict[str, Any]]:
     """Run stories of one group side by side and yield their lines for the ledger, in the order of the seeds."""
-    stories = [generate_story(seed) for seed in seeds]
-    services.start(story.cell for story in stories)
+    stories = {seed: generate_story(seed, services.spark) for seed in seeds}
+    services.start(story.cell for story in stories.values())
     connections: dict[Connection, int] = {}
     processes = []
-    for story in stories:
+    for story in stories.values():
         ours, theirs = FORK.Pipe()
         process = FORK.Process(target=_tell_story, args=(story, services, theirs, verbose))
         process.start()
@@ -40,7 +40,7 @@ def run_group(seeds: Sequence[int], services: Services, *, verbose: bool) -> Ite
     lines: dict[int, dict[str, Any]] = {}
 
     def end(seed: int, line: dict[str, Any] | None) -> None:
-        lines[seed] = line or _ledger_line(generate_story(seed), None, "the process of the story ended", 0.0)
+        lines[seed] = line or _ledger_line(stories[seed], services.spark, None, "the process of the story ended", 0.0)
         print(f"story {seed}: {lines[seed]['cell']}: {lines[seed]['outcome'].splitlines()[0]}", flush=True)
 
     try:
@@ -88,15 +88,16 @@ def _tell_story(story: Story, services: Services, group: Connection, verbose: bo
         shutil.rmtree(folder, ignore_errors=True)
         if verbose:
             print("\n".join(transcript), flush=True)
-    group.send(_ledger_line(story, runner, outcome, time.monotonic() - began))
+    group.send(_ledger_line(story, services.spark, runner, outcome, time.monotonic() - began))
     sys.stdout.flush()
     os._exit(0)  # threads of clients must not delay the group
 
 
-def _ledger_line(story: Story, runner: StoryRunner | None, outcome: str, seconds: float) -> dict[str, Any]:
+def _ledger_line(story: Story, spark: str, runner: StoryRunner | None, outcome: str, seconds: float) -> dict[str, Any]:
     return {
         "seed": story.seed,
         "commit": ledger.commit(),
+        "spark": spark,
         "cell": story.cell.name,
         "actions": len(story.actions),
         "tally": dict(runner.tally) if runner else {},

@@ -19,13 +19,16 @@ BEGIN, END = "<!-- figures: begin -->", "<!-- figures: end -->"
 
 
 def commit() -> str:
-    """Return the version under test."""
+    """Return the version under test; the ledger itself, which changes with every story, is no part of it."""
     root = Path(__file__).parent.parent
-    result = subprocess.run(
-        ["git", "describe", "--always", "--dirty"], cwd=root, capture_output=True, text=True, check=False
+    described, changed = (
+        subprocess.run(["git", *words], cwd=root, capture_output=True, text=True, check=False).stdout.strip()
+        for words in (["describe", "--always"], ["status", "--porcelain", "--", ".", ":!soak/ledger.jsonl"])
     )
     exported = root / "COMMIT"  # in a tree without .git
-    return result.stdout.strip() or (exported.read_text().strip() if exported.exists() else "unknown")
+    return (f"{described}-dirty" if changed else described) or (
+        exported.read_text().strip() if exported.exists() else "unknown"
+    )
 
 
 def append(line: dict[str, Any], file: Path = FILE) -> None:
@@ -49,10 +52,11 @@ def by_group(seeds: Iterable[int]) -> Iterator[list[int]]:
         yield list(members)
 
 
-def next_groups(lines: Iterable[dict[str, Any]]) -> Iterator[list[int]]:
-    """Yield the seeds whose last run failed, then new groups from the end of the ledger."""
-    latest = {line["seed"]: line["outcome"] for line in lines}
-    yield from by_group(seed for seed, outcome in latest.items() if outcome != "good")
+def next_groups(lines: Iterable[dict[str, Any]], spark: str) -> Iterator[list[int]]:
+    """Yield the seeds whose last run failed on this version of Spark, then new groups from the end of the ledger."""
+    latest = {line["seed"]: line for line in lines}
+    failed = [seed for seed, line in latest.items() if line["outcome"] != "good" and line["spark"] == spark]
+    yield from by_group(failed)
     yield from (seeds_of(group) for group in itertools.count(max(latest, default=-1) // GROUP + 1))
 
 

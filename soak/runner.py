@@ -13,6 +13,7 @@ from soak.environment import StoryEnvironment, Stream
 from soak.meeting import Meeting
 from soak.processes import Command, CommandResult, run_in_process, wait_for
 from soak.services import PASSWORD
+from soak.sinks import iceberg_metadata
 from soak.story import (
     Action,
     Compact,
@@ -208,7 +209,12 @@ class StoryRunner:
     def _checkpoint_files(self, moment: str) -> set[str]:
         """Return the files whose appearance marks a moment of a batch."""
         checkpoint = self.stream.checkpoint
-        logs = {"files": self.stream.sink / "_spark_metadata", "delta": self.stream.sink / "_delta_log"}
+        sink = self.stream.sink
+        logs = {
+            "files": sink / "_spark_metadata",
+            "delta": sink / "_delta_log",
+            "iceberg": iceberg_metadata(sink),
+        }
         folders = {
             "offsets": [checkpoint / "offsets"],
             "commits": [checkpoint / "commits"],

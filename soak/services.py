@@ -8,7 +8,6 @@ import shutil
 import signal
 import socket
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterable, Sequence
@@ -184,19 +183,20 @@ class PostgresService:
 class Services:
     """The services of all stories. A worker that is killed is replaced by one that was started in advance.
 
-    ``python`` runs the workers, in an environment with the version of Spark that is tested.
+    ``python`` runs the workers, in an environment with ``spark``, the version of Spark that is tested.
     """
 
     folder: Path
     python: str
+    spark: str
     kafka: KafkaService
     postgres: PostgresService
     _workers: list[Worker] = field(default_factory=list)
     _started: int = 0
 
     @classmethod
-    def in_folder(cls, folder: Path, python: str = sys.executable) -> Services:
-        return cls(folder, python, KafkaService(folder), PostgresService())
+    def in_folder(cls, folder: Path, python: str, spark: str) -> Services:
+        return cls(folder, python, spark, KafkaService(folder), PostgresService())
 
     def start(self, cells: Iterable[Cell]) -> None:
         """Start what stories of these cells need."""

@@ -13,6 +13,7 @@ from urllib.parse import unquote, urlsplit
 from soak.cells import JobKind
 from soak.oracle import Bag, ExpectedBatch, Key, Rows, Value
 
+ICEBERG_TABLE = "soak.rows"
 NEVER_WRITTEN: Value = ("never written",)
 
 
@@ -64,7 +65,23 @@ def read_delta_rows(job: JobKind, folder: Path) -> Bag:
     return Counter(job.row(flatten(row)) for row in rows)
 
 
-def delta_rows_after(job: JobKind, batches: Sequence[ExpectedBatch]) -> Bag:
+def read_iceberg_rows(job: JobKind, warehouse: Path) -> Bag:
+    """Return the rows of an Iceberg table, as PyIceberg reads them."""
+    from pyiceberg.table import StaticTable
+
+    metadata = iceberg_metadata(warehouse)
+    hint = metadata / "version-hint.text"
+    if not hint.exists():
+        return Counter()
+    table = StaticTable.from_metadata(str(metadata / f"v{hint.read_text().strip()}.metadata.json"))
+    return Counter(job.row(flatten(row)) for row in table.scan().to_arrow().to_pylist())
+
+
+def iceberg_metadata(warehouse: Path) -> Path:
+    return warehouse.joinpath(*ICEBERG_TABLE.split("."), "metadata")
+
+
+def table_rows_after(job: JobKind, batches: Sequence[ExpectedBatch]) -> Bag:
     """Return the rows of a table after batches: appended, merged by key, or in complete mode those of the last one."""
     if job.mode == "append":
         return sum((batch.emitted for batch in batches), Counter())

@@ -233,10 +233,10 @@ def events_of_group(group: int, length: int = ACTIONS) -> dict[int, Event]:
     return events
 
 
-def generate_story(seed: int, length: int = ACTIONS) -> Story:
-    """Return the story of a seed, always the same for the same seed."""
+def generate_story(seed: int, spark: str, length: int = ACTIONS) -> Story:
+    """Return the story of a seed on a version of Spark, always the same for the same seed."""
     rng = random.Random(seed)
-    cell = cell_for_seed(seed)
+    cell = cell_for_seed(seed, spark)
     generator = _ActionGenerator(rng, cell)
     events = events_of_group(seed // GROUP, length)
     actions: list[Action] = [generator.feed(), generator.run()]

@@ -16,8 +16,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import pyspark
+
 from headwater.spark import session as product_session
-from soak.cells import FREQUENT_SNAPSHOTS
+from soak.cells import FREQUENT_SNAPSHOTS, table_formats_on
 from soak.loaded_stores import LoadedStores
 from soak.processes import CommandResult, run_main
 
@@ -29,8 +31,9 @@ class SharedSpark:
 
     def __init__(self, log: Path) -> None:
         self._start = product_session.start_session
+        jars = ("spark", *table_formats_on(pyspark.__version__))
         # The first query decides how often the state stores of all of them are maintained.
-        self._base = self._start("soak", master=MASTER, conf=FREQUENT_SNAPSHOTS, jars=("spark", "delta"), log=log)
+        self._base = self._start("soak", master=MASTER, conf=FREQUENT_SNAPSHOTS, jars=jars, log=log)
         self.stores = LoadedStores(self._base)
         self._of_thread = threading.local()
         vars(product_session).update(

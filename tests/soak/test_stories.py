@@ -17,13 +17,13 @@ from corpus_support import CorpusCheckpoint
 
 sys.path.insert(0, str(Path(__file__).parent.parent.parent))  # soak/ is next to src/
 
-from soak.cells import ATTRIBUTION, CELLS, cell_for_seed
+from soak.cells import ATTRIBUTION, CELLS, cell_for_seed, cells_on
 from soak.join_oracle import CLICKS, IMPRESSIONS, simulate_attribution
 from soak.lineage import Lineage, PlannedBatch, places, read_lineage
 from soak.meeting import Host, Meeting
 from soak.oracle import MINUTE_MS, ExpectedBatch, simulate
 from soak.records import GENERATORS, START, Burst, milliseconds
-from soak.sinks import LastWrites, delta_rows_after, read_delta_rows
+from soak.sinks import LastWrites, read_delta_rows, read_iceberg_rows, table_rows_after
 from soak.story import ACTIONS, GROUP, Feed, Kill, KilledRun, Outage, Repartition, Run, events_of_group, generate_story
 from soak.tables import ProductTable
 from soak.watermarks import Arrival, BatchInput
@@ -33,11 +33,14 @@ from soak import ledger, oracle
 
 def test_a_seed_gives_one_story() -> None:
     """The same seed gives the same actions and the same records, and consecutive seeds cover every cell of the matrix."""
-    assert generate_story(7) == generate_story(7)
-    assert generate_story(7) != generate_story(7 + len(CELLS))
-    assert len({cell_for_seed(seed).name for seed in range(len(CELLS))}) == len(CELLS)
+    assert generate_story(7, "4.2") == generate_story(7, "4.2")
+    for spark in ("4.0.5", "4.1", "4.2.0", "4.3"):
+        cells = cells_on(spark)
+        assert generate_story(7, spark) != generate_story(7 + len(cells), spark)
+        assert len({cell_for_seed(seed, spark).name for seed in range(len(cells))}) == len(cells)
+    assert {cell.sink for cell in cells_on("4.1")} - {cell.sink for cell in cells_on("4.3")} == {"delta", "iceberg"}
     for seed in range(50):
-        story = generate_story(seed)
+        story = generate_story(seed, "4.2")
         assert len(story.actions) == ACTIONS
         assert isinstance(story.actions[-1], Run)
     burst = Burst(seed=3, minute=5, count=40, late=0.3, malformed=0.3)
@@ -53,7 +56,7 @@ def test_stories_of_a_group_meet_at_its_events() -> None:
         assert sum(isinstance(event, Kill) for event in events.values()) == 2
         outages += len(events) - 2
         for seed in ledger.seeds_of(group):
-            actions = generate_story(seed).actions
+            actions = generate_story(seed, "4.2").actions
             for place, event in events.items():
                 assert isinstance(actions[place - 1], Feed)
                 expected = (KilledRun, Repartition) if isinstance(event, Kill) else (Outage,)
@@ -101,7 +104,9 @@ def test_stories_meet_and_one_may_end() -> None:
 
 def test_stories_of_several_sources_feed_all_or_one_of_them() -> None:
     """Feeds of a join name one of its sources or none, and two sources with the same kind of records get different ones."""
-    stories = [story for story in map(generate_story, range(100)) if len(story.cell.job.sources) > 1]
+    stories = [
+        story for story in (generate_story(seed, "4.2") for seed in range(100)) if len(story.cell.job.sources) > 1
+    ]
     only = {(story.cell.job.name, one.only) for story in stories for one in story.actions if isinstance(one, Feed)}
     assert only == {
         ("ad-attribution", "impressions"), ("ad-attribution", "clicks"), ("ad-attribution", ""),
@@ -174,10 +179,10 @@ def test_rows_of_a_delta_table(tmp_path: Path) -> None:
     batches = [ExpectedBatch(number, 0, Counter(emitted.items()), Counter()) for number, emitted in enumerate(rows)]
     jobs = {cell.job.mode: cell.job for cell in CELLS if cell.sink == "delta"}
     last = Counter({(("F",), (2,)): 1, (("G",), (1,)): 1})
-    assert delta_rows_after(jobs["append"], batches) == last + Counter({(("F",), (1,)): 1})
-    assert delta_rows_after(jobs["update"], batches) == delta_rows_after(jobs["complete"], batches) == last
-    assert delta_rows_after(jobs["complete"], batches[:1]) == Counter({(("F",), (1,)): 1})
-    assert read_delta_rows(jobs["append"], tmp_path) == Counter()
+    assert table_rows_after(jobs["append"], batches) == last + Counter({(("F",), (1,)): 1})
+    assert table_rows_after(jobs["update"], batches) == table_rows_after(jobs["complete"], batches) == last
+    assert table_rows_after(jobs["complete"], batches[:1]) == Counter({(("F",), (1,)): 1})
+    assert read_delta_rows(jobs["append"], tmp_path) == read_iceberg_rows(jobs["append"], tmp_path) == Counter()
 
 
 def test_places_of_a_batch() -> None:
@@ -388,8 +393,9 @@ def test_the_ledger_adds_up(tmp_path: Path) -> None:
     ledger.append({**line, "seed": 5, "outcome": "CheckFailed: x"}, file)
     page.write_text(f"above\n{ledger.BEGIN}\nprevious\n{ledger.END}\nbelow\n")
     ledger.write_report(file, page)
-    groups = ledger.next_groups(ledger.read(file))
+    groups, elsewhere = (ledger.next_groups(ledger.read(file), spark) for spark in ("4.2.0", "4.1.4"))
     assert [next(groups) for _ in range(2)] == [[5], [*range(GROUP, 2 * GROUP)]]
+    assert next(elsewhere) == [*range(GROUP, 2 * GROUP)]
     text = page.read_text()
     assert text.startswith("above\n") and text.endswith("\nbelow\n")
     assert "previous" not in text
