@@ -384,10 +384,10 @@ class CheckpointChanges:
         require(now.identities() == stream.lineage.identities(), "the fork has different batches:", now.identities())
         for _ in range(4):
             run = self.env.worker.run(*self.env.run_arguments(stream, fork.limit))
-            if not run.was_too_slow:
+            if run.spark_gave_up is None:
                 break
             self.tally["batches"] += checks.record_run(self.env, stream)
-            self.tally["slow starts"] += 1
+            self.tally[run.spark_gave_up] += 1
         require(run.status == 0, "the fork failed to run:", run.err[-2000:])
         self.tally["batches"] += checks.record_run(self.env, stream)
         checks.check_after_action(self.env, stream)
@@ -418,6 +418,7 @@ class CheckpointChanges:
                 "uncommitted-batch": before.planned is not None,
                 "nothing-to-do": True,
                 "no-state": before.head < 0,
+                "pyspark-version": self.env.services.spark < "4.2",
             }
             require(reasons.get(str(result.code), False), "repartition was refused without reason:", result.err)
             require(self.env.read_lineage(self.stream) == before, "a refused repartition changed the checkpoint")

@@ -106,6 +106,7 @@ def format_figures(lines: list[dict[str, Any]]) -> str:
         ("PostgreSQL killed or restarted", f"{sums['postgresql outages']:,}"),
         ("justified refusals, by error code", ", ".join(f"{name} {count}" for name, count in sorted(refused.items()))),
         ("slow starts", f"{sums['slow starts']:,}"),
+        ("runs that Spark 4.1 ended after a commit", f"{sums['unreported progress']:,}"),
         ("stories by version of PySpark", ", ".join(f"{name}: {held}" for name, held in sorted(versions.items()))),
         ("versions of the code", ", ".join(sorted({line["commit"] for line in good}))),
         ("total time of the stories, several at once", f"{sum(line['seconds'] for line in good) / 3600:.1f} hours"),

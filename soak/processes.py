@@ -41,9 +41,15 @@ class CommandResult:
         return None
 
     @property
-    def was_too_slow(self) -> bool:
-        """Whether Spark gave up on a Python process, for whose start it waits ten seconds on however busy a machine."""
-        return self.code == "job-failed" and "Python worker failed to connect back" in self.err
+    def spark_gave_up(self) -> str | None:
+        """Why Spark ended a run that only has to be started again, as the tally names it; None if it did not.
+
+        Spark waits ten seconds for the start of a Python process, on however busy a machine. Spark 4.1 fails after
+        the commit of a batch of Kafka records that was run again (SPARK-57438).
+        """
+        if self.code == "job-failed" and "Python worker failed to connect back" in self.err:
+            return "slow starts"
+        return "unreported progress" if self.code == "kafka-progress" else None
 
 
 class Process:

@@ -132,9 +132,9 @@ class StoryRunner:
             self._changes.redo_stuck_batch()
             result = start()
         for _ in range(3):
-            if not result.was_too_slow:
+            if result.spark_gave_up is None:
                 break
-            self._end_slow_run()
+            self._record_ended_run(result.spark_gave_up)
             result = start()
         self._check_finished_run(result)
         require(PASSWORD not in result.out + result.err, "the password was printed")
@@ -155,8 +155,8 @@ class StoryRunner:
             if result.code == "batch-stuck":
                 self._changes.redo_stuck_batch()
                 return "refused: batch-stuck, then rewound as the message says"
-            if result.was_too_slow:
-                return self._end_slow_run()
+            if result.spark_gave_up:
+                return self._record_ended_run(result.spark_gave_up)
             self._check_finished_run(result)
             return f"ran to batch {self.stream.lineage.head} before it could be killed"
         self._record_run()
@@ -177,8 +177,8 @@ class StoryRunner:
         if result.code == "batch-stuck":
             self._changes.redo_stuck_batch()
             return "refused: batch-stuck, then rewound as the message says"
-        if result.was_too_slow:
-            return self._end_slow_run()
+        if result.spark_gave_up:
+            return self._record_ended_run(result.spark_gave_up)
         require(stopped.status == 0, "stop failed:", stopped.err)
         require(
             result.status == 0, "a job that was asked to stop exited with status", result.status, result.err[-2000:]
@@ -188,11 +188,11 @@ class StoryRunner:
         planned = self.stream.lineage.planned
         return f"stopped at batch {self.stream.lineage.head}" + (f", {planned.batch_id} planned" if planned else "")
 
-    def _end_slow_run(self) -> str:
-        """Record a run that failed because the machine was busy, which the next run must recover from."""
+    def _record_ended_run(self, reason: str) -> str:
+        """Record a run that Spark gave up, which the next run must recover from."""
         self._record_run()
-        self.tally["slow starts"] += 1
-        return f"failed at batch {self.stream.lineage.head}: the machine was too slow"
+        self.tally[reason] += 1
+        return f"ended at batch {self.stream.lineage.head}: {reason}"
 
     def _check_finished_run(self, result: CommandResult) -> None:
         require(result.status == 0, "run exited with status", result.status, result.err[-2000:])
@@ -237,8 +237,8 @@ class StoryRunner:
         if result.code == "batch-stuck":
             self._changes.redo_stuck_batch()
             return "refused: batch-stuck, then rewound as the message says"
-        if result.was_too_slow:
-            return self._end_slow_run()
+        if result.spark_gave_up:
+            return self._record_ended_run(result.spark_gave_up)
         if result.status == 0 or not services:
             self._check_finished_run(result)
             return f"the job continued to batch {self.stream.lineage.head}"
