@@ -28,7 +28,7 @@ from headwater.statefiles.records import PUT, Records, records_of
 from headwater.statefiles.sqltypes import Struct, arrow_type, distinct
 from headwater.statefiles.statewriter import Operation, put
 from headwater.statefiles.unsaferow import struct_of
-from headwater.timemachine.store_files import StoreChange
+from headwater.timemachine.store_files import StoreChange, prefix_of_new_keys
 
 SAMPLE = 5
 _MERGED_AT_ONCE = 50_000
@@ -209,14 +209,7 @@ class StoreRewrite:
         return found
 
     def _prefix(self, partition: PartitionReader) -> bytes:
-        if partition.target.family is not None and partition.family_id(self.batch) is None:
-            raise ChangeRefused(
-                "cannot-migrate",
-                f"{self.plan.old.label} cannot be written",
-                evidence={"why": f"no snapshot of {partition.key} names its column family yet"},
-                remedy="run the old code for another batch, then try again",
-            )
-        return partition.key_prefix(self.batch)
+        return prefix_of_new_keys(partition, self.batch, "cannot-migrate", self.plan.old.label)
 
     def _structs(self, table: pa.Table) -> pa.StructArray:
         old = [one_array(table[name]) for name in self._before.value_names]

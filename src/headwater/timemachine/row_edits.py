@@ -29,6 +29,7 @@ from headwater.statefiles.sqltypes import Struct
 from headwater.statefiles.statewriter import Operation, delete, put
 from headwater.statefiles.stores import StateTarget
 from headwater.timemachine.edit_plan import RowChanges
+from headwater.timemachine.store_files import prefix_of_new_keys
 
 SAMPLE = 10
 _CHECKED_ROWS = 1000
@@ -170,15 +171,7 @@ class RowEdit:
                 found.append(delete(self._prefix(partition, self._counter) + key))
 
     def _prefix(self, partition: int, target: StateTarget | None = None) -> bytes:
-        found = self._partition(partition, target)
-        if found.target.family is not None and found.family_id(self.batch) is None:
-            raise ChangeRefused(
-                "cannot-edit",
-                f"{self.original.label} cannot be written",
-                evidence={"why": f"no snapshot of {found.key} names its column family yet"},
-                remedy="run the job for another batch, then try again",
-            )
-        return found.key_prefix(self.batch)
+        return prefix_of_new_keys(self._partition(partition, target), self.batch, "cannot-edit", self.original.label)
 
     @cached_property
     def _counter(self) -> StateTarget | None:

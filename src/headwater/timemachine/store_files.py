@@ -18,6 +18,7 @@ from headwater.checkpoint.state_folder import StoreFiles
 from headwater.core.errors import ChangeRefused
 from headwater.core.ids import DEFAULT_STORE, BatchId, StoreKey, version_written_by
 from headwater.statefiles.codecs import decompress
+from headwater.statefiles.partition import PartitionReader
 from headwater.statefiles.reader import StateReader
 from headwater.statefiles.records import PUT, changelog_header
 from headwater.statefiles.statewriter import Operation, changelog_file, plain_file
@@ -209,3 +210,15 @@ def _ids_of_operator(operator: int, ids: Mapping[StoreKey, str]) -> list[list[st
             found.setdefault(key.partition_id, {})[key.store_name] = unique_id
     names: Sequence[str] = (DEFAULT_STORE,) if DEFAULT_STORE in found[0] else JOIN_STORES
     return [[found[number][name] for name in names] for number in sorted(found)]
+
+
+def prefix_of_new_keys(partition: PartitionReader, batch: int, code: str, label: str) -> bytes:
+    """Return what precedes keys that a change writes; refuse the change if no snapshot tells."""
+    if partition.target.family is not None and partition.family_id(batch) is None:
+        raise ChangeRefused(
+            code,
+            f"{label} cannot be written",
+            evidence={"why": f"no snapshot of {partition.key} names its column family yet"},
+            remedy="run the job, with the code of its last run, for another batch, then try again",
+        )
+    return partition.key_prefix(batch)
