@@ -7,6 +7,7 @@ import json
 import statistics
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from bench.tables import best, describe_conditions, format_number, last_line, ma
 
 BATCHES = 1_000
 LIMIT_SECONDS = 300.0
+OWN_FIGURES = ("batches_per_second", "first_batch_seconds")
 
 
 def run(work: Path, *, keys: Sequence[int], large: int, rounds: int, only: list[str]) -> dict[str, Any]:
@@ -32,7 +34,7 @@ def run(work: Path, *, keys: Sequence[int], large: int, rounds: int, only: list[
         contenders += _state_contenders(ensure_spark_checkpoint(folder, count), count, folder)
     for store in STORES if large else ():
         contenders += _large_contenders(ensure_large_state(folder, large, store), large, store, folder)
-    contenders.append(_scenario_contender())
+    contenders += _whole_spark_contenders()
 
     def run_once(contender: Contender, number: int) -> dict[str, Any]:
         command = contender.command(None)  # type: ignore[arg-type]
@@ -45,7 +47,7 @@ def run(work: Path, *, keys: Sequence[int], large: int, rounds: int, only: list[
             "cpu_seconds": measured.cpu_seconds,
             "peak_megabytes": measured.peak_megabytes,
             "rows": _count_rows(measured, file.with_suffix(".out"), contender.slug, folder),
-            **{name: value for name, value in measured.last_json.items() if name == "batches_per_second"},
+            **{name: value for name, value in measured.last_json.items() if name in OWN_FIGURES},
         }
 
     # The order is fixed because an undo needs the rewind before it.
@@ -155,10 +157,18 @@ def _edit_contenders(path: str, keys: int, user: str) -> list[Contender]:
     ]
 
 
-def _scenario_contender() -> Contender:
-    command = Command([sys.executable, str(Path(__file__).with_name("scenario_speed.py"))])
-    name = "three test scenarios of 40 feeds each, with Spark's start"
-    return Contender("scenario", name, "headwater", lambda _: command)
+def _whole_spark_contenders() -> list[Contender]:
+    names = {
+        "scenario_speed": "12 test scenarios of 40 feeds each, with Spark's start",
+        "first_batch": "`headwater run` of a stateful job over files, stopped after its first batch",
+    }
+    return [
+        Contender(slug, name, "headwater", partial(_command_of_module, f"bench.{slug}")) for slug, name in names.items()
+    ]
+
+
+def _command_of_module(module: str, _: object) -> Command:
+    return Command([sys.executable, "-m", module], {"PYTHONPATH": str(Path(__file__).parents[1])})
 
 
 def _count_rows(measured: measure.Measurement, output: Path, slug: str, folder: Path) -> int | None:
@@ -201,19 +211,28 @@ def format_table(result: dict[str, Any]) -> str:
         "Every command runs in a cold process and is timed from its start to its end. PySpark's times include the start of "
         "the JVM and of the session, which a long-lived session pays only once."
     )
-    return "\n\n".join([wrap(title), markdown_table(head, rows), *_scenario_rates(result), describe_conditions(result)])
+    return "\n\n".join([wrap(title), markdown_table(head, rows), *_own_figures(result), describe_conditions(result)])
 
 
-def _scenario_rates(result: dict[str, Any]) -> list[str]:
-    """Return a line on how fast the test harness drives a job, which has no PySpark equivalent."""
-    runs = [
-        run["batches_per_second"] for row in result["contenders"] for run in row["runs"] if "batches_per_second" in run
-    ]
-    if not runs:
-        return []
-    rates = {name: [run[name] for run in runs] for name in runs[0]}
-    parts = [f"{name} {max(found):.1f} ({statistics.median(found):.1f})" for name, found in rates.items()]
-    return [wrap(f"Micro-batches a second through the scenario harness, best (median): {', '.join(parts)}.")]
+def _own_figures(result: dict[str, Any]) -> list[str]:
+    """Return a line on the speed of the test harness, and one on the start of a job, which PySpark has no equivalent of."""
+    rates, starts = (
+        [run[name] for row in result["contenders"] for run in row["runs"] if name in run] for name in OWN_FIGURES
+    )
+    lines = []
+    if rates:
+        by_job = {name: [run[name] for run in rates] for name in rates[0]}
+        parts = [f"{name} {max(found):.1f} ({statistics.median(found):.1f})" for name, found in by_job.items()]
+        lines.append(
+            f"Micro-batches a second through the scenario harness in the last three of twelve scenarios, best (median): "
+            f"{', '.join(parts)}."
+        )
+    if starts:
+        lines.append(
+            f"From the start of `headwater run` to the commit of its first batch: {min(starts):.1f} s "
+            f"({statistics.median(starts):.1f})."
+        )
+    return [wrap(line) for line in lines]
 
 
 def _format_agreement(headwater: dict[str, Any], spark: dict[str, Any] | None) -> str:
