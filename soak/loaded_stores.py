@@ -18,7 +18,9 @@ class LoadedStores:
         stores = loader.loadClass(STATE_STORE)
         self._stores = stores.getField("MODULE$").get(None)
         self._providers = _field(stores, "loadedProviders").get(self._stores)
-        self._pool = _field(stores, "maintenanceThreadPool")
+        names = [field.getName() for field in stores.getDeclaredFields()]
+        # One pool up to Spark 4.2, and from 4.3 on one of high and one of low priority.
+        self._pools = [_field(stores, name) for name in names if name.endswith("ThreadPool")]
         self._lock = threading.Lock()
         self._looked_at, self._roots = 0.0, list[str]()
 
@@ -42,11 +44,15 @@ class LoadedStores:
             # A store leaves the map before its last maintenance, which a thread of the pool does.
             ids = self._providers.keySet().toSeq()
             roots = [ids.apply(number).storeId().checkpointRootLocation() for number in range(ids.size())]
-            pool = self._pool.get(self._stores)
-            threads = None if pool is None else _field(pool.getClass(), "threadPool").get(pool)
-            if threads is None or (threads.getQueue().isEmpty() and threads.getActiveCount() == 0):
+            if not any(self._is_busy(pool.get(self._stores)) for pool in self._pools):
                 return roots
             time.sleep(0.005)
+
+    def _is_busy(self, pool: Any) -> bool:
+        if pool is None:  # no store was loaded yet
+            return False
+        threads = _field(pool.getClass(), "threadPool").get(pool)
+        return threads.getActiveCount() > 0 or not threads.getQueue().isEmpty()
 
 
 def _field(owner: Any, name: str) -> Any:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 TIMEOUT_SECONDS = 900.0  # generous, for a busy machine
+START_SECONDS = 180.0
 CURRENT_WORKER = "worker"
 """The file with the address of the worker that takes commands."""
 
@@ -129,7 +130,7 @@ class WorkerClient:
         self._connection.sendall(json.dumps(request).encode() + b"\n")
 
     def _connect(self) -> socket.socket:
-        deadline = time.monotonic() + TIMEOUT_SECONDS
+        deadline = time.monotonic() + START_SECONDS
         while True:
             connection = socket.socket(socket.AF_UNIX)
             try:

@@ -107,3 +107,35 @@ def test_a_cluster_with_its_checkpoint_on_s3(s3: S3, spark_cluster: Cluster, tmp
     found = counts(tmp_path, s3.endpoint, checkpoint)
     assert found == counts(tmp_path, s3.endpoint, str(tmp_path / "local")) == count_by_status(statuses)
     assert run(tmp_path, s3.endpoint, "fsck", checkpoint).returncode == 0
+
+
+def test_changes_of_a_checkpoint_that_a_cluster_writes(s3: S3, spark_cluster: Cluster, tmp_path: Path) -> None:
+    """A job survives the loss of its executors and of the master; its checkpoint is rewound and migrated in the bucket."""
+    statuses = [status for number in range(8) for status in put_orders(tmp_path / "in", number)]
+    checkpoint = s3.url("changed-cluster", "s3a")
+    arguments = ["run", *COUNTS, "--source", f"files:{tmp_path}/in?maxFilesPerTrigger=1", "--sink", "console:"]
+    arguments += ["--checkpoint", checkpoint, "--master", spark_cluster.master, *s3_conf(s3.endpoint)]
+    arguments += ["--conf", "spark.executor.memory=512m", "--trigger", "available-now"]
+    with subprocess.Popen(
+        [sys.executable, "-m", "headwater", *arguments],
+        cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+    ) as job:  # fmt: skip
+        assert job.stderr is not None
+        killed, printed = 0, []
+        for line in job.stderr:
+            printed.append(line)
+            if line.startswith("batch 1 "):
+                killed = sum(worker.kill_executors() for worker in spark_cluster.workers)
+            if line.startswith("batch 3 "):
+                spark_cluster.restart_master()
+    assert killed
+    assert job.returncode == 0, "".join(printed)
+    assert counts(tmp_path, s3.endpoint, checkpoint) == count_by_status(statuses)
+    for change in (["rewind", checkpoint, "--to", "3"], ["migrate", checkpoint, "--store", "hdfs"]):
+        done = run(tmp_path, s3.endpoint, *change, "--yes")
+        assert done.returncode == 0, done.stderr
+        statuses += put_orders(tmp_path / "in", len(statuses))
+        resumed = run(tmp_path, s3.endpoint, *arguments)
+        assert resumed.returncode == 0, resumed.stderr
+        assert counts(tmp_path, s3.endpoint, checkpoint) == count_by_status(statuses)
+        assert run(tmp_path, s3.endpoint, "fsck", checkpoint).returncode == 0
