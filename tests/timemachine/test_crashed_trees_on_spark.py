@@ -85,7 +85,7 @@ def key_of(place: Place) -> tuple[int, int]:
 @pytest.mark.parametrize("medium", [CrashingDisk, CrashingObjectStore])
 @pytest.mark.parametrize(
     ("operator", "store"),
-    [("two operators", "hdfs"), ("session", "rocksdb"), ("dedup", "changelog"), ("join", "format2")],
+    [("two operators", "hdfs"), ("session", "rocksdb"), ("dedup", "changelog"), ("dedup", "format2")],
 )
 def test_spark_continues_or_refuses(stream_pair, operator: str, store: str, medium: Media) -> None:
     """At every point of a change, Spark ends with the results of an undisturbed stream, or changes nothing."""
