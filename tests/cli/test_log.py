@@ -165,3 +165,12 @@ def test_held_back_watermark_in_python(held_back: Path) -> None:
     hold = checkpoint.watermark_hold()
     assert hold is not None and hold.held_by[0].label == "clicks"
     assert checkpoint.watermark_hold(1) is None
+
+
+@pytest.mark.parametrize("scheme", ["nowhere", "hdfs"])
+def test_a_store_without_a_driver(command: Command, scheme: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A URL that nothing can open is refused; the driver of HDFS is there, but finds no Hadoop on this machine."""
+    monkeypatch.delenv("HADOOP_HOME", raising=False)
+    ran = command("log", f"{scheme}://127.0.0.1:1/checkpoint")
+    assert ran.status == 13
+    assert f"error[unknown-store]: cannot open {scheme}://" in ran.err

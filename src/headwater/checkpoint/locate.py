@@ -95,11 +95,11 @@ def _open(location: str) -> FileTree:
         return open_files(location)
     except HeadwaterError:
         raise
-    except (ImportError, ValueError) as error:
+    except (ImportError, ValueError, OSError) as error:  # the driver of HDFS also loads a Java library and connects
         scheme = location.partition("://")[0]
         raise CheckpointUnreadable(
             "unknown-store",
-            f"no driver is installed for {scheme}://",
+            f"cannot open {scheme}://: its driver is missing or does not work",
             evidence={"location": location, "reason": _first_line(error)},
             remedy="pip install 'headwater[s3]'" if scheme.startswith("s3") else "install the fsspec driver for it",
         ) from None
