@@ -153,3 +153,18 @@ def test_unknown_stores() -> None:
     for wanted in ({"store": "memory"}, {"checkpoint_format": 3}):
         with pytest.raises(UsageProblem):
             plan_store_migration(tree("aggregation-hdfs"), **wanted)
+
+
+@pytest.mark.parametrize("wanted", [{"store": "rocksdb"}, FORMAT_2])
+def test_a_rewind_drops_the_plan_of_a_migration(wanted: dict[str, Any]) -> None:
+    """The batch that a migration added was planned for the other store, in which the state before it cannot be read."""
+    files = tree("aggregation-hdfs")
+    last = History(files).last_committed
+    assert last is not None
+    assert not plan_rewind(files, to=last - 1).replan
+    plan_store_migration(files, **wanted).apply()
+    rewind = plan_rewind(files, to=last)
+    assert rewind.replan
+    rewind.apply(allow_missing_input=True)
+    assert f"offsets/{last + 1}" not in files.contents
+    assert problems(files) == []

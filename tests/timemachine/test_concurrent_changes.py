@@ -14,8 +14,11 @@ import pytest
 from corpus_support import load
 from headwater.checkpoint.checks import run_checks
 from headwater.checkpoint.checks.context import CheckContext
+from headwater.checkpoint.filetree import Entry
 from headwater.checkpoint.local_tree import LocalTree
-from headwater.core.errors import ChangeRefused, CheckpointBusy
+from headwater.core.errors import ChangeRefused, CheckpointBusy, CheckpointUnreadable
+from headwater.migration.store_migration import plan_store_migration
+from headwater.timemachine.edit import StateEditor
 from headwater.timemachine.interrupted import abort, resume
 from headwater.timemachine.journal import read_entries, read_pending
 from headwater.timemachine.keep import make_point
@@ -138,3 +141,54 @@ def test_people_keep_while_another_rewinds(tmp_path: Path) -> None:
     found = at_once(path, [keep, rewind_to(4), keep, keep])
     assert "done" in found
     assert_sound(path)
+
+
+class _ChangedMeanwhile(Tree):
+    """A tree that another process rewinds before one of the times that something is read from it."""
+
+    def __init__(self, contents: Contents, change_at: int) -> None:
+        super().__init__(contents)
+        self.change_at, self.looks = change_at, 0
+
+    def read(self, path: str) -> bytes:
+        self._look()
+        return super().read(path)
+
+    def entries(self, folder: str) -> list[Entry]:
+        self._look()
+        return super().entries(folder)
+
+    def _look(self) -> None:
+        self.looks += 1
+        if self.looks == self.change_at:
+            other = Tree({})
+            other.contents = self.contents
+            plan_rewind(other, to=4).apply(allow_missing_input=True)
+
+
+PLANS: dict[str, Callable[[Tree], Any]] = {
+    "rewind": lambda files: plan_rewind(files, to=6),
+    "undo": plan_undo,
+    "edit": lambda files: StateEditor(files).plan_key_removal({"user": "bob"}),
+    "migrate": lambda files: plan_store_migration(files, store="rocksdb"),
+}
+
+
+@pytest.mark.parametrize("verb", PLANS)
+def test_a_change_during_planning(verb: str) -> None:
+    """A plan that was made while the checkpoint changed is not carried out."""
+    start = Tree(checkpoint("dedup-hdfs"))
+    plan_rewind(start, to=8, replan=True).apply(allow_missing_input=True)
+    alone = Tree(dict(start.contents))
+    plan_rewind(alone, to=4).apply(allow_missing_input=True)
+    undisturbed = _ChangedMeanwhile(start.contents, 0)
+    PLANS[verb](undisturbed)
+    for change_at in range(1, undisturbed.looks, 3):
+        files = _ChangedMeanwhile(start.contents, change_at)
+        try:
+            PLANS[verb](files).apply(**({"allow_missing_input": True} if verb == "rewind" else {}))
+        except (ChangeRefused, CheckpointUnreadable):
+            assert spark_files(files.contents) == spark_files(alone.contents), change_at
+        else:  # the other rewind came first, and was undone
+            assert verb == "undo"
+            assert spark_files(files.contents) == spark_files(start.contents), change_at

@@ -33,6 +33,7 @@ from headwater.migration.rewriting import Evaluate, RewrittenStores, StoreRewrit
 from headwater.migration.source_changes import SourceChanges
 from headwater.statefiles.reader import StateReader
 from headwater.statefiles.stores import StateTarget, StoreSettings, find_targets
+from headwater.timemachine.change import fingerprint
 from headwater.timemachine.cuts import has_sink_log
 from headwater.timemachine.edit import UNKNOWN_SINK
 from headwater.timemachine.extra_batch import plan_extra_batch, refuse_unknown_encoding, writable_batch
@@ -190,6 +191,7 @@ def plan_migration(
     ``evaluate`` and ``merge`` compute the SQL of the requested. ``sources`` are the places of the sources, if they change, and
     ``record`` is what the checkpoint then records of the job.
     """
+    seen = fingerprint(files)
     refuse_if_pending(files)
     history = History(files)
     last = writable_batch(history, needs_state=sources is None)
@@ -235,6 +237,7 @@ def plan_migration(
         metadata=metadata,
         records=records,
         layout=layout,
+        seen=seen,
     )
     migrated = tuple(
         replace(StoreMigration.of(one.plan, one.rows, one.sample), merge=dict(one.rules), merged=one.merged)

@@ -22,6 +22,7 @@ from headwater.statefiles.records import Records
 from headwater.statefiles.statewriter import Operation, put
 from headwater.statefiles.stored_rows import stored_rows
 from headwater.statefiles.stores import StateTarget
+from headwater.timemachine.change import fingerprint
 from headwater.timemachine.cuts import has_sink_log
 from headwater.timemachine.edit import UNKNOWN_SINK
 from headwater.timemachine.extra_batch import plan_extra_batch, writable_batch
@@ -41,6 +42,7 @@ def plan_store_migration(
     sink: str | None = None,
 ) -> StoreMigrationPlan:
     """Plan to keep the state in another store or checkpoint format. Raise ``ChangeRefused`` for what Spark cannot read."""
+    seen = fingerprint(files)
     refuse_if_pending(files)
     history = History(files)
     last = writable_batch(history)
@@ -68,6 +70,7 @@ def plan_store_migration(
         reason=reason,
         details={"before": before.as_dict(), "after": after.as_dict()},
         form=after.form,
+        seen=seen,
     )
     known_sink = sink is not None or history.logs.job.sink is not None
     warnings = () if known_sink else (UNKNOWN_SINK,)

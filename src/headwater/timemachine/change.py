@@ -215,11 +215,27 @@ def written_paths(change: Change) -> list[str]:
     return [shown_path(root, path) for root, path in touched if not path.startswith(quarantine)]
 
 
-def fingerprint(checkpoint: FileTree, sink: FileTree | None, table: RewindableTable | None = None) -> str:
-    """Return a hash that differs after every batch, log entry, state file and commit to the table.
+def fingerprint(checkpoint: FileTree, sink: FileTree | None = None, table: RewindableTable | None = None) -> str:
+    """Return a text that differs after every batch, log entry, state file and commit to the table.
 
-    It lists files and reads none.
+    It lists files and reads none. A plan takes it before it reads anything: if it were taken later, a change that another
+    process makes in between would go unnoticed.
     """
+    parts = (_checkpoint_part(checkpoint), sink_part(sink), table.fingerprint() if table else "")
+    return joined_fingerprint(*parts)
+
+
+def joined_fingerprint(*parts: str) -> str:
+    """Return the fingerprint of a checkpoint together with the parts of its sink or its table; without the empty ones."""
+    return "-".join(part for part in parts if part)
+
+
+def sink_part(sink: FileTree | None) -> str:
+    """Return the part of a fingerprint that differs after every entry of a file sink's log."""
+    return _hash([(entry.name, entry.size) for entry in sink.entries(SINK_LOG)]) if sink else ""
+
+
+def _checkpoint_part(checkpoint: FileTree) -> str:
     logs = {
         folder: [(entry.name, entry.size, entry.modified_ms) for entry in checkpoint.entries(folder)]
         for folder in (OFFSETS, COMMITS)
@@ -228,9 +244,11 @@ def fingerprint(checkpoint: FileTree, sink: FileTree | None, table: RewindableTa
         folder: {place: sorted(names) for place, names in sorted(checkpoint.tree(folder).items())}
         for folder in (STATE, SOURCES)
     }
-    seen = [(entry.name, entry.size) for entry in sink.entries(SINK_LOG)] if sink else []
-    text = json.dumps([logs, trees, seen, *([table.fingerprint()] if table else [])], sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+    return _hash([logs, trees])
+
+
+def _hash(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def _step(value: Mapping[str, Any]) -> Step:

@@ -36,6 +36,8 @@ from headwater.timemachine.compacted_log import LogCut, cut_log, interval_of, ne
 from headwater.timemachine.earlier_layout import steps_to_former_layout, with_cut
 from headwater.timemachine.newer_state import bare_name, is_newer_state
 
+STATE_SETTINGS, PARTITIONS_SETTING = "spark.sql.streaming.stateStore.", "spark.sql.shuffle.partitions"
+
 
 def cut_steps(
     history: History, sink: FileTree | None, next_batch: int, change_id: str, *, replan: bool
@@ -66,6 +68,23 @@ def _cut_steps(
         yield Put("checkpoint", path, data)
     for name, log_cut in cut_sources(history, next_batch, replan=replan).items():
         yield from log_steps(files, "checkpoint", f"{SOURCES}/{name}", log_cut, change_id)
+
+
+def must_replan(history: History, next_batch: int) -> bool:
+    """Return whether the next batch cannot run with its recorded offsets.
+
+    They may be gone, or those of a batch that was added to change the state: for other sources, operators, stores or
+    partitions than those of the batch before it.
+    """
+    logs = history.logs
+    planned, before = logs.offsets.get(next_batch), logs.offsets.get(next_batch - 1)
+    if planned is None or next_batch in logs.former.layouts:
+        return True
+    return before is not None and _state_settings(planned) != _state_settings(before)
+
+
+def _state_settings(batch: OffsetEntry) -> dict[str, str]:
+    return {name: value for name, value in batch.conf.items() if name.startswith((STATE_SETTINGS, PARTITIONS_SETTING))}
 
 
 def log_steps(files: FileTree, root: Root, folder: str, cut: LogCut, change_id: str) -> Iterator[Step]:

@@ -30,6 +30,7 @@ from headwater.statefiles.reader import StateReader
 from headwater.statefiles.statewriter import Operation, delete
 from headwater.statefiles.stores import JOIN, StateTarget, only_one, select
 from headwater.statefiles.unsaferow import struct_of
+from headwater.timemachine.change import fingerprint
 from headwater.timemachine.cuts import has_sink_log
 from headwater.timemachine.edit_plan import EditPlan, RowChanges
 from headwater.timemachine.extra_batch import plan_extra_batch, writable_batch
@@ -47,6 +48,7 @@ class StateEditor:
     """The state after the last batch of a checkpoint, to be read and edited."""
 
     def __init__(self, files: FileTree, ref: StoreRef = ANY_STORE, *, sink: str | None = None) -> None:
+        self.seen = fingerprint(files)
         refuse_if_pending(files)
         self.files = files
         self.history = History(files)
@@ -178,6 +180,7 @@ class StateEditor:
             sink=self.sink,
             reason=reason,
             details={"rows": rows.as_dict(), "state": label},
+            seen=self.seen,
         )
         shown = replace(rows, sample=rows.sample[:SAMPLE])
         signs = tuple(signs_of_life(self.history))

@@ -98,6 +98,7 @@ def _plan(
         reason=reason,
         details={"rows": rows.as_dict(), "state": label, ERASES: erasure.as_dict()},
         aside=state,
+        seen=editor.seen,
     )
     warnings = (*editor.warnings, *_left(files, texts), _OUTSIDE)
     return EditPlan(

@@ -23,7 +23,18 @@ from headwater.core.errors import ChangeRefused
 from headwater.core.ids import BatchId, StoreKey
 from headwater.statefiles.codecs import CODECS
 from headwater.statefiles.stores import PROVIDER
-from headwater.timemachine.change import Change, Put, Step, fingerprint, new_change_id, scratch_of, set_aside, staged
+from headwater.timemachine.change import (
+    Change,
+    Put,
+    Step,
+    fingerprint,
+    joined_fingerprint,
+    new_change_id,
+    scratch_of,
+    set_aside,
+    sink_part,
+    staged,
+)
 from headwater.timemachine.cuts import cut_batch_logs, cut_state, entry_without_files
 from headwater.timemachine.edit_plan import ExtraBatch
 from headwater.timemachine.new_layout import NewLayout
@@ -47,6 +58,7 @@ def plan_extra_batch(
     records: Mapping[str, bytes] | None = None,
     form: StoreForm | None = None,
     layout: NewLayout | None = None,
+    seen: str | None = None,
 ) -> ExtraBatch:
     """Plan the batch after the last one. Raise ``ChangeRefused`` if its state cannot be written with certainty.
 
@@ -54,8 +66,10 @@ def plan_extra_batch(
     are further files of the checkpoint to set aside. ``metadata`` are files of the state's metadata to replace or add;
     what they replace stays valid for earlier batches. ``records`` are files of Headwater to replace. ``form`` is the form
     in which the batch stores its state; if it is another one than that of the last batch, all stores have to change.
-    ``layout`` changes the sources or the stateful operators.
+    ``layout`` changes the sources or the stateful operators. ``seen`` is the fingerprint of the checkpoint from before the
+    history was read; by default it is taken now.
     """
+    seen = joined_fingerprint(seen or fingerprint(history.files), sink_part(sink))
     files, logs = history.files, history.logs
     last = writable_batch(history, needs_state=layout is None)
     planned, commit = logs.offsets.read(last), logs.commits.read(last)
@@ -91,7 +105,7 @@ def plan_extra_batch(
         verb,
         about,
         tuple(steps),
-        fingerprint(files, sink),
+        seen,
         sink.location if sink else None,
         to=last,
         details={"added": [added], "replan": True, "by": current_user(), "reason": reason, **(details or {})},

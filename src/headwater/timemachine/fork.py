@@ -248,6 +248,7 @@ def plan_adoption(
 
     The log of a file sink gets an entry for each new batch, because Spark expects one when it compacts the log.
     """
+    seen = fingerprint(files, sink)
     history, result = History(files), History(scratch_files)
     last = history.last_committed
     added = [number for number in result.batch_ids if last is None or number > last]
@@ -263,7 +264,7 @@ def plan_adoption(
             *_adoption_steps(files, scratch, scratch_files, change_id),
             *(Put("sink", f"{SINK_LOG}/{name}", data) for name, data in logged),
         ),
-        fingerprint(files, sink),
+        seen,
         sink.location if sink else None,
         to=last,
         details={"added": added, "replan": True},

@@ -66,6 +66,7 @@ def plan_move(files: FileTree, into: str, *, folders: Sequence[str] = (), worker
                 remedy=f"choose another folder, or remove {target.location} first",
             )
     _refuse_nested(files, target)
+    seen = fingerprint(files)
     used = list(used_folders(files))
     pairs = [_pair(text, used) for text in folders]
     paths = paths_of_checkpoint(files, keep_crc=target.is_local)
@@ -90,7 +91,7 @@ def plan_move(files: FileTree, into: str, *, folders: Sequence[str] = (), worker
         stays,
         tuple(_warnings(files, target, moved, used, olds)),
         tuple(signs_of_life(History(files))) if pointer is None else (),
-        fingerprint(files, None),
+        seen,
         resumes,
         workers,
     )

@@ -39,6 +39,7 @@ def plan_repair(files: FileTree, findings: Iterable[Finding]) -> RepairPlan | No
     leftovers = [finding.path for finding in findings if finding.repairable and finding.code in LEFTOVERS]
     if not leftovers:
         return None
+    seen = fingerprint(files)
     # The checksum files of format 2 have Hadoop checksum files of their own.
     paths = dict.fromkeys(
         path for leftover in leftovers for path in (leftover, hadoop_crc_of(leftover)) if files.exists(path)
@@ -49,6 +50,6 @@ def plan_repair(files: FileTree, findings: Iterable[Finding]) -> RepairPlan | No
         "repair",
         f"set aside {count(len(paths), 'leftover file')}",
         tuple(set_aside(change_id, "checkpoint", path) for path in paths),
-        fingerprint(files, None),
+        seen,
     )
     return RepairPlan(files, change, tuple(paths))

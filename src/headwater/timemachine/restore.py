@@ -30,11 +30,12 @@ from headwater.timemachine.change import (
     Root,
     Step,
     fingerprint,
+    joined_fingerprint,
     new_change_id,
     quarantine_of,
     set_aside,
 )
-from headwater.timemachine.cuts import cut_sink, cut_sources, has_sink_log
+from headwater.timemachine.cuts import cut_sink, cut_sources, has_sink_log, must_replan
 from headwater.timemachine.effects import (
     EarliestOffsets,
     find_rereads_since,
@@ -84,6 +85,8 @@ def plan_restore(
 
     ``table`` returns to the batch of the point, as in ``plan_rewind``.
     """
+    sink = sink if sink is not None and has_sink_log(sink) else None
+    seen, seen_table = fingerprint(files, sink), table.fingerprint() if table else ""
     history, kept = History(files), History(point_files(files, point))
     _refuse_damaged(files, point)
     _refuse_other_query(history, point)
@@ -96,7 +99,7 @@ def plan_restore(
         return source_table(history, source, source_uris)
 
     moved = moved_sources(kept, point.batch_id, read_table)
-    replan = replan or bool(moved) or next_batch not in kept.logs.offsets.entries
+    replan = replan or bool(moved) or must_replan(kept, next_batch)
     change_id = new_change_id("rewind")
     returned = (
         None
@@ -110,7 +113,6 @@ def plan_restore(
         )
     )
     table_step = (CommitToTable(returned.action),) if returned and returned.action else ()
-    sink = sink if sink is not None and has_sink_log(sink) else None
     swap = SinkSwap() if sink is None else swap_sink(sink, _kept_log(files, kept, point, sink), change_id)
     first = _first_to_undo(files, point)
     # Batches that Spark has removed from the logs ran too, and run again.
@@ -133,7 +135,7 @@ def plan_restore(
             *_links(kept, point, moved, read_table, replan=replan),
             *table_step,
         ),
-        fingerprint(files, sink, table if table_step else None),
+        joined_fingerprint(seen, seen_table if table_step else ""),
         sink.location if sink else None,
         point.batch_id,
         details={"undone": list(undone), "replan": replan, RESTORED: point.name},

@@ -15,8 +15,18 @@ from headwater.checkpoint.restore_points import restore_points
 from headwater.core.errors import ChangeRefused
 from headwater.core.ids import BatchId
 from headwater.lakehouse.tables import RewindableTable, TablePlan, TableUri
-from headwater.timemachine.change import Change, CommitToTable, Link, Move, Put, fingerprint, new_change_id, shown_path
-from headwater.timemachine.cuts import cut_steps, has_sink_log, log_steps
+from headwater.timemachine.change import (
+    Change,
+    CommitToTable,
+    Link,
+    Move,
+    Put,
+    fingerprint,
+    joined_fingerprint,
+    new_change_id,
+    shown_path,
+)
+from headwater.timemachine.cuts import cut_steps, has_sink_log, log_steps, must_replan
 from headwater.timemachine.earlier_layout import FORMER_LAYOUT, history_before, refuse_other_layout
 from headwater.timemachine.effects import (
     AskRetention,
@@ -195,9 +205,10 @@ def plan_rewind(
     programs did to it. ``open_log`` opens the tables that the query reads. Raise ``ChangeRefused`` if the state of the
     batch cannot be rebuilt, with the nearest one that can.
     """
+    sink = sink if sink is not None and has_sink_log(sink) else None
+    seen, seen_table = fingerprint(files, sink), table.fingerprint() if table else ""
     refuse_if_pending(files)
     history = History(files)
-    sink = sink if sink is not None and has_sink_log(sink) else None
     next_batch = 0 if to is None else to + 1
     refuse_before_seed(files, next_batch)
     _refuse_unreachable(history_before(history, next_batch), to)
@@ -220,9 +231,8 @@ def plan_rewind(
             f"nothing to rewind: batch {to} is the last one",
             evidence={"checkpoint": files.location, "batches": _range(history)},
         )
-    # If its offsets are not on disk, or those before it change, the next batch can only be planned again.
-    replan = replan or bool(moved) or next_batch not in history.logs.offsets.entries
-    replan = replan or next_batch in history.logs.former.layouts
+    # If the offsets before it change, the next batch can only be planned again.
+    replan = replan or bool(moved) or must_replan(history, next_batch)
     if moved:
         refuse_other_layout(history, next_batch, "rewind to")
     moves = [
@@ -251,7 +261,7 @@ def plan_rewind(
         "rewind",
         "rewind to the start of the stream" if to is None else f"rewind to batch {to}",
         steps,
-        fingerprint(files, sink, table if table_step else None),
+        joined_fingerprint(seen, seen_table if table_step else ""),
         sink.location if sink else None,
         to,
         details={"undone": list(undone), "replan": replan},

@@ -24,7 +24,17 @@ from headwater.core.text import count
 from headwater.lakehouse.delta_table import DeltaTable
 from headwater.lakehouse.delta_takeover import Fork, TableTakeover, plan_delta_catch_up, plan_delta_takeover
 from headwater.lakehouse.tables import RewindableTable, open_table
-from headwater.timemachine.change import Change, CommitToTable, Put, Step, fingerprint, new_change_id, set_aside
+from headwater.timemachine.change import (
+    Change,
+    CommitToTable,
+    Put,
+    Step,
+    fingerprint,
+    joined_fingerprint,
+    new_change_id,
+    set_aside,
+    sink_part,
+)
 from headwater.timemachine.executor import executor_for
 from headwater.timemachine.file_takeover import (
     FileTakeover,
@@ -154,6 +164,7 @@ def _refused(fork: FileTree, refusal: ChangeRefused, theirs: JobRecord, ours: Jo
 
 
 def _of_files(fork: FileTree, original: FileTree, at: int | None, change_id: str) -> Takeover:
+    seen = fingerprint(fork)
     planned: FileTakeover = plan_file_takeover(fork, original, at, change_id)
     into = planned.into
     warning = (
@@ -161,7 +172,7 @@ def _of_files(fork: FileTree, original: FileTree, at: int | None, change_id: str
         f"{_since(at)} again, as the fork has written them"
     )
     change = _change(fork, original, (*planned.steps, *_record_steps(fork, original, change_id)), change_id)
-    change = replace(change, fingerprint=fingerprint(fork, into), sink=into.location)
+    change = replace(change, fingerprint=joined_fingerprint(seen, sink_part(into)), sink=into.location)
     return Takeover(
         fork,
         change,
@@ -180,13 +191,12 @@ def _since(at: int | None) -> str:
 def _of_table(fork: FileTree, original: FileTree, at: int | None, change_id: str) -> Takeover:
     table, own = (open_table(str(read_job_record(files).sink)) for files in (original, fork))
     assert isinstance(table, DeltaTable) and isinstance(own, DeltaTable)
+    seen = fingerprint(fork, table=table)
     side = Fork(own, checkpointed(History(fork)), at, _mode(read_job_record(fork)))
     found: TableTakeover = plan_delta_takeover(table, checkpointed(History(original)), side, change_id=change_id)
     assert found.action is not None
     steps = (*_record_steps(fork, original, change_id), CommitToTable(found.action))
-    change = replace(
-        _change(fork, original, steps, change_id), fingerprint=fingerprint(fork, None, table), table=table.reference
-    )
+    change = replace(_change(fork, original, steps, change_id), fingerprint=seen, table=table.reference)
     warning = (
         f"streams that read {table.uri} fail when rows are removed (DELTA_SOURCE_IGNORE_DELETE), or with skipChangeCommits "
         f"do not see the rows that the fork has written {_since(at)}"
@@ -284,6 +294,7 @@ def plan_takeover_undo(fork: FileTree, promotion: str, *, keep_foreign: bool = F
             evidence={"fork": fork.location, "change": done.change_id},
         )
     sink, table = _opened(done)
+    seen = fingerprint(fork, sink, table)
     steps: tuple[Step, ...] = tuple(steps_back(fork, sink, done, change_id))
     if table is not None and done.table_action is not None:
         back = table.plan_undo(
@@ -297,7 +308,7 @@ def plan_takeover_undo(fork: FileTree, promotion: str, *, keep_foreign: bool = F
         "undo",
         f"undo the promotion {done.change_id}",
         steps,
-        fingerprint(fork, sink, table),
+        seen,
         sink.location if sink else None,
         done.to,
         undoes=done.change_id,

@@ -25,10 +25,12 @@ from headwater.timemachine.change import (
     Put,
     Step,
     fingerprint,
+    joined_fingerprint,
     new_change_id,
     quarantine_of,
     set_aside,
     shown_path,
+    sink_part,
 )
 from headwater.timemachine.cuts import cut_steps
 from headwater.timemachine.erased import ERASES
@@ -141,6 +143,7 @@ def plan_undo(
     programs have done to the table since is kept. A part of a cascade is only undone together with the others, unless
     ``in_cascade``.
     """
+    seen = fingerprint(files)
     refuse_if_pending(files, in_cascade=in_cascade)
     entry = _last_change(files)
     done = entry.change
@@ -154,6 +157,7 @@ def plan_undo(
     if not in_cascade:
         refuse_part_of_cascade(done)
     sink = None if done.sink is None else sink or open_files(done.sink)
+    seen = joined_fingerprint(seen, sink_part(sink))
     history = History(files)
     next_batch = None if done.verb == "repair" else (0 if done.to is None else done.to + 1)
     newer = () if next_batch is None else _newer_batches(history, done, next_batch)
@@ -172,6 +176,7 @@ def plan_undo(
         table = table or open_table(done.table)
     elif not newer:
         table = None
+    seen_table = table.fingerprint() if table else ""
     returned = None
     if table is not None and action is not None:
         returned = table.plan_undo(checkpointed(history), action, change_id=change_id, keep_foreign=keep_foreign)
@@ -195,7 +200,7 @@ def plan_undo(
         "undo",
         f"undo the {done.verb} {done.change_id}",
         steps,
-        fingerprint(files, sink, table if table_step else None),
+        joined_fingerprint(seen, seen_table if table_step else ""),
         sink.location if sink else None,
         done.to,
         undoes=done.change_id,
