@@ -42,6 +42,8 @@ class StoryEnvironment:
         self.folder, self.services = folder, services
         self.records: dict[Place, Record] = {}
         self.line_counts: dict[str, int] = {}
+        self.unfinished: dict[tuple[int, int, str], int] = {}
+        """The batches that kills left unfinished, with the version of the static table that they were joined with."""
         self.inboxes = {source: folder / "in" / source for source in self.job.sources}
         for inbox in self.inboxes.values():
             inbox.mkdir(parents=True)
@@ -144,7 +146,8 @@ class StoryEnvironment:
                 if record.fields is not None
             )
             carried = lineage.is_carried(number)
-            inputs.append(BatchInput(batch.batch_id, arrivals, carried, batch.watermark_ms))
+            skipped = self.cell.sink_is_rewound and batch.identity in self.unfinished
+            inputs.append(BatchInput(batch.batch_id, arrivals, carried, batch.watermark_ms, skipped))
         return self.job.expect(inputs)
 
     def _complete(self, fields: Fields, table: int) -> Fields:

@@ -46,7 +46,6 @@ class StoryRunner:
         self.tally: Counter[str] = Counter()
         self.refused: Counter[str] = Counter()
         self._changes = CheckpointChanges(env, meeting, self.tally, self.refused)
-        self._killed_batches: dict[tuple[int, int, str], int] = {}
 
     @property
     def stream(self) -> Stream:
@@ -105,7 +104,7 @@ class StoryRunner:
     def _replace_table(self, replace: ReplaceTable) -> str:
         """Replace the static table, unless a killed job left a batch that may have been written with this one."""
         planned = self.env.read_lineage(self.stream).planned
-        if planned is not None and planned.identity in self._killed_batches:
+        if planned is not None and planned.identity in self.env.unfinished:
             return "not replaced: a batch is unfinished"
         self.tally["tables"] += 1
         return f"version {self.env.table.version + 1}: {self.env.table.replace(replace.seed)} products"
@@ -113,7 +112,7 @@ class StoryRunner:
     def _restore_table(self) -> str:
         """Go back to the table of an unfinished batch that an undo brought back, because its rows may be written."""
         planned, table = self.stream.lineage.planned, self.env.table
-        version = self._killed_batches.get(planned.identity, table.version) if planned else table.version
+        version = self.env.unfinished.get(planned.identity, table.version) if planned else table.version
         if version == table.version:
             return ""
         table.restore(version)
@@ -204,7 +203,7 @@ class StoryRunner:
         self.tally["batches"] += checks.record_run(self.env, self.stream)
         planned = self.stream.lineage.planned
         if planned is not None:
-            self._killed_batches[planned.identity] = self.env.table.version
+            self.env.unfinished[planned.identity] = self.env.table.version
 
     def _checkpoint_files(self, moment: str) -> set[str]:
         """Return the files whose appearance marks a moment of a batch."""

@@ -24,13 +24,15 @@ class Arrival(NamedTuple):
 class BatchInput(NamedTuple):
     """The decodable records of a batch and its recorded watermark; ``carried`` marks a batch that a repartition added.
 
-    Without a recorded watermark, all batches belong to one run of the query.
+    Without a recorded watermark, all batches belong to one run of the query. ``may_be_skipped`` marks a batch that a kill
+    left unfinished: if its rows were in the sink already, Spark did not read it again, and learned no times from it.
     """
 
     batch_id: int
     records: tuple[Arrival, ...]
     carried: bool = False
     recorded_ms: int | None = None
+    may_be_skipped: bool = False
 
 
 class Watermark(NamedTuple):
@@ -49,6 +51,8 @@ def follow_watermarks(
     before_ms = 0
     for number, batch in enumerate(batches):
         possible = {before_ms} if batch.carried else _possible_watermarks(batches[:number], newest, before_ms, delay_ms)
+        if number and batches[number - 1].may_be_skipped:
+            possible |= {before_ms}
         evicts_ms = batch.recorded_ms if batch.recorded_ms in possible else max(possible)
         found.append(Watermark(before_ms, evicts_ms))
         newest.append(_newest_times(batch, sources, time_ms))

@@ -17,6 +17,7 @@ from headwater.migration.store_migration import plan_store_migration
 from headwater.statefiles.reader import StateReader, state_rows
 from headwater.statefiles.stores import select_one
 from headwater.timemachine.diff import diff
+from headwater.timemachine.extra_batch import plan_extra_batch
 from headwater.timemachine.fork import plan_fork
 from headwater.timemachine.keep import make_point
 from headwater.timemachine.key_history import key_history
@@ -155,14 +156,17 @@ def test_unknown_stores() -> None:
             plan_store_migration(tree("aggregation-hdfs"), **wanted)
 
 
-@pytest.mark.parametrize("wanted", [{"store": "rocksdb"}, FORMAT_2])
-def test_a_rewind_drops_the_plan_of_a_migration(wanted: dict[str, Any]) -> None:
-    """The batch that a migration added was planned for the other store, in which the state before it cannot be read."""
+@pytest.mark.parametrize("verb", ["migrate", "edit"])
+def test_a_rewind_drops_the_plan_of_a_batch_that_was_added(verb: str) -> None:
+    """Such a batch has the watermark of the one before it, and a migration has planned it for another store."""
     files = tree("aggregation-hdfs")
     last = History(files).last_committed
     assert last is not None
     assert not plan_rewind(files, to=last - 1).replan
-    plan_store_migration(files, **wanted).apply()
+    if verb == "migrate":
+        plan_store_migration(files, store="rocksdb").apply()
+    else:
+        plan_extra_batch(History(files), {}, verb="edit", about="an edit").apply(files, None)
     rewind = plan_rewind(files, to=last)
     assert rewind.replan
     rewind.apply(allow_missing_input=True)

@@ -26,7 +26,7 @@ from soak.records import GENERATORS, START, Burst, milliseconds
 from soak.sinks import LastWrites, read_delta_rows, read_iceberg_rows, table_rows_after
 from soak.story import ACTIONS, GROUP, Feed, Kill, KilledRun, Outage, Repartition, Run, events_of_group, generate_story
 from soak.tables import ProductTable
-from soak.watermarks import Arrival, BatchInput
+from soak.watermarks import Arrival, BatchInput, follow_watermarks
 
 from soak import ledger, oracle
 
@@ -401,3 +401,12 @@ def test_the_ledger_adds_up(tmp_path: Path) -> None:
     assert "previous" not in text
     assert "| stories that passed | 1, with 15 actions |" in text
     assert "| failed runs on the way | 1, of 1 stories, 0 of which pass now |" in text
+
+
+def test_a_batch_that_the_sink_had_already_teaches_no_times() -> None:
+    """After a kill, a batch whose rows are in the sink is skipped, so that the watermark may stay; otherwise it must not."""
+    inputs = [BatchInput(0, (Arrival(1, {"at": 900_000}),), False, 0), BatchInput(1, (), False, 0)]
+    skipped = [inputs[0]._replace(may_be_skipped=True), inputs[1]]
+    for batches, expected in ((inputs, 300_000), (skipped, 0)):
+        found = follow_watermarks(batches, [""], lambda arrival: arrival.fields["at"], 600_000)
+        assert [watermark.evicts_ms for watermark in found] == [0, expected]

@@ -36,8 +36,6 @@ from headwater.timemachine.compacted_log import LogCut, cut_log, interval_of, ne
 from headwater.timemachine.earlier_layout import steps_to_former_layout, with_cut
 from headwater.timemachine.newer_state import bare_name, is_newer_state
 
-STATE_SETTINGS, PARTITIONS_SETTING = "spark.sql.streaming.stateStore.", "spark.sql.shuffle.partitions"
-
 
 def cut_steps(
     history: History, sink: FileTree | None, next_batch: int, change_id: str, *, replan: bool
@@ -71,20 +69,15 @@ def _cut_steps(
 
 
 def must_replan(history: History, next_batch: int) -> bool:
-    """Return whether the next batch cannot run with its recorded offsets.
+    """Return whether the next batch cannot run with its recorded offsets, because there are none or it was added.
 
-    They may be gone, or those of a batch that was added to change the state: for other sources, operators, stores or
-    partitions than those of the batch before it.
+    An edit, migration or repartition adds a batch without input, with the watermark and the time of the batch before it,
+    for the state that it leaves. Spark would run it on the state from before, with a watermark that is too low.
     """
-    logs = history.logs
-    planned, before = logs.offsets.get(next_batch), logs.offsets.get(next_batch - 1)
-    if planned is None or next_batch in logs.former.layouts:
+    planned, before = history.logs.offsets.get(next_batch), history.logs.offsets.get(next_batch - 1)
+    if planned is None or next_batch in history.logs.former.layouts:
         return True
-    return before is not None and _state_settings(planned) != _state_settings(before)
-
-
-def _state_settings(batch: OffsetEntry) -> dict[str, str]:
-    return {name: value for name, value in batch.conf.items() if name.startswith((STATE_SETTINGS, PARTITIONS_SETTING))}
+    return before is not None and (before.timestamp_ms, before.sources) == (planned.timestamp_ms, planned.sources)
 
 
 def log_steps(files: FileTree, root: Root, folder: str, cut: LogCut, change_id: str) -> Iterator[Step]:
