@@ -1,6 +1,7 @@
 """Run the tests that crash changes at points of their file-system operations, and publish the number of points.
 
-Writes the table of docs/reliability.md. ``--sample`` runs the part of them that ``make test`` runs.
+Writes the table of docs/reliability.md. Every point of every change on all operators and state stores takes hours;
+``--sample`` leaves that test out.
 """
 
 from __future__ import annotations
@@ -57,11 +58,13 @@ def format_table(points: Counter[str], trees: int, version: str) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--sample", action="store_true", help="only the points of make test")
+    parser.add_argument(
+        "--sample", action="store_true", help="without the test of every point on all operators and state stores"
+    )
     options = parser.parse_args()
     files = [f"tests/timemachine/test_{name}.py" for name in FILES]
-    chosen = "not slow" if options.sample else "slow or not slow"
-    command = [sys.executable, "-m", "pytest", "-q", "-s", "-p", "no:xdist", "-m", chosen, *files]
+    command = [sys.executable, "-m", "pytest", "-q", "-s", "-p", "no:xdist", "-m", "slow or not slow", *files]
+    command += ["-k", "not over_the_matrix"] if options.sample else []
     done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False)
     sys.stdout.write(done.stdout)
     if done.returncode:
