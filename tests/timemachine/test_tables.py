@@ -11,10 +11,12 @@ import pytest
 from deltalake import DeltaTable as RustTable
 
 from broker_support import run_here
-from corpus_support import load
+from corpus_support import as_memory_files, load
 from headwater.checkpoint.local_tree import LocalTree
 from headwater.checkpoint.record import JobRecord
+from headwater.core.errors import ChangeRefused
 from headwater.lakehouse.delta_log import DeltaLog
+from headwater.timemachine.rewind import plan_query_rewind
 from lakehouse.delta_support import Writer, rows_of
 
 LAST = 9
@@ -210,3 +212,11 @@ def test_undo_of_an_edit_takes_later_batches_out_of_the_table(streamed: Streamed
     assert "batch 11 is in this table with this query's id" in done.stdout
     assert streamed.batches == list(range(LAST + 1))
     assert [found["code"] for found in streamed.findings()] == ["table-equal"]
+
+
+def test_a_table_that_is_not_there(tmp_path: Path) -> None:
+    """A rewind with a table that was named and does not exist is refused."""
+    files = as_memory_files("dedup-hdfs")
+    with pytest.raises(ChangeRefused) as refused:
+        plan_query_rewind(files, to=4, sink=f"delta:{tmp_path}/nothing")
+    assert refused.value.code == "not-a-delta-table"

@@ -79,7 +79,8 @@ class DeltaTable(RewindableTable):
         return self.own_app_id or query.query_id
 
     def fingerprint(self) -> str:
-        return str(DeltaLog(self.files).head)
+        log = DeltaLog(self.files)
+        return str(log.head) if log.exists else "none"
 
     def plan_rewind(
         self, query: Checkpointed, to: int, *, change_id: str, keep_foreign: bool = False, pinned: int | None = None
