@@ -81,7 +81,7 @@ def test_wider_types_are_cast() -> None:
     assert origins(planned({"sum": "long"}, {"sum": "double"}, [SUM_A], [wider])) == [("sum", "cast", 0)]
     same = Unit("sum(cast(a as int))", 1)
     assert origins(planned({"sum": "long"}, {"sum": "long"}, [SUM_A], [same])) == [("sum", "initial", None)]
-    with pytest.raises(ChangeRefused, match="not every old value of sum") as refused:
+    with pytest.raises(ChangeRefused, match="the new type of sum cannot represent") as refused:
         planned({"sum": "double"}, {"sum": "long"}, [SUM_A], [SUM_A])
     assert (refused.value.remedy or "").startswith("--set sum=SQL")
     (given,) = planned({"sum": "double"}, {"sum": "long"}, [SUM_A], [SUM_A], sum="round(sum)").fields
@@ -119,7 +119,7 @@ def test_fields_of_rows() -> None:
     """The rows of other operators have no functions: fields are matched by name, and new ones are null."""
     plan = planned({"site": "string", "at": "timestamp"}, {"at": "timestamp", "ad": "string"}, None, None)
     assert origins(plan) == [("at", "kept", 1), ("ad", "null", None)]
-    with pytest.raises(ChangeRefused, match="new and never null"):
+    with pytest.raises(ChangeRefused, match="a new field that cannot be null"):
         planned({"site": "string"}, {"site": "string", "n!": "long"}, None, None)
 
 
@@ -164,7 +164,7 @@ def test_sides_of_a_join() -> None:
         "null",
     ]
     assert [one.name for one in plan_store(side("ad", "site"), side("ad"), RequestedFields()).dropped] == ["site"]
-    with pytest.raises(ChangeRefused, match="rows of a side of the join"):
+    with pytest.raises(ChangeRefused, match="rows of one side of the join"):
         plan_store(side("ad", "site"), side("viewer", "clicked"), RequestedFields())
     given = RequestedFields({"viewer": "ad", "clicked": "site"})
     assert plan_store(side("ad", "site"), side("viewer", "clicked"), given).is_rewritten

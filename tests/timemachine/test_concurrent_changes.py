@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import shutil
 import threading
 from collections.abc import Callable
 from multiprocessing.synchronize import Barrier
@@ -15,13 +16,20 @@ from corpus_support import load
 from headwater.checkpoint.checks import run_checks
 from headwater.checkpoint.checks.context import CheckContext
 from headwater.checkpoint.filetree import Entry
+from headwater.checkpoint.history import History
 from headwater.checkpoint.local_tree import LocalTree
+from headwater.checkpoint.restore_points import require_point
 from headwater.core.errors import ChangeRefused, CheckpointBusy, CheckpointUnreadable
 from headwater.migration.store_migration import plan_store_migration
+from headwater.statefiles.reader import state_rows
+from headwater.timemachine.change import SCRATCH, fingerprint
 from headwater.timemachine.edit import StateEditor
+from headwater.timemachine.executor import apply_change
+from headwater.timemachine.fork import plan_adoption, plan_fork
 from headwater.timemachine.interrupted import abort, resume
 from headwater.timemachine.journal import read_entries, read_pending
 from headwater.timemachine.keep import make_point
+from headwater.timemachine.restore import plan_restore
 from headwater.timemachine.rewind import plan_rewind
 from headwater.timemachine.undo import plan_undo
 from timemachine.crashing import Tree
@@ -171,7 +179,10 @@ PLANS: dict[str, Callable[[Tree], Any]] = {
     "undo": plan_undo,
     "edit": lambda files: StateEditor(files).plan_key_removal({"user": "bob"}),
     "migrate": lambda files: plan_store_migration(files, store="rocksdb"),
+    "restore": lambda files: plan_restore(files, require_point(files, POINT)),
 }
+POINT = "before"
+REWINDS = ("rewind", "restore")
 
 
 @pytest.mark.parametrize("verb", PLANS)
@@ -179,16 +190,44 @@ def test_a_change_during_planning(verb: str) -> None:
     """A plan that was made while the checkpoint changed is not carried out."""
     start = Tree(checkpoint("dedup-hdfs"))
     plan_rewind(start, to=8, replan=True).apply(allow_missing_input=True)
+    make_point(start, POINT, at="7")
     alone = Tree(dict(start.contents))
     plan_rewind(alone, to=4).apply(allow_missing_input=True)
+    restored = Tree(dict(alone.contents))
+    PLANS["restore"](restored).apply(allow_missing_input=True)
+    after_it = {"undo": start, "restore": restored}
     undisturbed = _ChangedMeanwhile(start.contents, 0)
     PLANS[verb](undisturbed)
     for change_at in range(1, undisturbed.looks, 3):
         files = _ChangedMeanwhile(start.contents, change_at)
         try:
-            PLANS[verb](files).apply(**({"allow_missing_input": True} if verb == "rewind" else {}))
+            PLANS[verb](files).apply(**({"allow_missing_input": True} if verb in REWINDS else {}))
         except (ChangeRefused, CheckpointUnreadable):
             assert spark_files(files.contents) == spark_files(alone.contents), change_at
-        else:  # the other rewind came first, and was undone
-            assert verb == "undo"
-            assert spark_files(files.contents) == spark_files(start.contents), change_at
+        else:  # the other rewind came first
+            assert spark_files(files.contents) == spark_files(after_it[verb].contents), change_at
+
+
+def test_a_change_while_spark_repartitions(tmp_path: Path) -> None:
+    """What Spark added to a copy is not adopted by a checkpoint that was rewound since it was copied."""
+    path = load("dedup-hdfs", tmp_path / "shared").path
+    files, scratch = LocalTree(path), f"{SCRATCH}/repartition"
+    seen, forked = fingerprint(files), files.subtree(scratch)
+    plan_fork(files, forked, at=History(files).last_committed).apply()
+    key = state_rows(files)[0]["key"]
+    StateEditor(forked).plan_key_removal({"user": key["user"]}).apply()  # adds a batch, as Spark does
+    undisturbed = LocalTree(shutil.copytree(path, tmp_path / "alone"))
+    rewind_to(4)(path)
+    rewound = contents(path)
+    with pytest.raises(ChangeRefused) as refused:
+        _adopt(files, scratch, seen)
+    assert refused.value.code == "plan-stale"
+    assert contents(path) == rewound
+    _adopt(undisturbed, scratch, seen)
+    assert History(undisturbed).last_committed == History(forked).last_committed
+
+
+def _adopt(files: LocalTree, scratch: str, seen: str) -> None:
+    forked = files.subtree(scratch)
+    change = plan_adoption(files, scratch, forked, None, verb="repartition", about="repartition", seen=seen)
+    apply_change(change, files)

@@ -185,13 +185,15 @@ def plan_migration(
     sink: str | None = None,
     sources: SourceChanges | None = None,
     record: JobRecord | None = None,
+    seen: str | None = None,
 ) -> MigrationPlan:
     """Plan a migration. ``accepted`` are the changes of meaning that the user accepts; they are recorded.
 
     ``evaluate`` and ``merge`` compute the SQL of the requested. ``sources`` are the places of the sources, if they change, and
-    ``record`` is what the checkpoint then records of the job.
+    ``record`` is what the checkpoint then records of the job. ``seen`` is the fingerprint of the checkpoint from before the
+    caller read it to learn all this.
     """
-    seen = fingerprint(files)
+    seen = seen or fingerprint(files)
     refuse_if_pending(files)
     history = History(files)
     last = writable_batch(history, needs_state=sources is None)

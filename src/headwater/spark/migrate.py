@@ -37,6 +37,7 @@ from headwater.spark.state_twin import plan_on_twin
 from headwater.statefiles.buffers import ByteSpace
 from headwater.statefiles.rowcodec import UnsafeRows
 from headwater.statefiles.sqltypes import parse_struct
+from headwater.timemachine.change import fingerprint
 from headwater.timemachine.extra_batch import writable_batch
 from headwater.timemachine.journal import refuse_if_pending
 from headwater.views.state_sql import aggregated, computed, split_expressions
@@ -52,8 +53,9 @@ class MigrationRequest:
     """What a migration is asked for, beyond the code of the job.
 
     ``fields`` has SQL for fields of the new values, and ``keys`` a list of SQL expressions for those of a changed key;
-    ``merge`` has an SQL aggregate for each field of rows that fall on one key. ``source_map`` has the old name or place of
-    new sources. With ``accept_change``, what the state means may change as well. ``reference`` names the job in commands.
+    ``merge`` has an SQL aggregate for each field of rows that end up with the same key. ``source_map`` has the old name or
+    place of new sources. With ``accept_change``, what the state means may change as well. ``reference`` names the job in
+    commands.
     """
 
     fields: Mapping[str, str] = field(default_factory=dict)
@@ -93,6 +95,7 @@ def plan_migration_of(spark: SparkSession, job: Job, files: FileTree, request: M
 
 def plan_prepared_migration(prepared: PreparedJob, files: FileTree, request: MigrationRequest) -> MigrationPlan:
     """Plan a migration to a prepared job."""
+    seen = fingerprint(files)
     spark, job = prepared.spark, prepared.job
     if not state_planning.probe(spark):
         raise SetupProblem("pyspark-version", NO_PLANNING, remedy="use PySpark 4.2")
@@ -123,6 +126,7 @@ def plan_prepared_migration(prepared: PreparedJob, files: FileTree, request: Mig
         sink=request.sink or (record.sink if recorded.sink is None else None),
         sources=sources,
         record=record,
+        seen=seen,
     )
 
 

@@ -17,7 +17,7 @@ from headwater.core.errors import ChangeRefused, SetupProblem
 from headwater.spark.failures import condition_of, root_cause
 from headwater.spark.internals import offline_repartition
 from headwater.spark.session import jars_for_location, matching_checkpoint_format, own_or_active_session
-from headwater.timemachine.change import SCRATCH
+from headwater.timemachine.change import SCRATCH, fingerprint
 from headwater.timemachine.cuts import has_sink_log
 from headwater.timemachine.executor import apply_change
 from headwater.timemachine.fork import plan_adoption, plan_fork
@@ -42,9 +42,11 @@ def repartition(spark: SparkSession, files: FileTree, partitions: int) -> Entry:
             evidence={"installed": spark.version},
             remedy="pip install 'pyspark>=4.2,<4.4'",
         )
-    plan = plan_repartition(files, partitions)
-    last, sink = History(files).last_committed, sink_of(files)
+    sink = sink_of(files)
     sink = sink if sink is not None and has_sink_log(sink) else None
+    seen = fingerprint(files, sink)
+    plan = plan_repartition(files, partitions)
+    last = History(files).last_committed
     scratch = f"{SCRATCH}/repartition"
     forked = files.subtree(scratch)
     with hold_lease(files, "headwater repartition", "cannot repartition"):
@@ -53,7 +55,7 @@ def repartition(spark: SparkSession, files: FileTree, partitions: int) -> Entry:
         with matching_checkpoint_format(spark, files):
             _repartition_in_place(spark, forked, partitions)
     about = f"change the state partitions from {plan.before} to {partitions}"
-    change = plan_adoption(files, scratch, forked, sink, verb="repartition", about=about)
+    change = plan_adoption(files, scratch, forked, sink, verb="repartition", about=about, seen=seen)
     entry = apply_change(change, files, sink)
     files.remove_folder(scratch)  # only now: a change that failed halfway needs these files to be resumed
     return entry

@@ -46,7 +46,7 @@ from headwater.lakehouse.tables import (
     new_table_folder,
     parse_table_uri,
 )
-from headwater.timemachine.change import Change, Move, Put, Step, fingerprint, new_change_id, set_aside
+from headwater.timemachine.change import Change, Move, Put, Step, new_change_id, set_aside
 from headwater.timemachine.compacted_log import empty_log
 from headwater.timemachine.cuts import (
     cut_batch_logs,
@@ -242,13 +242,13 @@ def _original_log(history: History, next_batch: int, kept: FileTree | None) -> d
 
 
 def plan_adoption(
-    files: FileTree, scratch: str, scratch_files: FileTree, sink: FileTree | None, *, verb: str, about: str
+    files: FileTree, scratch: str, scratch_files: FileTree, sink: FileTree | None, *, verb: str, about: str, seen: str
 ) -> Change:
     """Plan how a checkpoint takes over what Spark added to a fork of it, in the folder ``scratch`` of the checkpoint.
 
-    The log of a file sink gets an entry for each new batch, because Spark expects one when it compacts the log.
+    The log of a file sink gets an entry for each new batch, because Spark expects one when it compacts the log. ``seen`` is
+    the fingerprint of the checkpoint from before it was forked.
     """
-    seen = fingerprint(files, sink)
     history, result = History(files), History(scratch_files)
     last = history.last_committed
     added = [number for number in result.batch_ids if last is None or number > last]

@@ -18,7 +18,7 @@ from headwater.checkpoint.filetree import FileTree
 from headwater.checkpoint.history import History
 from headwater.checkpoint.layout import JOB_FILE
 from headwater.checkpoint.locate import open_files
-from headwater.checkpoint.record import JobRecord, read_job_record, uri_kind
+from headwater.checkpoint.record import JobRecord, read_job_record, sink_of, uri_kind
 from headwater.core.errors import ChangeRefused, redact
 from headwater.core.text import count
 from headwater.lakehouse.delta_table import DeltaTable
@@ -30,10 +30,8 @@ from headwater.timemachine.change import (
     Put,
     Step,
     fingerprint,
-    joined_fingerprint,
     new_change_id,
     set_aside,
-    sink_part,
 )
 from headwater.timemachine.executor import executor_for
 from headwater.timemachine.file_takeover import (
@@ -164,7 +162,7 @@ def _refused(fork: FileTree, refusal: ChangeRefused, theirs: JobRecord, ours: Jo
 
 
 def _of_files(fork: FileTree, original: FileTree, at: int | None, change_id: str) -> Takeover:
-    seen = fingerprint(fork)
+    seen = fingerprint(fork, sink_of(original))
     planned: FileTakeover = plan_file_takeover(fork, original, at, change_id)
     into = planned.into
     warning = (
@@ -172,7 +170,7 @@ def _of_files(fork: FileTree, original: FileTree, at: int | None, change_id: str
         f"{_since(at)} again, as the fork has written them"
     )
     change = _change(fork, original, (*planned.steps, *_record_steps(fork, original, change_id)), change_id)
-    change = replace(change, fingerprint=joined_fingerprint(seen, sink_part(into)), sink=into.location)
+    change = replace(change, fingerprint=seen, sink=into.location)
     return Takeover(
         fork,
         change,
@@ -282,7 +280,7 @@ def plan_takeover_undo(fork: FileTree, promotion: str, *, keep_foreign: bool = F
     if entry is None or entry.change.change_id != promotion:
         raise ChangeRefused(
             "changed-since",
-            "cannot undo the promotion: the fork was changed since",
+            "cannot undo the promotion: the fork has been changed since",
             evidence={"fork": fork.location, "last change": entry.change.about if entry else "none"},
             remedy=f"headwater undo {fork.location}, then repeat this command",
         )
