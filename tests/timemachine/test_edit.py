@@ -27,6 +27,7 @@ from headwater.statefiles.stores import JOIN
 from headwater.timemachine.edit import StateEditor
 from headwater.timemachine.extra_batch import plan_extra_batch
 from headwater.timemachine.journal import added_batches, read_entries
+from headwater.timemachine.replay_scratch import recorded_batches
 from headwater.timemachine.rewind import plan_rewind
 from headwater.timemachine.row_edits import Wanted
 from headwater.timemachine.store_files import StoreChange
@@ -426,3 +427,15 @@ def test_a_table_becomes_the_history_of_a_seed(tmp_path: Path, monkeypatch: pyte
     elsewhere = as_history(table)
     assert elsewhere != uri, "a folder of another user is not used"
     assert parquet.read_table(elsewhere.removeprefix("files:").removesuffix("?format=parquet")) == table
+
+
+def test_an_edit_is_not_replayed() -> None:
+    """The batch of an edit has no input; those before and after it are replayed."""
+    files = as_memory_files("aggregation-changelog")
+    last = History(files).last_committed
+    assert last is not None
+    plan_edit(files, where="user = 'çelik'", remove=True).apply()
+    with pytest.raises(ChangeRefused) as refused:
+        recorded_batches(files, last, last + 1)
+    assert refused.value.code == "cannot-replay"
+    assert recorded_batches(files, last - 1, last) == [last - 1, last]

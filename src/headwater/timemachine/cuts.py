@@ -69,15 +69,22 @@ def _cut_steps(
 
 
 def must_replan(history: History, next_batch: int) -> bool:
-    """Return whether the next batch cannot run with its recorded offsets, because there are none or it was added.
+    """Return whether the next batch cannot run with its recorded offsets, because there are none or it was added."""
+    return history.logs.offsets.get(next_batch) is None or was_added(history, next_batch)
 
-    An edit, migration or repartition adds a batch without input, with the watermark and the time of the batch before it,
-    for the state that it leaves. Spark would run it on the state from before, with a watermark that is too low.
+
+def was_added(history: History, number: int) -> bool:
+    """Return whether an edit, a migration or a repartition added a batch.
+
+    Such a batch has no input, and the watermark and the time of the batch before it, for the state that it leaves. Spark
+    would run it on the state from before, with a watermark that is too low.
     """
-    planned, before = history.logs.offsets.get(next_batch), history.logs.offsets.get(next_batch - 1)
-    if planned is None or next_batch in history.logs.former.layouts:
+    if number in history.logs.former.layouts:
         return True
-    return before is not None and (before.timestamp_ms, before.sources) == (planned.timestamp_ms, planned.sources)
+    planned, before = history.logs.offsets.get(number), history.logs.offsets.get(number - 1)
+    if planned is None or before is None:
+        return False
+    return (before.timestamp_ms, before.sources) == (planned.timestamp_ms, planned.sources)
 
 
 def log_steps(files: FileTree, root: Root, folder: str, cut: LogCut, change_id: str) -> Iterator[Step]:

@@ -22,6 +22,7 @@ from headwater.checkpoint.logtext import LogText
 from headwater.checkpoint.source_offsets import SourceRange, log_offset, offset_value
 from headwater.core.errors import ChangeRefused, CheckpointUnreadable
 from headwater.core.ids import BatchId
+from headwater.timemachine.cuts import was_added
 from headwater.timemachine.fork import plan_fork
 from headwater.timemachine.seed_record import refuse_before_seed
 
@@ -49,6 +50,14 @@ def recorded_batches(files: FileTree, first: int, last: int) -> list[int]:
             remedy=f"headwater log {files.location}",
         )
     refuse_before_seed(files, first)
+    added = next((number for number in wanted if was_added(history, number)), None)
+    if added is not None:
+        raise ChangeRefused(
+            "cannot-replay",
+            f"batch {added} read no input: an edit, a migration or a repartition added it for its state",
+            evidence={"checkpoint": files.location, "asked for": f"{first} to {last}"},
+            remedy="replay the batches before it and those after it, each with a --batch of its own",
+        )
     return wanted
 
 
