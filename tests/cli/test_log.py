@@ -168,9 +168,11 @@ def test_held_back_watermark_in_python(held_back: Path) -> None:
 
 
 @pytest.mark.parametrize("scheme", ["nowhere", "hdfs"])
-def test_a_store_without_a_driver(command: Command, scheme: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_store_without_a_driver(command: Command, scheme: str, corpus, monkeypatch: pytest.MonkeyPatch) -> None:
     """A URL that nothing can open is refused; the driver of HDFS is there, but finds no Hadoop on this machine."""
     monkeypatch.delenv("HADOOP_HOME", raising=False)
-    ran = command("log", f"{scheme}://127.0.0.1:1/checkpoint")
-    assert ran.status == 13
-    assert f"error[unknown-store]: cannot open {scheme}://" in ran.err
+    url = f"{scheme}://127.0.0.1:1/checkpoint"
+    for arguments in (["log", url], ["fork", str(corpus("dedup-hdfs").path), url]):
+        ran = command(*arguments)
+        assert ran.status == 13
+        assert f"error[unknown-store]: cannot open {scheme}://" in ran.err

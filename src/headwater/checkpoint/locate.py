@@ -25,7 +25,17 @@ def open_files(location: str) -> FileTree:
         return LocalTree(Path(location.removeprefix("file:")))
     if scheme == "file":
         return LocalTree(Path(rest))
-    return ObjectTree(location)
+    try:
+        return ObjectTree(location)
+    except HeadwaterError:
+        raise
+    except (ImportError, ValueError, OSError) as error:  # the driver of HDFS also loads a Java library and connects
+        raise CheckpointUnreadable(
+            "unknown-store",
+            f"cannot open {scheme}://: its driver is missing or does not work",
+            evidence={"location": location, "reason": _first_line(error)},
+            remedy="pip install 'headwater[s3]'" if scheme.startswith("s3") else "install the fsspec driver for it",
+        ) from None
 
 
 def absolute_location(location: str) -> str:
@@ -44,9 +54,9 @@ def open_checkpoint(name: str, *, follow: bool = True) -> FileTree:
     If a fork was promoted in its place, return the fork, unless ``follow`` is False.
     """
     for location in candidates(name):
-        files = _open(location)
+        files = open_files(location)
         if is_checkpoint(_names(files, "")):
-            return follow_promotion(files, _open) if follow else files
+            return follow_promotion(files, open_files) if follow else files
     from headwater.checkpoint.pipelines import open_flow  # noqa: PLC0415  it opens files with this module
 
     flow = open_flow(name)
@@ -88,21 +98,6 @@ def known_names() -> list[str]:
         return [entry.name for entry in open_files(CHECKPOINTS).entries("") if entry.is_folder]
     except OSError:
         return []
-
-
-def _open(location: str) -> FileTree:
-    try:
-        return open_files(location)
-    except HeadwaterError:
-        raise
-    except (ImportError, ValueError, OSError) as error:  # the driver of HDFS also loads a Java library and connects
-        scheme = location.partition("://")[0]
-        raise CheckpointUnreadable(
-            "unknown-store",
-            f"cannot open {scheme}://: its driver is missing or does not work",
-            evidence={"location": location, "reason": _first_line(error)},
-            remedy="pip install 'headwater[s3]'" if scheme.startswith("s3") else "install the fsspec driver for it",
-        ) from None
 
 
 def _names(files: FileTree, folder: str) -> list[str]:
@@ -153,7 +148,7 @@ def _no_checkpoint(name: str) -> CheckpointUnreadable:
             remedy=f"headwater log {name}:{next(iter(pipeline.flows))}",
         )
     for location in candidates(name):
-        files = _open(location)
+        files = open_files(location)
         names = _names(files, "")
         if not names:
             continue
