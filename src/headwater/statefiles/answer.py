@@ -7,9 +7,8 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from headwater.statefiles.buffers import one_array
-from headwater.statefiles.columns import PARTITION
-from headwater.statefiles.sqltypes import Field, Struct, distinct
+from headwater.statefiles.columns import PARTITION, flattened
+from headwater.statefiles.sqltypes import Field, Struct
 from headwater.statefiles.stores import StateTarget
 
 
@@ -57,15 +56,7 @@ class StateAnswer:
 
     def flat(self) -> pa.Table:
         """Return the fields of key and value as columns with unique names, for SQL and files."""
-        columns, names = [], []
-        for name, column in zip(self.table.column_names, self.table.columns, strict=True):
-            if pa.types.is_struct(column.type) and name != PARTITION:
-                columns += one_array(column).flatten()
-                names += [field.name for field in column.type]
-            else:
-                columns.append(column)
-                names.append(name)
-        return pa.table(columns, names=distinct(names))
+        return flattened(self.table, self.table.column_names)
 
     def with_table(self, table: pa.Table) -> StateAnswer:
         """Return the same store or variable with other rows."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -13,7 +13,7 @@ from headwater.statefiles.list_state import list_elements
 from headwater.statefiles.records import Records
 from headwater.statefiles.rowcodec import AvroRows, RowCodec, UnsafeRows, decode_keys
 from headwater.statefiles.schemafile import KeyEncoding
-from headwater.statefiles.sqltypes import Array, Atomic, Field, SqlType, Struct
+from headwater.statefiles.sqltypes import Array, Atomic, Field, SqlType, Struct, distinct
 from headwater.statefiles.stores import StateTarget, StoreSettings
 from headwater.statefiles.unsaferow import check_rows, struct_of
 
@@ -139,3 +139,16 @@ def _narrowed(rows: pa.StructArray, kind: SqlType) -> pa.StructArray:
     """Return the first fields of rows, as many as the type has."""
     assert isinstance(kind, Struct)
     return struct_of(kind, rows.flatten()[: len(kind.fields)], len(rows), None)
+
+
+def flattened(table: pa.Table, structs: Container[str]) -> pa.Table:
+    """Return a table with the fields of some of its structs as columns, under unique names."""
+    columns, names = [], []
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        if name in structs and pa.types.is_struct(column.type):
+            columns += one_array(column).flatten()
+            names += [field.name for field in column.type]
+        else:
+            columns.append(column)
+            names.append(name)
+    return pa.table(columns, names=distinct(names))

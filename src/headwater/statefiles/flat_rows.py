@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from headwater.core.errors import UsageProblem
 from headwater.statefiles.buffers import one_array
+from headwater.statefiles.columns import flattened
 from headwater.statefiles.keyencoder import storage_target
 from headwater.statefiles.reader import StateReader
 from headwater.statefiles.records import Records
@@ -24,6 +25,8 @@ from headwater.statefiles.unsaferow import struct_of
 LIST = "list_value"
 # Columns of ``state --json`` that are not part of a row.
 _IGNORED = ("partition_id", "operator_id", "store", "var")
+# Columns of ``Checkpoint.state`` that have several columns of a row.
+_STRUCTS = ("key", "value", "user_map_key", "user_map_value")
 
 
 @dataclass(frozen=True)
@@ -111,7 +114,7 @@ class FlatRows:
 
     def conform(self, table: pa.Table, what: str) -> pa.Table:
         """Return a table with exactly the columns and types of the flat table. Raise ``UsageProblem`` if it lacks one."""
-        table = table if "key" in self.names else _flattened(table)
+        table = table if "key" in self.names else _as_given(table)
         missing = [name for name in self.names if name not in table.column_names]
         unknown = [name for name in table.column_names if name not in self.names and name not in _IGNORED]
         if missing or unknown:
@@ -145,19 +148,11 @@ def _cast(column: pa.ChunkedArray, field: Field, what: str) -> pa.ChunkedArray:
     )
 
 
-def _flattened(table: pa.Table) -> pa.Table:
-    """Return a table in which ``key`` and ``value``, as ``Checkpoint.state`` has them, are replaced by their fields."""
+def _as_given(table: pa.Table) -> pa.Table:
+    """Return a flat table as it is, and one from ``Checkpoint.state`` with the fields of its keys and values as columns."""
     if "key" not in table.column_names or not pa.types.is_struct(table.schema.field("key").type):
         return table
-    columns, names = [], []
-    for name, column in zip(table.column_names, table.columns, strict=True):
-        if pa.types.is_struct(column.type) and name in ("key", "value", "user_map_key", "user_map_value"):
-            columns += one_array(column).flatten()
-            names += [field.name for field in column.type]
-        else:
-            columns.append(column)
-            names.append(name)
-    return pa.table(columns, names=distinct(names))
+    return flattened(table, _STRUCTS)
 
 
 def _struct(field: Field) -> Struct:
