@@ -1,6 +1,6 @@
 """Measure how long ``headwater run`` takes from its start to the commit of its first batch, of a stateful job over files.
 
-Run it with ``python bench/first_batch.py``. It prints one JSON line.
+Run it with ``python -m bench.first_batch``. It prints one JSON line.
 """
 
 from __future__ import annotations

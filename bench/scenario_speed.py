@@ -2,7 +2,7 @@
 
 Each feed is one batch with data, and a feed that moves the watermark is followed by a batch without data. Both count.
 The jobs run in turn, and the rates are those of the last turn: the earlier ones warm Spark up, as the first tests of a
-suite do. Run it with ``python bench/scenario_speed.py``. It prints a table and then one JSON line.
+suite do. Run it with ``python -m bench.scenario_speed``. It prints a table and then one JSON line.
 """
 
 from __future__ import annotations

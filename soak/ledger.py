@@ -21,9 +21,10 @@ BEGIN, END = "<!-- figures: begin -->", "<!-- figures: end -->"
 def commit() -> str:
     """Return the version under test; the ledger itself, which changes with every story, is no part of it."""
     root = Path(__file__).parent.parent
+    own = ":!soak/ledger.jsonl"
     described, changed = (
-        subprocess.run(["git", *words], cwd=root, capture_output=True, text=True, check=False).stdout.strip()
-        for words in (["describe", "--always"], ["status", "--porcelain", "--", ".", ":!soak/ledger.jsonl"])
+        subprocess.run(["git", *words.split()], cwd=root, capture_output=True, text=True, check=False).stdout.strip()
+        for words in ("describe --always", f"status --porcelain --untracked-files=no -- . {own}")
     )
     exported = root / "COMMIT"  # in a tree without .git
     return (f"{described}-dirty" if changed else described) or (

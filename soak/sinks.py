@@ -69,11 +69,13 @@ def read_iceberg_rows(job: JobKind, warehouse: Path) -> Bag:
     """Return the rows of an Iceberg table, as PyIceberg reads them."""
     from pyiceberg.table import StaticTable
 
-    metadata = iceberg_metadata(warehouse)
-    hint = metadata / "version-hint.text"
-    if not hint.exists():
+    # A kill can leave the hint of the newest version behind the versions that there are.
+    found = {
+        int(file.name[1:].partition(".")[0]): file for file in iceberg_metadata(warehouse).glob("v*.metadata.json")
+    }
+    if not found:
         return Counter()
-    table = StaticTable.from_metadata(str(metadata / f"v{hint.read_text().strip()}.metadata.json"))
+    table = StaticTable.from_metadata(str(found[max(found)]))
     return Counter(job.row(flatten(row)) for row in table.scan().to_arrow().to_pylist())
 
 

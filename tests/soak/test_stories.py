@@ -7,6 +7,7 @@ import multiprocessing
 import sys
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from typing import Any
 import pytest
 
 from corpus_support import CorpusCheckpoint
+from lakehouse.iceberg_support import NAME, Lake
 
 sys.path.insert(0, str(Path(__file__).parent.parent.parent))  # soak/ is next to src/
 
@@ -183,6 +185,19 @@ def test_rows_of_a_delta_table(tmp_path: Path) -> None:
     assert table_rows_after(jobs["update"], batches) == table_rows_after(jobs["complete"], batches) == last
     assert table_rows_after(jobs["complete"], batches[:1]) == Counter({(("F",), (1,)): 1})
     assert read_delta_rows(jobs["append"], tmp_path) == read_iceberg_rows(jobs["append"], tmp_path) == Counter()
+
+
+def test_rows_of_an_iceberg_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All commits are read, also the last one if a kill left the hint of the newest version behind it."""
+    lake = Lake(tmp_path)
+    lake.batch("a", 0)
+    hint = lake.folder / "metadata" / "version-hint.text"
+    before = hint.read_text()
+    lake.batch("a", 1)
+    hint.write_text(before)
+    job = replace(CELLS[0].job, row=lambda row: ((row["who"],), (row["batch"],)))
+    monkeypatch.setattr("soak.sinks.ICEBERG_TABLE", NAME)
+    assert read_iceberg_rows(job, lake.warehouse) == Counter([(("a",), (0,)), (("a",), (1,))])
 
 
 def test_places_of_a_batch() -> None:
