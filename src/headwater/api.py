@@ -58,7 +58,7 @@ class Checkpoint(ReadableCheckpoint):
         """Plan to convert the state to what a job's changed code expects. ``plan.apply()`` adds a batch that does it.
 
         ``set`` has SQL over the old key and value for fields of the new values, and ``keys`` a list of SQL expressions for
-        the fields of a changed key. ``merge`` has an SQL aggregate for each field of rows that fall on one key, and
+        the fields of a changed key. ``merge`` has an SQL aggregate for each field of rows that end up with the same key, and
         ``source_map`` the old name or place of sources that are not found by their names or by what they read. With
         ``accept_change``, the job may also give the state another meaning. ``source`` and ``settings`` are those of the
         job. Uses the Spark session of this process, or starts one with the settings in ``conf`` and stops it;

@@ -142,7 +142,7 @@ def test_named_sources_in_another_order(headwater_spark: SparkSession, job: Job,
     counts = [json.loads(row)["count"] for row in committed_lines(tmp_path / "out")]
     assert counts == [7, 7, 7]
     drain_source(headwater_spark, replace(job, writes=Console()), tmp_path / "join")
-    with pytest.raises(JobRefused, match="another order"):
+    with pytest.raises(JobRefused, match="order of the sources has changed"):
         drain_source(headwater_spark, replace(job, writes=Console(), transform=exchanged), tmp_path / "join")
 
 

@@ -159,7 +159,7 @@ def test_a_reader_that_runs_or_was_changed(tmp_path: Path) -> None:
     assert lake.contents() == before
     plan.apply(allow_missing_input=True)
     plan_query_rewind(LocalTree(lake.c), to=2).apply(allow_missing_input=True)
-    with pytest.raises(ChangeRefused, match="a reader was changed since"):
+    with pytest.raises(ChangeRefused, match="a reader has been changed since"):
         plan_cascade_undo(LocalTree(lake.a), lambda files: plan_undo(files, in_cascade=True))
 
 

@@ -121,7 +121,7 @@ def test_comparisons_do_not_mix_schemas(files: Tree) -> None:
     batch = migrated(files)
     reader = StateReader(files)
     target = select_one(reader.targets(batch), ANY_STORE)
-    with pytest.raises(UsageProblem, match="has other fields after batch") as refused:
+    with pytest.raises(UsageProblem, match="has different fields after batch") as refused:
         diff(reader, target, 9, batch)
     assert refused.value.evidence["migrated in batch"] == str(batch)
     user = state_rows(files)[0]["key"]["user"]  # type: ignore[index]

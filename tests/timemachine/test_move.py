@@ -191,12 +191,12 @@ def test_undo_does_not_drop_batches_that_ran_since(tmp_path: Path) -> None:
     pointer = read_pointer(LocalTree(old))
     assert pointer is not None and pointer.newest_batch == 9
     (new / "offsets/10").write_bytes((new / "offsets/9").read_bytes())
-    with pytest.raises(ChangeRefused, match="batches ran"):
+    with pytest.raises(ChangeRefused, match="batches have run"):
         plan_move_undo(LocalTree(old), pointer)
     assert plan_move_undo(LocalTree(old), pointer, drop_newer=True).dropped == (10,)
     (new / "offsets/10").unlink()
     plan_rewind(LocalTree(new), to=5).apply(allow_missing_input=True)
-    with pytest.raises(ChangeRefused, match="changes were made"):
+    with pytest.raises(ChangeRefused, match="changes have been made"):
         plan_move_undo(LocalTree(old), pointer)
 
 

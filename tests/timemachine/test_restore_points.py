@@ -130,7 +130,7 @@ def test_undo_of_a_restore_after_new_batches() -> None:
     plan_restore(files, point).apply(allow_missing_input=True)
     files.contents = rerun(files.contents, start, 5, 6)
     files.contents["state/0/0/5.zip"] = b"a snapshot that maintenance uploaded later"
-    with pytest.raises(ChangeRefused, match="batches were committed since"):
+    with pytest.raises(ChangeRefused, match="batches have been committed since"):
         plan_undo(files)
     plan_undo(files, drop_newer=True).apply()
     assert spark_files(files.contents) == before

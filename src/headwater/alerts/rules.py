@@ -200,7 +200,7 @@ def _rule(value: Mapping[str, Any], file: str, place: str) -> Rule:
     by = value.get("by")
     name = value.get("name", when)
     if not isinstance(name, str) or not name:
-        _refuse(file, f"{place}: name is not a text")
+        _refuse(file, f"{place}: name is not a string")
     return Rule(
         name,
         when,
@@ -266,7 +266,7 @@ def _target(value: Mapping[str, Any], file: str, place: str) -> Target:
         _refuse(file, f"{place}: {shape!r} is not a format", known="json, slack")
     headers = value.get("headers", {})
     if not isinstance(headers, dict) or not all(isinstance(text, str) for text in headers.values()):
-        _refuse(file, f"{place}: headers is not a table of texts")
+        _refuse(file, f"{place}: headers is not a table of strings")
     url = _expanded(value["webhook"], file, place)
     if not re.match(r"https?://[^/\s]+", url):
         _refuse(file, f"{place}: the webhook is not an http or https URL")
@@ -288,7 +288,7 @@ def _arguments(value: Any, file: str, place: str) -> tuple[str, ...]:
 def _expanded(value: Any, file: str, place: str) -> str:
     """Return a text with the environment variables that it names as ``${NAME}``, so that no file has to hold a secret."""
     if not isinstance(value, str):
-        _refuse(file, f"{place}: a text is expected", found=value)
+        _refuse(file, f"{place}: expected a string", found=value)
     missing = [name for name in _VARIABLE.findall(value) if name not in os.environ]
     if missing:
         _refuse(file, f"{place}: the environment variable {missing[0]} is not set", remedy=f"export {missing[0]}=…")

@@ -176,7 +176,7 @@ def wait_until_stopped(
                 "no-answer",
                 f"{lease.holder} does not answer the request to stop",
                 evidence={"process": lease.process, "waited": f"{waited:.0f} s", "checkpoint": files.location},
-                remedy=f"{lease.remedy}; a process of an earlier release cannot be asked",
+                remedy=f"{lease.remedy}; a process from an earlier release of Headwater does not answer such requests",
             )
         on_wait(lease, waited)
         time.sleep(pause)

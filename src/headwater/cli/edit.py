@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from headwater.timemachine.edit_plan import EditPlan
 
 REASON = typer.Option(
-    metavar="TEXT", help="Why; recorded in the journal with who and when, and shown by headwater log."
+    metavar="TEXT",
+    help="Reason for the change; recorded in the journal with the user and the time, and shown by headwater log.",
 )
 SINK = typer.Option(metavar="URI", help="File sink of the query, if headwater run has not recorded it.")
 

@@ -54,8 +54,9 @@ def fsck(
     A file sink or a table is checked as well if `headwater run` has recorded it. For other checkpoints, name it
     with --sink.
 
-    With --sources, the brokers of Kafka sources are queried: are all planned offsets available, was a topic recreated, when
-    does retention overtake the stream. Input files that vanished, changed or are ignored by Spark are found as well.
+    With --sources, the brokers of Kafka sources are queried, to find out whether all planned offsets are available,
+    whether a topic was recreated, and when retention overtakes the stream. Input files that vanished, changed or are
+    ignored by Spark are reported as well.
 
     For a folder or bucket with checkpoints below it, or for several checkpoints, checks each of them; the findings in
     JSON then also name the checkpoint.

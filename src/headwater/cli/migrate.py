@@ -55,7 +55,7 @@ def migrate(
         list[str] | None,
         typer.Option(
             metavar="FIELD=SQL",
-            help="How rows that fall on one key are merged: sum, min, max or an SQL aggregate. Repeatable.",
+            help="How to merge rows that end up with the same key: sum, min, max or an SQL aggregate. Repeatable.",
         ),
     ] = None,
     source_map: Annotated[
@@ -84,19 +84,20 @@ def migrate(
     """Convert the state to what changed code expects, or to another state store, so that the job can resume with it.
 
     Fields are matched by name, and those of an aggregation by its recorded expressions. Added aggregates begin with Spark's
-    own initial value, other added fields with null, or both with the SQL that --set gives. Dropped fields are removed, and
-    wider types are cast. A changed key needs --keys, and rows that fall on one key are merged as --merge says.
+    own initial value and other added fields with null, unless --set gives an SQL expression. Dropped fields are
+    removed, and wider types are cast. A changed key needs --keys, and rows that end up with the same key are merged as
+    --merge says.
 
     Sources and stateful operators may be added, removed and moved. A new source begins where its options say, and a new
     operator without state; the others keep theirs. Sources are matched by name or by what they read, or by --source-map.
 
-    Adds a batch that reads no input. Prints a plan with some rows before and after, and what the continued stream will
-    differ in, and asks for confirmation. Can be undone and rewound.
+    Adds a batch that reads no input. Prints a plan that shows some rows before and after and how the continued stream
+    will differ from a run of the new code over all records, and asks for confirmation. Can be undone and rewound.
 
     Spark plans the job on this machine. Its source and sink do not have to be reachable.
 
-    Without --job, --store and --checkpoint-format keep the same rows in another state store or checkpoint format. This
-    needs neither Spark nor Java.
+    With --store or --checkpoint-format instead of --job, the same rows are kept in another state store or checkpoint
+    format. This needs neither Spark nor Java.
 
     Examples:
       headwater migrate visits --job jobs.py:VISITS --dry-run

@@ -29,11 +29,11 @@ def promote(
     ] = 0,
     original: Annotated[
         str | None,
-        typer.Option(metavar="CKPT", help="Stream whose place it takes. Default: the one that it was forked from."),
+        typer.Option(metavar="CKPT", help="Stream that the fork replaces. Default: the one that it was forked from."),
     ] = None,
     wait: Annotated[
         float | None,
-        typer.Option(metavar="SECONDS", min=0, help="Wait this long at most for the fork to catch up."),
+        typer.Option(metavar="SECONDS", min=0, help="Wait at most this long for the fork to catch up."),
     ] = None,
     keep_sink: Annotated[
         bool, typer.Option("--keep-sink", help="Let the fork keep its own sink. It then keeps running.")

@@ -63,7 +63,7 @@ def rewind(
     tables: Annotated[
         str | None,
         typer.Option(
-            metavar="A,B", help="Of a pipeline, rewind only these tables; with --cascade, and those that read them."
+            metavar="A,B", help="Rewind only these tables of a pipeline and, with --cascade, those that read them."
         ),
     ] = None,
     warehouse: Annotated[
@@ -93,13 +93,14 @@ def rewind(
     Prints a plan and asks for confirmation before it moves any file. Nothing is deleted: files are set aside, and
     headwater undo moves them back. Name the last batch to keep (--to, --to-time) or the first to run again (--redo).
 
-    A Delta or Iceberg table that the query writes to returns to the same batch, by a commit that only names data files.
+    A Delta or Iceberg table that the query writes to returns to the same batch, by a commit that writes no data files.
 
     With --cascade, streams that read the files, the Delta table or the topic that this one writes are rewound with it, so
     that nothing of the undone output remains in them. One undo reverts all of it.
 
     CKPT may be a declarative pipeline of Spark: its storage folder, or its spark-pipeline.yml. With --to-time, all of its
-    flows and their tables return to that time as one change, or those of --tables. PIPELINE:FLOW names a single flow.
+    flows and their tables, or only those of --tables, return to that time as one change. PIPELINE:FLOW names a single
+    flow.
 
     Examples:
       headwater rewind visits-windows-counter --redo 5 --dry-run

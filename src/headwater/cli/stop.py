@@ -21,7 +21,7 @@ def stop(
     checkpoint: CheckpointName,
     wait: Annotated[
         float | None,
-        typer.Option(metavar="SECONDS", min=0, help="Wait this long at most; 0 to return at once. Default: no limit."),
+        typer.Option(metavar="SECONDS", min=0, help="Wait at most this long; 0 to return at once. Default: no limit."),
     ] = None,
     now: Annotated[
         bool, typer.Option("--now", help="Interrupt the current batch, which runs again at the next start.")
@@ -66,7 +66,7 @@ def stop(
             "still-running",
             f"{lease.holder} is still finishing its batch after {wait:g} s",
             evidence={"process": lease.process, "checkpoint": files.location},
-            remedy=f"headwater stop {checkpoint}   (waits on), or add --now to interrupt the batch",
+            remedy=f"headwater stop {checkpoint}   (keeps waiting), or add --now to interrupt the batch",
         )
     say(f"stopped {lease.holder}{_last_batch(files)}")
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 KeepForeign = Annotated[
     bool,
-    typer.Option("--keep-foreign", help="Keep what other programs have committed to a Delta table since."),
+    typer.Option("--keep-foreign", help="Keep what other programs have committed to a Delta table in the meantime."),
 ]
 Engine = Annotated[
     str,

@@ -146,6 +146,6 @@ def _no_schema(form: BinaryFormat, *, has_registry: bool) -> JobRefused:
 def _wrong_kind(form: BinaryFormat, schema: object) -> JobRefused:
     return JobRefused(
         "bad-schema",
-        f"the schema of {form} records is a file, not a {type(schema).__name__}",
+        f"the schema of {form} records must be a file, not a {type(schema).__name__}",
         remedy=f'schema="FILE.{"avsc" if form == "avro" else "desc"}"',
     )

@@ -53,7 +53,7 @@ def check_kafka_sink(sink: Kafka) -> None:
     if sink.format == "raw" and (sink.key or sink.headers):
         raise JobRefused(
             "record-format",
-            "raw records have their key and headers in columns of these names",
+            "raw records take their key and headers from the columns key and headers",
             remedy='omit key and headers, or encode: format="json"',
         )
 

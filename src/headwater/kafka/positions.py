@@ -70,7 +70,7 @@ def _from_json(text: str, topics: Sequence[str]) -> Offsets:
     if set(found) != set(topics):
         raise UsageProblem(
             "bad-position",
-            "the position is for other topics than the source reads",
+            "the topics of the position are not those that the source reads",
             evidence={"given": ", ".join(found), "source": ", ".join(topics)},
         )
     return found

@@ -71,7 +71,7 @@ def plan_return(
     if not found or links[0].version != undone_at:
         raise ChangeRefused(
             "table-moved",
-            "the table was restored by another program since, so the change to it cannot be undone",
+            "another program has restored the table since, so the change to it cannot be undone",
             evidence={"table": uri, "version now": log.head, "version of the change": undone_at},
             remedy="restore the table to that version, and try again",
         )
@@ -311,7 +311,7 @@ def _refuse_copy_start(gone: Sequence[Link], to: int, uri: str, query: Checkpoin
         batch = first.batch_of(query.query_id)
         raise ChangeRefused(
             "table-log-cleaned",
-            f"the table is a copy that starts with the rows of batch {batch}: batch {to} alone is not in it",
+            f"the table is a copy that starts with the rows of batch {batch}: it cannot return to batch {to}",
             evidence={"table": uri},
             remedy=f"headwater rewind {query.location} --to {batch} --sink {uri}",
         )

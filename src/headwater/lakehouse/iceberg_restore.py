@@ -152,7 +152,7 @@ def described(snapshots: Sequence[Snapshot]) -> str:
 def _before_copy(batch: int, to: int, query: Checkpointed, named: Named) -> ChangeRefused:
     return ChangeRefused(
         "snapshot-expired",
-        f"the table is a copy that starts with the rows of batch {batch}: batch {to} alone is not in it",
+        f"the table is a copy that starts with the rows of batch {batch}: it cannot return to batch {to}",
         evidence={"table": named.uri},
         remedy=f"headwater rewind {query.location} --to {batch} --sink {named.option}",
     )

@@ -125,7 +125,7 @@ class IcebergTable(RewindableTable):
         if after is not None and after not in known:
             raise ChangeRefused(
                 "table-moved",
-                "the table was rolled back by another program since, so the change to it cannot be undone",
+                "another program has rolled back the table since, so the change to it cannot be undone",
                 evidence={"table": self.uri, "snapshot now": self.table.head or "none", "of the change": after},
                 remedy="set the table to that snapshot, and try again",
             )

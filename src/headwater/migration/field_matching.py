@@ -50,7 +50,7 @@ def _refuse_replaced(plan: StorePlan) -> None:
     if added and plan.all_dropped:
         raise ChangeRefused(
             "needs-value",
-            "the rows of a side of the join have other fields than the code asks for",
+            "the rows of one side of the join do not have the fields that the code expects",
             evidence={
                 "state": plan.old.label,
                 "only in the checkpoint": ", ".join(one.name for one in plan.all_dropped),
@@ -203,7 +203,7 @@ class _Planner:
             if not nullable:
                 raise ChangeRefused(
                     "needs-value",
-                    f"{name} is new and never null",
+                    f"{name} is a new field that cannot be null, so it needs a value",
                     evidence={"state": self._old.label, "type": new_type},
                     remedy=_set(name),
                 )
@@ -227,7 +227,7 @@ class _Planner:
             )
         raise ChangeRefused(
             "type-narrowed",
-            f"not every old value of {name} is a value of its new type",
+            f"the new type of {name} cannot represent every old value",
             evidence={"state": self._old.label, "checkpoint": old_type, "code": new_type},
             remedy=_set(name),
         )
@@ -298,7 +298,7 @@ def keys_differ(old: StateTarget, new: StateTarget) -> ChangeRefused:
     ]
     return ChangeRefused(
         "keys-differ",
-        "the key of the state has other fields than the code asks for",
+        "the key of the state does not have the fields that the code expects",
         evidence={"state": old.label, "checkpoint": described[0], "code": described[1]},
         remedy='--keys "SQL"   (an expression over the old key and value for each field of the new key)',
     )

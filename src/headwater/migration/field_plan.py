@@ -107,7 +107,7 @@ class RequestedFields:
     """What the user asks for: SQL for fields of the new values, by name, and for the fields of a changed key, in order.
 
     A name may begin with a store: ``left.site``. ``merge`` has an SQL aggregate for each field of the values, for rows that
-    fall on one key.
+    end up with the same key.
     """
 
     fields: Mapping[str, str] = field(default_factory=dict)

@@ -27,7 +27,7 @@ class StoreMigration:
     keys: tuple[tuple[str, str], ...] = ()
     """The fields of a changed key, each with its expression."""
     merge: Mapping[str, str] = field(default_factory=dict)
-    """How the fields of rows that fall on one key are merged, and how many rows became part of another one."""
+    """How the fields of rows that end up with the same key are merged, and how many rows became part of another one."""
     merged: int = 0
 
     @classmethod

@@ -1,4 +1,4 @@
-"""Rows of a store under new keys: they go to other partitions, and rows that fall on one key are merged by a rule.
+"""Rows of a store under new keys: they go to other partitions, and rows that end up with the same key are merged by a rule.
 
 The rows of all partitions are sorted by partition and key in a database in a temporary folder, so that memory does not
 grow with them.
@@ -105,7 +105,7 @@ def merge_rules(rules: Mapping[str, str], fields: Iterable[str], copied: Iterabl
     if without:
         raise ChangeRefused(
             "keys-collapse",
-            f"rows fall on one key, and there is no rule for {', '.join(without)}",
+            f"several rows end up with the same key, and there is no rule for {', '.join(without)}",
             evidence={"fields": ", ".join(known)},
             remedy=" ".join(f"--merge {name}=sum" for name in without) + "   (or min, max, any SQL aggregate)",
         )

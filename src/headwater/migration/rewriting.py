@@ -74,7 +74,7 @@ class StoreRewrite:
     buffers: Sequence[pa.StructArray]
     evaluate: Evaluate
     rules: Mapping[str, str] = field(default_factory=dict)
-    """For each field of the values, how rows that fall on one key are merged."""
+    """For each field of the values, how rows that end up with the same key are merged."""
     merge: Merge | None = None
     rows: int = 0
     merged: int = 0
@@ -142,7 +142,7 @@ class StoreRewrite:
         return found
 
     def _with_new_keys(self, partition: int) -> Iterator[Operation]:
-        """Yield puts of the rows that belong to a partition now. Rows that fall on one key are merged."""
+        """Yield puts of the rows that belong to a partition now. Rows that end up with the same key are merged."""
         colliding: list[tuple[bytes, list[bytes]]] = []
         rows = 0
         same = may_drop_equal_rows(self.plan.new)
@@ -290,7 +290,7 @@ class StoreRewrite:
             return column.cast(kind)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
             raise self._refused(
-                one, f"not every value for {one.name} is a value of its type", str(error).splitlines()[0]
+                one, f"the type of {one.name} cannot represent every value", str(error).splitlines()[0]
             ) from None
 
     def _refused(self, one: FieldPlan, problem: str, why: str | None = None) -> ChangeRefused:
@@ -319,6 +319,6 @@ def rekeyed(rewrites: list[StoreRewrite], requested: RequestedFields) -> list[St
     found = [one for one in rewrites if one.plan.keys is not None] if requested.merge else []
     if requested.merge and not found:
         raise UsageProblem(
-            "bad-option", "--merge is for rows that fall on one key, and no key changes", remedy='--keys "SQL"'
+            "bad-option", "--merge is for rows that end up with the same key, but no key changes", remedy='--keys "SQL"'
         )
     return found

@@ -141,7 +141,7 @@ def _place(names: list[str], name: str, side: str, form: str) -> int:
 def _unclear(old: Sequence[SourceShape], new: Sequence[SourceShape], why: str) -> ChangeRefused:
     return ChangeRefused(
         "sources-unclear",
-        "it is not certain which of the new sources is which of the old ones",
+        "cannot determine which new source corresponds to which old one",
         evidence={
             "checkpoint": ", ".join(f"{place} ({one})" for place, one in enumerate(old)),
             "code": ", ".join(map(str, new)),
@@ -156,7 +156,7 @@ def refuse_join_sides(changes: SourceChanges, *, has_join: bool) -> None:
     if has_join and changes.is_reordered:
         raise ChangeRefused(
             "join-sides",
-            "the sources of a join are in another order than before",
+            "the order of the sources of a join has changed",
             evidence={
                 "checkpoint": ", ".join(map(str, changes.old)),
                 "code": ", ".join(map(str, changes.new)),

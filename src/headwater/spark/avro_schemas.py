@@ -72,11 +72,11 @@ def sink_text(sink: Kafka, columns: StructType) -> str:
     if sink.schema is None:
         return json.dumps(_record(columns, re.sub(r"\W", "_", f"_{sink.topic}").lstrip("_") or "row"))
     if not isinstance(sink.schema, str):
-        raise JobRefused("bad-schema", "the schema of an Avro sink is a file", remedy='schema="FILE.avsc"')
+        raise JobRefused("bad-schema", "the schema of an Avro sink must be a file", remedy='schema="FILE.avsc"')
     text = read_avro_text(sink.schema)
     parsed = ParsedAvro([text])
     if not parsed.is_record:
-        raise JobRefused("bad-schema", "the schema of an Avro sink is not a record", remedy="give a record schema")
+        raise JobRefused("bad-schema", "the schema of an Avro sink must be a record", remedy="give a record schema")
     expected = StructType.fromDDL(row_type(parsed).ddl)
     optional = {one["name"] for one in parsed.schema["fields"] if "default" in one}
     missing = [name for name in expected.fieldNames() if name not in columns.fieldNames() and name not in optional]

@@ -28,7 +28,7 @@ def written_by_spark(table: RewindableTable) -> RewindableTable:
     if not isinstance(table, DeltaTable):
         raise UsageProblem(
             "bad-option",
-            f"--engine spark is for Delta tables, and {table.uri} is none",
+            f"--engine spark is for Delta tables, and {table.uri} is not one",
             remedy="leave out --engine: Headwater commits to an Iceberg table through its catalog",
         )
     return SparkDeltaTable(table.files, table.uri, table.own_app_id)

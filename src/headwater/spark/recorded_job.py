@@ -65,7 +65,7 @@ def _recorded_uris(recorded: Mapping[str, str], job: Job, *, given: Mapping[str,
         if uri.startswith("postgresql:") and is_redacted(uri):
             raise UsageProblem(
                 "secret-not-recorded",
-                f"{job.name} ran with another {name} than the job's own, and its password is not recorded",
+                f"{job.name} ran with a {name} that is not the job's own, and its password is not recorded",
                 evidence={"recorded": uri, "job": uri_of(job.inputs[name])},
                 remedy=f"--source {name}={uri}   (with the password in place of ***)",
             )

@@ -167,7 +167,7 @@ def _rule(request: SeedRequest, history: Source | None, live: Source) -> str:
     if request.offset_columns:
         columns = " and ".join(request.offset_columns)
         return f"by offset: records of the history at or after the position, by its columns {columns}, are left out"
-    return f"by offset: the history is everything before the position, and the {place} is read from it on"
+    return f"by offset: the history is everything before the position, and the {place} is read from there on"
 
 
 def _position(request: SeedRequest, name: str, live: Source) -> tuple[str | None, str]:

@@ -98,7 +98,7 @@ def check_source_order(
         return
     raise JobRefused(
         "source-order",
-        "the sources are in another order than when this checkpoint was created",
+        "the order of the sources has changed since this checkpoint was created",
         evidence={
             "recorded": ", ".join(before),
             "now": ", ".join(order),

@@ -80,7 +80,7 @@ class CascadePlan:
         if self.again:
             raise ChangeRefused(
                 "read-twice",
-                "records cannot be taken out of a topic: readers see the undone output, and what is written again",
+                "records cannot be removed from a topic: readers see both the undone output and what is written again",
                 evidence={str(number): text for number, text in enumerate(self.again, 1)},
                 remedy="add --allow-duplicates if the readers keep only the last record of a key",
             )
@@ -195,7 +195,7 @@ def refuse_unmoved(found: Affected, plan: RewindPlan, *, is_table: bool) -> None
         raise ChangeRefused(
             "cannot-cascade",
             f"{link.reader.name} cannot continue in {link.through} after batch {plan.to}",
-            evidence={"why": "the files that it has read are not the first ones of the table as it will be"},
+            evidence={"why": "the files that it has read will not be the first files of the table after the rewind"},
             remedy=f"start it from scratch: headwater rewind {link.reader.location} --redo 0",
         )
 

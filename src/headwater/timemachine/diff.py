@@ -79,7 +79,7 @@ def _refuse_migrated(reader: StateReader, target: StateTarget, a: int, b: int) -
     between = [number for number in reader.logs.former.paths if min(a, b) < number <= max(a, b)]
     raise UsageProblem(
         "migrated-between",
-        f"the state has other fields after batch {b} than after batch {a}",
+        f"the state has different fields after batch {a} and after batch {b}",
         evidence={"state": target.label, "migrated in batch": ", ".join(map(str, between))},
         remedy="compare two batches before the migration, or two after it",
     )

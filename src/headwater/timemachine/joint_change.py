@@ -129,7 +129,7 @@ def _refuse_newer(part: Part) -> None:
             "plan-stale",
             "a reader has run since the cascade was interrupted, and may have read undone output again",
             evidence={"checkpoint": part.files.location, "newest batch": newest},
-            remedy="headwater rewind CKPT --abort, with the stream that was named",
+            remedy="headwater rewind CKPT --abort, where CKPT is the stream that the cascade started from",
         )
 
 
@@ -170,7 +170,7 @@ def plan_cascade_undo(files: FileTree, plan_one: Callable[[FileTree], UndoPlan])
         if last is None or last.change.change_id != reader["change_id"]:
             raise ChangeRefused(
                 "changed-since",
-                "cannot undo the cascade: a reader was changed since",
+                "cannot undo the cascade: a reader has been changed since",
                 evidence={"checkpoint": tree.location, "last change": last.change.about if last else "none"},
                 remedy=f"headwater undo {tree.location}, then repeat this command",
             )

@@ -116,14 +116,14 @@ def plan_move_undo(files: FileTree, pointer: MovedTo, *, drop_newer: bool = Fals
     if onward is not None and onward.to != files.location:
         raise ChangeRefused(
             "checkpoint-moved",
-            f"the checkpoint was moved on, from {pointer.to} to {onward.to}",
+            f"the checkpoint has been moved again since, from {pointer.to} to {onward.to}",
             remedy=f"headwater undo {pointer.to}, then repeat this command",
         )
     limit = -1 if pointer.newest_batch is None else pointer.newest_batch
     newer = tuple(number for number in History(moved).batch_ids if number > limit)
     changes = newest_number(moved) > pointer.generation
     if (newer or changes) and not drop_newer:
-        what = "batches ran" if newer else "changes were made"
+        what = "batches have run" if newer else "changes have been made"
         raise ChangeRefused(
             "newer-batches",
             f"cannot undo the move: {what} at the new location since and would be dropped",

@@ -178,7 +178,9 @@ def plan_promotion(
     elif any(entry.change.change_id == pointer.move_id for entry in read_entries(original)):
         raise ChangeRefused("nothing-to-do", "the fork is promoted already", evidence={"original": original.location})
     if Place.of(fork.spark_uri()) == Place.of(original.spark_uri()):
-        raise ChangeRefused("not-a-fork", "a checkpoint cannot take its own place", evidence={"fork": fork.location})
+        raise ChangeRefused(
+            "not-a-fork", "a checkpoint cannot be promoted in place of itself", evidence={"fork": fork.location}
+        )
     at = origin.get("at") if origin else None
     theirs, ours = History(original), History(fork)
     written, why = _written(original, fork, theirs, ours, at) if compare else ((), "it was not asked for")

@@ -164,7 +164,7 @@ def plan_undo(
     if newer and not drop_newer:
         raise ChangeRefused(
             "newer-batches",
-            f"cannot undo the {done.verb}: batches were committed since and would be dropped",
+            f"cannot undo the {done.verb}: batches have been committed since and would be dropped",
             evidence={"committed since": ", ".join(map(str, newer[:10])), "checkpoint": files.location},
             remedy=f"headwater undo {files.location} --drop-newer",
         )

@@ -87,13 +87,13 @@ def _refuse_contradictions(**given: object) -> None:
     alone = has & {"sql", "rows"}
     problem = None
     if not has & {"fields", "remove", "insert", "sql", "rows"}:
-        problem = "nothing says what to change"
+        problem = "no change is given"
     elif alone and len(has) > 1:
         problem = "SQL statements and rows to put cannot be combined with each other or with keys and conditions"
     elif {"fields", "remove"} <= has:
         problem = "rows are either changed or removed"
     elif has & {"fields", "remove"} and not has & {"key", "where"}:
-        problem = "nothing says which rows to change"
+        problem = "the rows to change are not given"
     elif "insert" in has and ("key" not in has or has & {"where", "remove"}):
         problem = "a new row needs a key"
     if problem:
