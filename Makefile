@@ -47,9 +47,9 @@ soak: install  ## run random fault-injection stories for SOAK_MINUTES=5, then th
 	@$(BIN)/python -m soak --tests --minutes $(SOAK_MINUTES) $(if $(SEED),--seed $(SEED))
 
 LOAD_MINUTES ?= 30
-load: install  ## run the main job at its highest sustainable rate for LOAD_MINUTES=30, with its page open
+load: install  ## run the main job near its highest rate for LOAD_MINUTES=30, with its page open; LOAD_ARGS="--share 0.5 --rewind-every 60"
 	@scripts/test_packages.sh
-	@$(BIN)/python -m soak.load --minutes $(LOAD_MINUTES)
+	@$(BIN)/python -m soak.load --minutes $(LOAD_MINUTES) $(LOAD_ARGS)
 
 bench: install  ## run all benchmarks, or some of them: BENCH_ARGS="--workload throughput --records 500000 --only headwater,tutorial"
 	@$(BIN)/python -m bench $(BENCH_ARGS)

@@ -1,7 +1,7 @@
-"""Run the main job for half an hour at the highest rate that it sustains, with its page open.
+"""Run the main job for half an hour or longer, with restore points, rewinds and its page open.
 
 The run passes if every record is counted once, the driver's memory, the state and the checkpoint stop growing, and the page
-shows the newest batch to the end. The figures go to soak/load.json and docs/reliability.md.
+shows the newest batch to the end. Its figures are added to soak/load.jsonl and docs/reliability.md.
 """
 
 from __future__ import annotations
@@ -15,62 +15,96 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from headwater.checkpoint.local_tree import LocalTree
 from headwater.checkpoint.progress_files import ProgressTail
-from soak.ledger import PAGE, replace_between
+from soak.ledger import PAGE, commit, replace_between
+from soak.load_report import format_table, judge, ranges
 from soak.sampling import Sample, find_jvm, live_heap_megabytes, measure_folder, resident_megabytes
 from soak.services import KafkaService
 
-FILE = Path(__file__).with_name("load.json")
+FILE = Path(__file__).with_name("load.jsonl")
 BEGIN, END = "<!-- load: begin -->", "<!-- load: end -->"
 FIRST_RATE, STEP, STEP_SECONDS = 60_000, 1.3, 30.0
 # A rate just above the limit causes a lag of little more than a second in half a minute, and of minutes in half an hour.
-MAX_LAG_OF_A_STEP, MAX_LAG = 1.0, 4.0
+MAX_LAG_OF_A_STEP = 1.0
 LOWEST_RATE = 1_000
-MARGIN = 0.9
 RETAINED_BYTES = 2 * 1024**3
+REWOUND_BATCHES = 40  # Spark keeps 100
+SETTLING_SECONDS = 60.0  # after a rewind: the job reads the backlog, and the page follows
 CHROMIUM_FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
 
 
 class Job:
-    """The stateful browser statistics with short windows, so that many of them close within the half hour."""
+    """The stateful browser statistics with short windows, so that many of them close, and a restore point a minute."""
 
     def __init__(self, folder: Path, address: str) -> None:
         self.checkpoint, self.topic = folder / "checkpoint", f"kafka://{address}/visits"
-        self._log = (folder / "job.log").open("wb")
-        arguments = [
-            "--source",
-            self.topic,
-            "--sink",
-            f"kafka://{address}/statistics",
-            "--checkpoint",
-            str(self.checkpoint),
-        ]
-        arguments += ["--set", "window=10 seconds", "--set", "watermark=1 minute"]
-        self.process = _headwater("run", "browser-stats-stateful", *arguments, stdout=self._log, stderr=self._log)
+        self._sink, self._log = f"kafka://{address}/statistics", folder / "job.log"
         self._tail = ProgressTail(LocalTree(self.checkpoint))
+        self.start()
+
+    def start(self) -> None:
+        ends = ["--source", self.topic, "--sink", self._sink, "--checkpoint", str(self.checkpoint)]
+        settings = ["--set", "window=10 seconds", "--set", "watermark=1 minute"]
+        points = ["--keep-every", "1m", "--keep-for", "10m"]
+        with self._log.open("ab") as log:
+            self.process = _headwater(
+                "run", "browser-stats-stateful", *ends, *settings, *points, stdout=log, stderr=log
+            )
+
+    def end(self) -> None:
+        self.process.send_signal(signal.SIGINT)
+        self.process.wait(120)
+
+    def rewind(self, to: str) -> int:
+        """Stop the job, rewind it, and start it again; return the number of batches that were undone."""
+        before = self.newest
+        _run_headwater("stop", str(self.checkpoint), "--wait", "120")
+        self.process.wait(120)
+        _run_headwater("rewind", str(self.checkpoint), "--to", to, "--yes")
+        undone = before - self.newest
+        self.start()
+        return undone
 
     @property
-    def last(self) -> tuple[int, int]:
-        """The newest batch and the number of state rows after it."""
-        records = self._tail.records()
-        newest = max(records, default=-1)
-        return newest, (records[newest].state_rows or 0) if records else 0
+    def points(self) -> list[str]:
+        """The names of the restore points, oldest first."""
+        lines = _run_headwater("kept", str(self.checkpoint), "--json").splitlines()
+        kept = sorted((json.loads(line) for line in lines), key=lambda point: point["kept_at"])
+        return [point["name"] for point in kept]
+
+    @property
+    def newest(self) -> int:
+        """The newest committed batch, or -1."""
+        return max((int(file.name) for file in (self.checkpoint / "commits").glob("[0-9]*")), default=-1)
+
+    @property
+    def state_rows(self) -> int:
+        """The rows of the state after the newest batch."""
+        record = self._tail.records().get(self.newest)
+        return (record and record.state_rows) or 0
 
     @property
     def read(self) -> int:
-        return sum(record.input_rows for record in self._tail.records().values())
+        """The records before the end of the newest committed batch, in a topic that begins at offset 0."""
+        planned = self.checkpoint / "offsets" / str(self.newest)
+        if not planned.exists():
+            return 0
+        position = json.loads(planned.read_text().splitlines()[-1])
+        return sum(offset for partitions in position.values() for offset in partitions.values())
 
     def drain(self, sent: int, timeout: float) -> float | None:
         """Wait until everything that was sent is read, and return the seconds; None after the timeout."""
         began = time.monotonic()
         while self.read < sent:
             if self.process.poll() is not None:
-                raise RuntimeError(f"the job exited with status {self.process.returncode}; see {self._log.name}")
+                raise RuntimeError(f"the job exited with status {self.process.returncode}; see {self._log}")
             if time.monotonic() - began > timeout:
                 return None
             time.sleep(0.1)
@@ -98,53 +132,83 @@ class Feed:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m soak.load", description=__doc__)
     parser.add_argument("--minutes", type=float, default=30.0, help="how long to run (default: %(default)s)")
-    parser.add_argument("--rate", type=int, help="records a second (default: search for the highest sustainable rate)")
+    parser.add_argument("--rate", type=int, help="records a second (default: a share of the highest sustainable rate)")
+    parser.add_argument("--share", type=float, default=0.9, help="share of the highest rate (default: %(default)s)")
+    parser.add_argument("--rewind-every", type=float, metavar="MINUTES", help="rewind the job this often")
     parser.add_argument("--keep", type=Path, help="work in this folder and keep it (default: a temporary folder)")
     options = parser.parse_args()
     folder = (options.keep or Path(tempfile.mkdtemp(prefix="headwater-load-"))).absolute()
     folder.mkdir(parents=True, exist_ok=True)
     kafka = KafkaService(folder)
     try:
-        figures = _run(kafka, folder, options.rate, options.minutes * 60)
+        figures = _run(kafka, folder, options)
     finally:
         kafka.stop()
     if options.keep is None:
         shutil.rmtree(folder, ignore_errors=True)
-    FILE.write_text(json.dumps(figures, indent=1) + "\n")
-    replace_between(PAGE, BEGIN, END, format_table(figures))
-    print(format_table(figures))
+    with FILE.open("a") as file:
+        file.write(json.dumps(figures) + "\n")
+    table = format_table([json.loads(line) for line in FILE.read_text().splitlines()])
+    replace_between(PAGE, BEGIN, END, table)
+    print(table)
     return 0 if all(verdict for verdict in figures["verdicts"].values()) else 1
 
 
-def _run(kafka: KafkaService, folder: Path, rate: int | None, seconds: float) -> dict[str, Any]:
+def _run(kafka: KafkaService, folder: Path, options: argparse.Namespace) -> dict[str, Any]:
     kafka.start()
     _create_topics(kafka.address)
-    job = Job(folder, kafka.address)
-    feed, is_highest = Feed(job.topic), rate is None
+    job, highest = Job(folder, kafka.address), None
+    feed, seconds = Feed(job.topic), options.minutes * 60
+    rewinds = Rewinds(job, options.rewind_every * 60 if options.rewind_every else None)
     try:
         with feed.at(FIRST_RATE):
             _wait_for_batches(job, 20)
         job.drain(feed.sent, 120)
         with _open_page(job) as (page_pid, batch_on_page):
-            rate = rate or _find_highest_rate(job, feed)
+            if options.rate is None:
+                highest = _find_highest_rate(job, feed)
+            rate = options.rate or int(highest * options.share) // 1000 * 1000
             with feed.at(rate):
-                samples, heaps = _take_samples(job, seconds, page_pid, batch_on_page)
+                samples, heaps = _take_samples(job, seconds, page_pid, batch_on_page, rewinds)
         lag = job.drain(feed.sent, 120)
+        points = len(job.points)
     finally:
-        job.process.send_signal(signal.SIGINT)
-        job.process.wait(120)
+        job.end()
     counted = _count_results(kafka)
     return {
+        "ended": datetime.now(UTC).isoformat(timespec="minutes"),
+        "commit": commit(),
         "minutes": round(seconds / 60, 1),
         "rate": rate,
-        "highest": is_highest,
+        "highest": highest,
         "sent": feed.sent,
         "counted": counted,
+        "batches": samples[-1].batch,
+        "rewinds": rewinds.done,
+        "points": points,
         "seconds_behind": lag,
         "live_heap_megabytes": heaps,
-        "verdicts": _judge(samples, heaps, lag=lag, lost=feed.sent - counted),
-        "looks": [sample.as_dict() for sample in samples],
+        "ranges": ranges(samples),
+        "verdicts": judge(samples, heaps, lag=lag, lost=feed.sent - counted),
     }
+
+
+@dataclass
+class Rewinds:
+    """Rewinds a job every so many seconds: in turn by a number of batches, and to the newest restore point."""
+
+    job: Job
+    every: float | None
+    done: list[int] = field(default_factory=list)
+    """For each rewind, how many batches it undid."""
+
+    def is_due(self, second: float, end: float) -> bool:
+        """Return whether it is time for the next rewind, which the rest of the run shows the effects of."""
+        return self.every is not None and second >= self.every * (len(self.done) + 1) and end - second > 120
+
+    def rewind(self) -> None:
+        points = self.job.points
+        self.done.append(self.job.rewind(points[-1] if points and len(self.done) % 2 else f"HEAD~{REWOUND_BATCHES}"))
 
 
 def _create_topics(address: str) -> None:
@@ -159,14 +223,14 @@ def _create_topics(address: str) -> None:
 
 def _wait_for_batches(job: Job, count: int) -> None:
     deadline = time.monotonic() + 180
-    while job.last[0] < count:
+    while job.newest < count:
         if time.monotonic() > deadline or job.process.poll() is not None:
             raise RuntimeError("the job does not process batches; see job.log")
         time.sleep(0.5)
 
 
 def _find_highest_rate(job: Job, feed: Feed) -> int:
-    """Raise the rate until the job lags when the generator stops; return a little less than the last rate without lag."""
+    """Raise the rate until the job lags when the generator stops; return the last rate without lag."""
     good, rate = 0, FIRST_RATE
     while True:
         began, before = time.monotonic(), feed.sent
@@ -177,7 +241,7 @@ def _find_highest_rate(job: Job, feed: Feed) -> int:
         print(f"{rate:>9,} a second: lag {'over 300' if lag is None else f'{lag:.1f}'} s", flush=True)
         kept_up = lag is not None and lag <= MAX_LAG_OF_A_STEP and sent >= 0.8 * rate
         if good and not kept_up:
-            return int(good * MARGIN) // 1000 * 1000
+            return good
         good, rate = (rate, int(rate * STEP)) if kept_up else (0, rate // 2)
         if rate < LOWEST_RATE:
             raise RuntimeError(f"the job lags even at {2 * rate:,} records a second; see job.log")
@@ -205,21 +269,24 @@ def _open_page(job: Job) -> Iterator[tuple[int, Any]]:
 
 
 def _take_samples(
-    job: Job, seconds: float, page_pid: int, batch_on_page: Any
+    job: Job, seconds: float, page_pid: int, batch_on_page: Callable[[], int], rewinds: Rewinds
 ) -> tuple[list[Sample], list[float | None]]:
-    began, samples, heaps = time.monotonic(), [], []
-    jvm = find_jvm(job.process.pid)
-    assert jvm is not None
+    """Take samples of the job and the page; none while the job recovers from a rewind."""
+    began, samples, heaps = time.monotonic(), list[Sample](), list[float | None]()
     marks = [seconds / 3, seconds * 2 / 3, seconds - 1]
     while (now := time.monotonic() - began) < seconds:
+        if rewinds.is_due(now, seconds):
+            rewinds.rewind()
+            print(json.dumps({"second": round(now, 1), "batches undone": rewinds.done[-1]}), flush=True)
+            time.sleep(SETTLING_SECONDS)
+            continue
         if job.process.poll() is not None:
             raise RuntimeError("the job ended early; see job.log")
         files, megabytes = measure_folder(job.checkpoint)
-        batch, state_rows = job.last
         sample = Sample(
             round(now, 1),
-            batch,
-            state_rows,
+            job.newest,
+            job.state_rows,
             resident_megabytes(job.process.pid),
             resident_megabytes(page_pid),
             files,
@@ -229,32 +296,17 @@ def _take_samples(
         samples.append(sample)
         print(json.dumps(sample.as_dict()), flush=True)
         if marks and now >= marks[0]:
-            heaps.append(live_heap_megabytes(jvm))
+            heaps.append(_live_heap(job))
             marks.pop(0)
         time.sleep(5)
     if marks:
-        heaps.append(live_heap_megabytes(jvm))
+        heaps.append(_live_heap(job))
     return samples, heaps
 
 
-def _judge(samples: list[Sample], heaps: list[float | None], *, lag: float | None, lost: int) -> dict[str, bool]:
-    """Compare the last third of the run with the second, in which nothing may grow any more."""
-    third = len(samples) // 3
-    middle, end = samples[third : 2 * third], samples[2 * third :]
-
-    def is_flat(name: str, slack: float) -> bool:
-        return bool(max(getattr(one, name) for one in end) <= slack * max(getattr(one, name) for one in middle))
-
-    known = [heap for heap in heaps if heap is not None]
-    return {
-        "nothing lost": lost == 0,
-        "kept up": lag is not None and lag <= MAX_LAG,
-        "driver's memory flat": is_flat("driver_megabytes", 1.05),
-        "live heap flat": len(known) < 2 or known[-1] <= 1.1 * known[0] + 10,
-        "state bounded": is_flat("state_rows", 1.1),
-        "checkpoint bounded": is_flat("checkpoint_files", 1.1),
-        "page up to date": all(one.batch - one.batch_on_page <= 30 for one in samples[third:]),
-    }
+def _live_heap(job: Job) -> float | None:
+    jvm = find_jvm(job.process.pid)
+    return None if jvm is None else live_heap_megabytes(jvm)
 
 
 def _count_results(kafka: KafkaService) -> int:
@@ -267,33 +319,13 @@ def _count_results(kafka: KafkaService) -> int:
     return sum(last.values())
 
 
-def format_table(figures: dict[str, Any]) -> str:
-    samples = figures["looks"]
-    third = len(samples) // 3
-
-    def format_range(name: str, unit: str = "") -> str:
-        values = [one[name] for one in samples[third:]]
-        return f"{min(values):,} to {max(values):,}{unit}"
-
-    lag = "over 120 s" if figures["seconds_behind"] is None else f"{figures['seconds_behind']:.1f} s"
-    note = ", a tenth below the highest rate that it kept up with" if figures["highest"] else ""
-    rate = f"{figures['rate']:,}{note}"
-    checkpoint = format_range("checkpoint_files"), format_range("checkpoint_megabytes", " MB")
-    heaps = ", ".join(f"{heap:.0f} MB" for heap in figures["live_heap_megabytes"] if heap is not None)
-    rows = [
-        ("duration", f"{figures['minutes']:g} minutes"),
-        ("records a second", rate),
-        ("records sent and counted", f"{figures['sent']:,} and {figures['counted']:,}"),
-        ("batches", f"{samples[-1]['batch']:,}"),
-        ("lag when the generator stopped", lag),
-        ("driver memory (JVM and Python) after the first third", format_range("driver_megabytes", " MB")),
-        ("live heap after one third, two thirds and at the end", heaps),
-        ("state rows after the first third", format_range("state_rows")),
-        ("checkpoint files after the first third", ", ".join(checkpoint)),
-        ("memory of the page's server", format_range("page_megabytes", " MB")),
-        *((name, "yes" if verdict else "**no**") for name, verdict in figures["verdicts"].items()),
-    ]  # fmt: skip
-    return "\n".join(["| figure | value |", "|---|---|", *(f"| {name} | {value} |" for name, value in rows)])
+def _run_headwater(*arguments: str) -> str:
+    """Run a command to its end and return what it prints."""
+    command = [sys.executable, "-m", "headwater", *arguments]
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(f"headwater {arguments[0]} failed: {done.stderr}")
+    return done.stdout
 
 
 def _headwater(*arguments: str, **settings: Any) -> subprocess.Popen[bytes]:

@@ -57,9 +57,10 @@ def test_archives_of_removed_environments_are_deleted(tmp_path: Path) -> None:
 
 
 PROGRAM = """
+import sys
 from pathlib import Path
 from headwater.spark.session import start_session
-spark = start_session("archive", log=Path("spark.log"))
+spark = start_session("archive", jars=sys.argv[1:], log=Path("spark.log"))
 running = spark._jvm.java.lang.management.ManagementFactory.getRuntimeMXBean()
 print(*running.getInputArguments(), sep="\\n")
 """
@@ -67,9 +68,11 @@ print(*running.getInputArguments(), sep="\\n")
 
 @pytest.mark.slow
 @pytest.mark.services
-def test_spark_is_started_with_it(tmp_path: Path) -> None:
-    """A session with the usual jars uses the archive that ``headwater jars`` creates."""
+@pytest.mark.parametrize("jars", [["spark"], ["delta"]])
+def test_spark_is_started_with_it(jars: list[str], tmp_path: Path) -> None:
+    """Every session uses the archive that ``headwater jars`` creates, also one with the jars of tables."""
     archive = archive_file(require_java(), local_class_path())
     create_archive(archive, local_class_path())
-    done = subprocess.run([sys.executable, "-c", PROGRAM], cwd=tmp_path, capture_output=True, text=True, check=True)
+    command = [sys.executable, "-c", PROGRAM, *jars]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
     assert f"-XX:SharedArchiveFile={archive}" in done.stdout.splitlines()

@@ -131,11 +131,12 @@ def start_session(
         settings["spark.plugins"] = ",".join(sorted(plugins))
     settings |= format_settings(jars, settings, settings["spark.sql.shuffle.partitions"])
     if own_jvm:
-        is_local = master.startswith("local")
-        paths = local_class_path(jars) if is_local else [*_paths(jars), str(HEADWATER_JAR)]
-        archive = options_for(archive_file(java, paths)) if is_local else []
+        class_path = local_class_path(jars) if master.startswith("local") else []
+        archive = options_for(archive_file(java, class_path)) if class_path else []
         settings[DRIVER_OPTIONS] = " ".join([*_driver_options(log), *archive, settings.get(DRIVER_OPTIONS, "")]).strip()
-        _add_jars(settings, paths)
+        others = [path for path in (*_paths(jars), str(HEADWATER_JAR)) if path not in class_path]
+        _put_first(settings, "spark.driver.extraClassPath", os.pathsep, class_path)
+        _put_first(settings, "spark.jars", ",", others)
     builder = SparkSession.builder.appName(name)
     for key, value in settings.items():
         builder = builder.config(key, value)
@@ -255,20 +256,17 @@ def _first_logged_error(log: str) -> str | None:
 
 
 def local_class_path(jars: Sequence[str] = ("spark",)) -> list[str]:
-    """Return the class path of a JVM that Headwater starts on this machine.
+    """Return the beginning of the class path of a JVM that Headwater starts on this machine.
 
-    Kafka's jars are included whenever they are in the cache, so that one class archive serves all jobs.
+    One class archive serves all jobs, because it is the same for all of them: with Kafka's jars whenever they are in the
+    cache, and without those of other configurations, which Spark loads when it runs.
     """
-    kafka = ["spark"] if "spark" in jars or is_cached("spark") else []
-    names = [*kafka, *(name for name in jars if name != "spark")]
-    return [str(HEADWATER_JAR), *_paths(names)]
+    return [str(HEADWATER_JAR), *_paths(["spark"] if "spark" in jars or is_cached("spark") else [])]
 
 
-def _add_jars(settings: dict[str, str], paths: Sequence[str]) -> None:
-    local = settings["spark.master"].startswith("local")
-    where, separator = ("spark.driver.extraClassPath", os.pathsep) if local else ("spark.jars", ",")
+def _put_first(settings: dict[str, str], name: str, separator: str, paths: Sequence[str]) -> None:
     if paths:
-        settings[where] = separator.join([*paths, *filter(None, [settings.get(where)])])
+        settings[name] = separator.join([*paths, *filter(None, [settings.get(name)])])
 
 
 def _driver_options(log: Path) -> list[str]:
