@@ -286,7 +286,7 @@ class CheckpointChanges:
         """Kill a change some time after it began to move files, then end it by resuming, aborting or repairing it."""
         pending = self.stream.checkpoint / "_headwater" / "pending.json"
         command = Command(arguments, self.env.folder)
-        wait_for(pending.exists, unless=lambda: not command.is_running)
+        wait_for(pending.exists, unless=lambda: not command.is_running, interval=0.001)
         time.sleep(kill_after_ms / 1000)
         if not command.is_running:
             return command.wait(), ""

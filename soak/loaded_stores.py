@@ -7,7 +7,7 @@ import time
 from typing import Any
 
 STATE_STORE = "org.apache.spark.sql.execution.streaming.state.StateStore$"
-SECONDS_BETWEEN_LOOKS = 0.05
+SECONDS_BETWEEN_LOOKS = 0.25  # a look makes some calls into the JVM for each store
 
 
 class LoadedStores:

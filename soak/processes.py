@@ -187,13 +187,21 @@ def run_main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def wait_for(event: Callable[[], bool], unless: Callable[[], bool], seconds: float = TIMEOUT_SECONDS) -> bool:
-    """Poll every two milliseconds until ``event`` is true; return False if ``unless`` or the timeout came first."""
+def wait_for(
+    event: Callable[[], bool],
+    unless: Callable[[], bool],
+    seconds: float = TIMEOUT_SECONDS,
+    interval: float = 0.01,
+) -> bool:
+    """Poll until ``event`` is true; return False if ``unless`` or the timeout came first.
+
+    All stories of a group poll at once while their JVM needs the CPU, so the default interval is not shorter.
+    """
     deadline = time.monotonic() + seconds
     while not event():
         if unless() or time.monotonic() > deadline:
             return event()
-        time.sleep(0.002)
+        time.sleep(interval)
     return True
 
 
