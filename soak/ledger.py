@@ -98,6 +98,7 @@ def format_figures(lines: list[dict[str, Any]]) -> str:
         ),
         ("edits and migrations", f"{sums['edits']:,} and {sums['migrates']:,}"),
         ("restore points, and rewinds to them", f"{sums['points']:,} and {sums['rewinds to points']:,}"),
+        ("runs of attached programs", f"{sums['attached runs']:,}"),
         ("stops and moves", f"{sums['stops']:,} and {sums['moves']:,}"),
         ("forks run and checked", f"{sums['forks']:,}, {sums['promotions']:,} of them promoted"),
         ("repartitions", f"{sums['repartitions']:,}"),

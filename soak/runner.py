@@ -6,7 +6,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from soak import checks
+from soak import attached, checks
 from soak.changes import CheckpointChanges
 from soak.checks import require
 from soak.environment import StoryEnvironment, Stream
@@ -119,11 +119,15 @@ class StoryRunner:
         return f", and the table of version {version} is back"
 
     def _run(self, run: Run) -> str:
-        arguments = self.env.run_arguments(self.stream, run.limit)
+        arguments, before = self.env.run_arguments(self.stream, run.limit), self.env.read_lineage(self.stream)
+        # Without Headwater, nothing recognizes a batch that Spark cannot finish; and a first run records the sink.
+        is_attached = run.attached and before.planned is None and before.head >= 0
 
         def start() -> CommandResult:
             if run.command:
                 return Command(arguments, self.env.folder, self.env.services.python).wait()
+            if is_attached:
+                return self.env.worker.run(attached.VERB, *arguments[1:])
             return self.env.worker.run(*arguments)
 
         result = start()
@@ -137,7 +141,9 @@ class StoryRunner:
             result = start()
         self._check_finished_run(result)
         require(PASSWORD not in result.out + result.err, "the password was printed")
-        return f"ran to batch {self.stream.lineage.head}" + (", in a process of its own" if run.command else "")
+        self.tally["attached runs"] += is_attached
+        how = ", in a process of its own" if run.command else ", attached" if is_attached else ""
+        return f"ran to batch {self.stream.lineage.head}{how}"
 
     def _kill_run(self, run: KilledRun) -> str:
         worker, before = self.env.worker, self._checkpoint_files(run.moment)

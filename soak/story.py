@@ -10,11 +10,12 @@ import random
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, TypeAlias
 
+from soak import attached
 from soak.cells import Cell, cell_for_seed
 from soak.records import Burst
 
 ACTIONS = 15
-GROUP = 18  # stories
+GROUP = 36  # stories
 RETAINED_BATCHES = (100, 100, 100, 100, 12)
 Moment: TypeAlias = Literal["any", "offsets", "commits", "state", "sources", "sink"]
 MOMENTS: tuple[Moment, ...] = ("any", "offsets", "commits", "state", "sources", "sink")
@@ -38,10 +39,14 @@ class ReplaceTable:
 
 @dataclass(frozen=True)
 class Run:
-    """The job runs to the end of its input: at most ``limit`` per batch, as a separate process if ``command``."""
+    """The job runs to the end of its input: at most ``limit`` per batch.
+
+    It runs as a separate process if ``command``, and as a query of an attached program if ``attached``.
+    """
 
     limit: int
     command: bool = False
+    attached: bool = False
 
 
 @dataclass(frozen=True)
@@ -322,7 +327,8 @@ class _ActionGenerator:
         return ReplaceTable(self._rng.randrange(2**31))
 
     def run(self) -> Run:
-        return Run(self._limit(), self._rng.random() < 0.02)
+        chance = self._rng.random()
+        return Run(self._limit(), command=chance < 0.02, attached=chance > 0.85 and self._cell.sink in attached.SINKS)
 
     def _killed_run(self) -> KilledRun:
         moment = self._rng.choice(MOMENTS)

@@ -19,6 +19,7 @@ from typing import Any
 import pyspark
 
 from headwater.spark import session as product_session
+from soak import attached
 from soak.cells import FREQUENT_SNAPSHOTS, table_formats_on
 from soak.loaded_stores import LoadedStores
 from soak.processes import CommandResult, run_main
@@ -100,7 +101,9 @@ def serve(address: str, log: Path) -> None:
             request = json.loads(self.rfile.readline())
             out.begin()
             err.begin()
-            status = run_main(request["arguments"])
+            verb, *rest = request["arguments"]
+            is_program = verb == attached.VERB
+            status = attached.run_attached(spark.start_session, rest) if is_program else run_main([verb, *rest])
             spark.stop_session()
             spark.stores.wait_until_unloaded(request["folder"])
             answer = asdict(CommandResult(status, out.end(), err.end()))
