@@ -23,8 +23,9 @@ from headwater.statefiles.codecs import CODECS, compress, decompressed_pieces
 from headwater.statefiles.flat_file import FlatFile
 from headwater.statefiles.key_lookup import key_filter
 from headwater.statefiles.keyencoder import partition_of_row
+from headwater.statefiles.live_rows import has_keys_once, live_rows
 from headwater.statefiles.reader import StateReader
-from headwater.statefiles.records import Records
+from headwater.statefiles.records import DELETE, PUT, Records, concat, records_of
 from headwater.statefiles.sqltypes import Atomic
 from headwater.statefiles.sst_file import TableFile
 from headwater.statefiles.threads import in_order
@@ -317,3 +318,35 @@ def test_results_come_in_order_and_errors_reach_the_caller() -> None:
     assert [next(results) for _ in range(50)] == list(range(50))
     with pytest.raises(ValueError, match="cannot be read"):
         next(results)
+
+
+@pytest.mark.parametrize("width", [2, 7, 8, 30])
+def test_tables_that_overlap_leave_the_rows_of_a_full_comparison(width: int) -> None:
+    """A large table and small ones with changes of its keys, and newer files on top, leave what `live_rows` leaves."""
+    rng = random.Random(width)
+
+    def records(count: int, first: int, operations: list[int]) -> Records:
+        keys = sorted({f"{rng.randrange(3 * count):0{width}}".encode() for _ in range(count)})
+        values = [str(rng.random()).encode() for _ in keys]
+        operation = np.array([rng.choice(operations) for _ in keys], np.uint8)
+        return records_of(keys, values, operation, first + np.arange(len(keys)))
+
+    def pairs(found: Records) -> list[tuple[bytes, bytes]]:
+        return sorted(found.pairs())
+
+    for small in (0, 5, 400):
+        tables = [records(400, 0, [PUT]), *([records(small, 1000, [PUT, DELETE])] if small else [])]
+        live = large_stores._live_in_range(tables)
+        assert pairs(live) == pairs(live_rows(concat(tables)))
+        newer = records(20, 5000, [PUT, DELETE])
+        hiding = large_stores.NewerRecords(newer)
+        left = [*hiding.left(live).pairs(), *hiding.live().pairs()]
+        assert sorted(left) == pairs(live_rows(concat([*tables, newer])))
+
+
+def test_keys_that_occur_twice_are_noticed() -> None:
+    """Records in the order of their keys are all live only if they are puts of different keys."""
+    keys, values, rank = [b"a", b"b", b"b"], [b""] * 3, np.arange(3)
+    assert not has_keys_once(records_of(keys, values, np.full(3, PUT, np.uint8), rank))
+    assert has_keys_once(records_of([b"a", b"b", b"bb"], values, np.full(3, PUT, np.uint8), rank))
+    assert not has_keys_once(records_of([b"a", b"b", b"c"], values, np.array([PUT, DELETE, PUT], np.uint8), rank))

@@ -174,3 +174,15 @@ def test_the_command_writes_large_state_to_files(
     assert f"{TOTAL:,} rows" in shown.err
     assert f"{TOTAL - 50:,} more" in shown.err
     assert not list(tmp_path.glob(".*"))
+
+
+def test_dictionaries_in_parquet(tmp_path: Path) -> None:
+    """Columns with few values get a dictionary, also nested ones; a column of different values is written as it is."""
+    count = 20_000
+    window = pa.StructArray.from_arrays([pa.array([1] * count)], ["start"])
+    table = pa.table({"user": [f"user-{n}" for n in range(count)], "browser": ["Firefox"] * count, "window": window})
+    assert state_parts.write_parquet([table], tmp_path / "state.parquet") == count
+    assert pq.read_table(tmp_path / "state.parquet").equals(table)
+    columns = pq.ParquetFile(tmp_path / "state.parquet").metadata.row_group(0)
+    found = {columns.column(n).path_in_schema: columns.column(n).has_dictionary_page for n in range(3)}
+    assert found == {"user": False, "browser": True, "window.start": True}

@@ -15,12 +15,14 @@ import numpy as np
 
 from headwater.statefiles.buffers import LOW_BYTES, Mask
 from headwater.statefiles.flat_file import FlatFile
-from headwater.statefiles.live_rows import hash_keys, live_rows, repeated_hashes
-from headwater.statefiles.records import DELETE, DELETE_RANGE, MERGE, Records, concat, detached
+from headwater.statefiles.live_rows import has_keys_once, hash_keys, live_rows, repeated_hashes
+from headwater.statefiles.records import DELETE, DELETE_RANGE, MERGE, Records, concat, detached, no_records
 from headwater.statefiles.sst import read_blocks
 from headwater.statefiles.sst_file import BlockIndex, TableFile
 
 RECORDS_AT_ONCE = 200_000
+_MARKS = 1 << 16
+_SPREAD = np.uint64(0x9E3779B97F4A7C15)
 
 Part = Callable[[], Records]
 
@@ -33,20 +35,29 @@ class NewerRecords:
         hashes = hash_keys(records.keys, records.key_start, records.key_length)
         self._order = np.argsort(hashes, kind="stable")
         self._hashes = hashes[self._order]
+        self._marked = np.zeros(_MARKS, bool)
+        self._marked[_marks_of(records)] = True
 
     def live(self) -> Records:
         """Return the rows that these records leave."""
         return live_rows(self._records)
+
+    def left(self, older: Records) -> Records:
+        """Return the older records whose keys do not occur here."""
+        hidden = self.hides(older)
+        return older.take(~hidden) if hidden.any() else older
 
     def hides(self, older: Records) -> Mask:
         """Return which older records have a key that occurs here."""
         hidden = np.zeros(len(older), bool)
         if not len(self._hashes) or not len(older):
             return hidden
-        hashes = hash_keys(older.keys, older.key_start, older.key_length)
+        # A mark takes one read of the key, and leaves few records of which the whole key has to be read.
+        marked = np.flatnonzero(self._marked[_marks_of(older)])
+        hashes = hash_keys(older.keys, older.key_start[marked], older.key_length[marked])
         place = np.minimum(np.searchsorted(self._hashes, hashes), len(self._hashes) - 1)
-        likely = np.flatnonzero(self._hashes[place] == hashes)
-        own = self._order[place[likely]]
+        found = self._hashes[place] == hashes
+        likely, own = marked[found], self._order[place[found]]
         same = _same_keys(older, likely, self._records, own)
         hidden[likely[same]] = True
         for number in likely[~same].tolist():  # two keys with the same hash
@@ -56,6 +67,14 @@ class NewerRecords:
     @cached_property
     def _keys(self) -> frozenset[bytes]:
         return frozenset(self._records.key(number) for number in range(len(self._records)))
+
+
+def _marks_of(records: Records) -> np.ndarray:
+    """Return a small number for each key, from its last eight bytes, in which most keys differ."""
+    length = records.key_length
+    words = records.keys.gather("<u8", np.maximum(records.key_start + length - 8, 0))
+    words = np.where(length < 8, length.astype(np.uint64), words) if len(length) and length.min() < 8 else words
+    return (words * _SPREAD) >> np.uint64(48)
 
 
 def _same_keys(left: Records, left_numbers: np.ndarray, right: Records, right_numbers: np.ndarray) -> Mask:
@@ -83,12 +102,23 @@ def table_parts(
     bounds = [None, *_bounds([table.index for table in tables]), None]
 
     def part(low: bytes | None, high: bytes | None) -> Records:
-        found = [about_target(_read_range(table, low, high), table.path) for table in tables]
-        rows = live_rows(concat(found))
-        return rows.take(~newer.hides(rows))
+        ranges = [about_target(_read_range(table, low, high), table.path) for table in tables]
+        return newer.left(_live_in_range([records for records in ranges if len(records)]))
 
     for low, high in pairwise(bounds):
         yield lambda low=low, high=high: part(low, high)  # type: ignore[misc]
+
+
+def _live_in_range(tables: list[Records]) -> Records:
+    """Return the live rows of tables, of which mostly one is large, and the others have changes of a few of its keys."""
+    largest = max(tables, key=len, default=no_records())
+    others = [records for records in tables if records is not largest]
+    if sum(map(len, others)) > len(largest) // 4 or not has_keys_once(largest):
+        return live_rows(concat(tables))
+    if not others:
+        return largest
+    again = NewerRecords(concat(others)).hides(largest)
+    return concat([largest.take(~again), live_rows(concat([largest.take(again), *others]))])
 
 
 def _bounds(indexes: Sequence[BlockIndex]) -> list[bytes]:
@@ -140,7 +170,8 @@ def _flat_parts(
     aside: list[Records] = []
 
     def part(records: Records) -> Records:
-        return records.take((records.operation != DELETE) & ~newer.hides(records))
+        deleted = records.operation == DELETE
+        return newer.left(records.take(~deleted) if deleted.any() else records)
 
     for stored in file.parts():
         records = about_target(stored, file.path)
@@ -152,7 +183,7 @@ def _flat_parts(
         yield lambda records=records: part(records)  # type: ignore[misc]
     if aside:
         rows = live_rows(concat(aside))
-        yield lambda: rows.take(~newer.hides(rows))
+        yield lambda: newer.left(rows)
 
 
 def _repeated_in(file: FlatFile, about_target: Callable[[Records, str], Records]) -> np.ndarray | None:

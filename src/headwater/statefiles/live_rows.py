@@ -41,6 +41,16 @@ def live_rows(records: Records) -> Records:
     return records if bool(kept.all()) else records.take(kept)
 
 
+def has_keys_once(ordered: Records) -> bool:
+    """Return whether records in the order of their keys are puts of different keys, so that all of them are live."""
+    if not len(ordered) or not bool((ordered.operation == PUT).all()):
+        return not len(ordered)
+    # Different keys mostly differ in their last bytes.
+    ends = ordered.keys.gather("<u8", np.maximum(ordered.key_start + ordered.key_length - 8, 0))
+    likely = np.flatnonzero((ends[1:] == ends[:-1]) & (ordered.key_length[1:] == ordered.key_length[:-1]))
+    return not same_keys(ordered, likely + 1, likely).any()
+
+
 def live_rows_by_part(parts: list[Records]) -> list[Records]:
     """Return the live rows of parts that are ranked together, without copying large parts into one buffer."""
     total = sum(map(len, parts))

@@ -5,33 +5,29 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from itertools import chain
+from itertools import chain, islice
 from typing import TypeVar
 
 Result = TypeVar("Result")
 
 
 def in_order(functions: Iterable[Callable[[], Result]], workers: int | None = None) -> Iterator[Result]:
-    """Yield the results of functions in their order. After the first one, a few run ahead, in threads.
+    """Yield the results of functions in their order. If there are several, a few run ahead, in threads.
 
     Decompression, numpy and Arrow do their work without Python's lock, so that threads use several cores.
     """
     source = iter(functions)
-    first = next(source, None)
-    if first is None:
-        return
-    yield first()
+    first = list(islice(source, 2))
     workers = min(4, os.cpu_count() or 1) if workers is None else workers
-    second = next(source, None)
-    if second is None or workers < 2:
-        yield from (function() for function in chain([second] if second else [], source))
+    if len(first) < 2 or workers < 2:
+        yield from (function() for function in chain(first, source))
         return
     from concurrent.futures import Future, ThreadPoolExecutor  # noqa: PLC0415  not needed for small states
 
     with ThreadPoolExecutor(workers, thread_name_prefix="headwater-state") as pool:
         running: deque[Future[Result]] = deque()
         try:
-            for function in chain([second], source):
+            for function in chain(first, source):
                 running.append(pool.submit(function))
                 if len(running) > workers:
                     yield running.popleft().result()

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 _MEMORY = "300MB"
 _QUERIED_AT_ONCE = 500_000
+_SAMPLE_ROWS = 10_000
 
 
 def joined_answer(parts: Iterator[StateAnswer]) -> StateAnswer:
@@ -131,11 +132,37 @@ def write_parquet(tables: Iterable[pa.Table], path: Path) -> int:
         writer: pq.ParquetWriter | None = None
         for table in map(for_parquet, tables):
             if writer is None:
-                writer = stack.enter_context(parquet.ParquetWriter(draft, table.schema))
+                repeated = [path for column in table.schema for path in _repeated_paths(column, table)]
+                writer = stack.enter_context(parquet.ParquetWriter(draft, table.schema, use_dictionary=repeated))
             if table.num_rows or not rows:
                 writer.write_table(table)
             rows += table.num_rows
     return rows
+
+
+def _repeated_paths(column: pa.Field, table: pa.Table) -> Iterator[str]:
+    """Yield the columns of the file for which a dictionary pays off: those of which a sample has few different values."""
+    from pyarrow import compute  # noqa: PLC0415  rarely needed
+
+    if pa.types.is_nested(column.type):
+        yield from _leaves(column.name, column.type)
+        return
+    sample = table.column(column.name).slice(0, _SAMPLE_ROWS)
+    if len(sample) < _SAMPLE_ROWS or 2 * compute.count_distinct(sample).as_py() < _SAMPLE_ROWS:
+        yield column.name
+
+
+def _leaves(path: str, kind: pa.DataType) -> Iterator[str]:
+    if pa.types.is_struct(kind):
+        for field in kind:
+            yield from _leaves(f"{path}.{field.name}", field.type)
+    elif pa.types.is_map(kind):
+        yield from _leaves(f"{path}.key_value.key", kind.key_type)
+        yield from _leaves(f"{path}.key_value.value", kind.item_type)
+    elif pa.types.is_list(kind):
+        yield from _leaves(f"{path}.list.element", kind.value_type)
+    else:
+        yield path
 
 
 def write_csv(tables: Iterable[pa.Table], path: Path) -> int:
