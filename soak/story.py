@@ -328,7 +328,9 @@ class _ActionGenerator:
 
     def run(self) -> Run:
         chance = self._rng.random()
-        return Run(self._limit(), command=chance < 0.02, attached=chance > 0.85 and self._cell.sink in attached.SINKS)
+        # A program that reads files has a schema of its own, which a record of its source cannot have.
+        may_be_attached = self._cell.source == "kafka" and self._cell.sink in attached.SINKS
+        return Run(self._limit(), command=chance < 0.02, attached=chance > 0.85 and may_be_attached)
 
     def _killed_run(self) -> KilledRun:
         moment = self._rng.choice(MOMENTS)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from corpus_support import as_memory_files
 from headwater.checkpoint import progress_files
+from headwater.checkpoint.history import History, clean_batches
 from headwater.checkpoint.local_tree import LocalTree
 from headwater.checkpoint.memory_tree import MemoryTree
 from headwater.checkpoint.progress_files import ProgressIndex, ProgressTail, ProgressWriter
@@ -135,3 +138,22 @@ def test_tail_sees_what_was_added(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     for number in range(2, 9):
         writer.add(record(number))
     assert sorted(tail.records()) == list(range(9))
+
+
+def test_batches_that_dropped_nothing() -> None:
+    """A batch is clean if its record counts no late and no malformed records; attached programs count no malformed ones."""
+    files = as_memory_files("dedup-hdfs")
+    counted, unknown = SourceProgress("0", None, "files", 5, 0), SourceProgress("0", None, "files", 5)
+    records = [
+        ProgressRecord(0, 0, 5, sources=(counted,)),
+        ProgressRecord(1, 0, 5, malformed=1, sources=(counted,)),
+        ProgressRecord(2, 0, 5, dropped=1, sources=(counted,)),
+        ProgressRecord(3, 0, 5, sources=(unknown,)),
+        ProgressRecord(4, 0, 0, sources=(unknown,)),
+        ProgressRecord(5, 0, 5),
+    ]
+    history = History(files)
+    times = {number: history.logs.offsets.read(number).timestamp_ms for number in range(6)}
+    lines = [replace(one, at_ms=times[one.batch_id], duration_ms=60_000).to_line() for one in records]
+    files.write(PROGRESS_FILE, "".join(lines).encode())
+    assert clean_batches(History(files), range(7)) == {0, 4, 5}

@@ -12,7 +12,7 @@ from headwater.checkpoint.layout import SOURCES
 from headwater.checkpoint.log_entries import OffsetEntry
 from headwater.checkpoint.logs import CheckpointLogs, Progress, in_order
 from headwater.checkpoint.operator_metadata import version_1_path, version_2_folder
-from headwater.checkpoint.record import SourceProgress
+from headwater.checkpoint.record import ProgressRecord, SourceProgress
 from headwater.checkpoint.source_names import SourceIdentity
 from headwater.checkpoint.source_offsets import SourceRange, log_offset, offset_value, source_range
 from headwater.checkpoint.state_folder import Recipe, missing_logs, missing_state, state_obstacle
@@ -311,7 +311,13 @@ def stuck_batch(logs: CheckpointLogs, sink: FileTree | None) -> int | None:
 def clean_batches(history: History, batch_ids: Iterable[int]) -> set[int]:
     """Return the batches whose progress record shows neither late nor malformed records.
 
-    A record of an earlier run of the batch, from before a rewind, does not count.
+    A record of an earlier run of the batch, from before a rewind, does not count. Neither does one of an attached program,
+    whose malformed records nothing counts.
     """
     records = {number: history.logs.record_of(number) for number in batch_ids}
-    return {number for number, record in records.items() if record and not record.dropped and not record.malformed}
+    return {number for number, record in records.items() if record and _shows_no_drops(record)}
+
+
+def _shows_no_drops(record: ProgressRecord) -> bool:
+    is_counted = not record.sources or any(source.malformed is not None for source in record.sources)
+    return not record.dropped and not record.malformed and (is_counted or not record.input_rows)
