@@ -92,7 +92,7 @@ class Command(Process):
         self._out, self._err = folder / "command.out", folder / "command.err"
         with self._out.open("wb") as out, self._err.open("wb") as err:
             command = [python, "-m", "headwater", *arguments]
-            super().__init__(command, folder, stdin=subprocess.DEVNULL, stdout=out, stderr=err)
+            super().__init__(command, folder, env=_environment(), stdin=subprocess.DEVNULL, stdout=out, stderr=err)
 
     def wait(self) -> CommandResult:
         status = self._process.wait(TIMEOUT_SECONDS)
@@ -105,11 +105,9 @@ class Worker(Process):
     def __init__(self, folder: Path, number: int, python: str) -> None:
         self.address = folder / f"worker-{number}.socket"
         command = [python, "-m", "soak.worker", str(self.address), str(folder / f"spark-{number}.log")]
-        root = str(Path(__file__).parent.parent)
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join([root, os.environ.get("PYTHONPATH", "")])}
         with (folder / "worker.err").open("ab") as err:
             super().__init__(
-                command, folder, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=err
+                command, folder, env=_environment(), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=err
             )
 
 
@@ -164,6 +162,13 @@ class WorkerClient:
             except ConnectionResetError:
                 return None
             return CommandResult(**json.loads(line)) if line else None
+
+
+def _environment() -> dict[str, str]:
+    """Return the variables with which an environment with another PySpark finds this code."""
+    root = Path(__file__).parent.parent
+    paths = [str(root), str(root / "src"), os.environ.get("PYTHONPATH", "")]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
 
 
 def run_in_process(*arguments: object) -> CommandResult:
