@@ -45,7 +45,7 @@ class StoryRunner:
         self.env, self._meeting = env, meeting
         self.tally: Counter[str] = Counter()
         self.refused: Counter[str] = Counter()
-        self._changes = CheckpointChanges(env, meeting, self.tally, self.refused)
+        self._changes = CheckpointChanges(env, self.tally, self.refused, meeting)
 
     @property
     def stream(self) -> Stream:

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater.core.errors import ChangeRefused
-from headwater.lakehouse.delta_restore import newest_batch
+from headwater.lakehouse.delta_compare import newest_batch
 from lakehouse.delta_support import Writer, delta_table, query, rewind, rows_of
 
 APPS = ("a", "b")

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from corpus_support import CorpusCheckpoint, corpus_names
-from headwater.statefiles.key_lookup import MatchingKeys, field_names, key_filter, parse_fields
+from headwater.statefiles.key_lookup import MatchingKeys, key_filter, parse_fields
 from headwater.statefiles.reader import StateReader
-from headwater.statefiles.sqltypes import Atomic, Field, Struct
+from headwater.statefiles.sqltypes import Atomic, Field, Struct, field_names
 from headwater.statefiles.stores import StateTarget
 from headwater.statefiles.unsaferow import encoded_row
 

@@ -34,7 +34,7 @@ from headwater.timemachine.store_files import StoreChange
 from headwater.timemachine.transfer import export_tables, plan_import
 from headwater.timemachine.undo import plan_undo
 from headwater.views.state_edits import plan_edit
-from headwater.views.state_files import read_tables, write_tables
+from headwater.views.state_files import read_table, read_tables, write_tables
 from timemachine.trees import spark_files
 
 Corpus = Callable[[str], CorpusCheckpoint]
@@ -260,8 +260,6 @@ def test_a_plan_becomes_stale_and_a_lease_is_respected(tmp_path: Path) -> None:
 @pytest.mark.parametrize("suffix", ["parquet", "arrow", "csv"])
 def test_rows_of_a_file_are_put(tmp_path: Path, suffix: str) -> None:
     """Rows of a file replace those with the same keys, and the others stay."""
-    from headwater.views.state_edits import read_table
-
     files = as_memory_files("complete-changelog")
     rows = StateReader(files).answer(StateEditor(files).targets[0], 4).flat().slice(0, 1)
     changed = rows.set_column(1, "count", pa.array([99], pa.int64()))

@@ -16,7 +16,8 @@ from nicegui import __version__ as nicegui_version
 
 from broker_support import headwater
 from corpus_support import CorpusCheckpoint
-from headwater.web.gate import AccessPolicy, Gate
+from headwater.web.access import AccessPolicy
+from headwater.web.gate import Gate
 from web.serving import Served, served
 
 Corpus = Callable[[str], CorpusCheckpoint]

@@ -1,4 +1,4 @@
-"""Who is using a checkpoint: the lease that Headwater's processes hold, and signs of another program's query.
+"""Who is using a checkpoint: the lease that Headwater's processes hold.
 
 Spark has no lock of its own, and an idle query holds no file open. Headwater therefore holds a lease while a job runs
 or a change is made. On a local disk the lease is a POSIX lock, held by the process that writes the checkpoint: the JVM
@@ -22,10 +22,7 @@ from typing import NoReturn
 
 from headwater.checkpoint.file_lock import file_lock, has_locks, is_locked
 from headwater.checkpoint.filetree import FileTree
-from headwater.checkpoint.history import History
-from headwater.checkpoint.layout import COMMITS, OFFSETS, is_temporary
 from headwater.checkpoint.local_tree import make_folder
-from headwater.checkpoint.record import read_progress
 from headwater.core.errors import CheckpointBusy, HeadwaterError
 from headwater.core.times import iso_from_ms
 
@@ -37,6 +34,7 @@ HEARTBEAT_MS = 5_000
 STALE_AFTER_MS = 30_000
 LOCK_GRACE_SECONDS = 10.0
 RECORD_GRACE_SECONDS = 3.0
+CLOCK_SLACK_MS = 2_000
 
 
 @dataclass(frozen=True)
@@ -325,42 +323,3 @@ def _read_record(files: FileTree) -> Lease | None:
 
 def _now_ms() -> int:
     return int(time.time() * 1000)
-
-
-FRESH_SECONDS = 60
-CLOCK_SLACK_MS = 2_000
-
-
-def signs_of_life(history: History, now_ms: int | None = None) -> list[str]:
-    """Return signs that a query is running, as clauses for a user to judge. An idle query shows none of them."""
-    now = _now_ms() if now_ms is None else now_ms
-    signs = []
-    ended = ended_ms(history.files)
-    newest = None if _ended_with_headwater(history) else _newest_ms(history.files)
-    if newest is not None and newest > ended and 0 <= now - newest < FRESH_SECONDS * 1000:
-        signs.append(f"files changed {(now - newest) // 1000} s ago")
-    drafts = [
-        f"{folder}/{entry.name}"
-        for folder in (OFFSETS, COMMITS)
-        for entry in history.files.entries(folder)
-        if is_temporary(entry.name) and not 0 < (entry.modified_ms or 0) <= ended
-    ]
-    if drafts:
-        signs.append(f"{drafts[0]} is being written")
-    return signs
-
-
-def _ended_with_headwater(history: History) -> bool:
-    """Return whether a Headwater job made the last commit; it has ended then, because callers have seen no lease."""
-    last = history.last_committed
-    if last is None or last != max(history.batch_ids):
-        return False
-    progress, written_ms = read_progress(history.files).get(last), history.committed_at_ms.get(last)
-    if progress is None or written_ms is None:
-        return False
-    return progress.ran_at(written_ms, CLOCK_SLACK_MS)
-
-
-def _newest_ms(files: FileTree) -> int | None:
-    stamps = [entry.modified_ms for folder in (OFFSETS, COMMITS) for entry in files.entries(folder)]
-    return max((stamp for stamp in stamps if stamp is not None), default=None)

@@ -20,7 +20,8 @@ from typing import Any
 from headwater.checkpoint.filetree import FileTree
 from headwater.checkpoint.history import History
 from headwater.checkpoint.layout import HEADWATER_FOLDER
-from headwater.checkpoint.lease import Lease, awaited_lease, live_lease, record_end, signs_of_life
+from headwater.checkpoint.lease import Lease, awaited_lease, live_lease, record_end
+from headwater.checkpoint.signs_of_life import signs_of_life
 from headwater.core.errors import CheckpointBusy
 
 REQUEST = f"{HEADWATER_FOLDER}/stop.json"

@@ -77,7 +77,8 @@ def edit(
       headwater edit running-totals --delete --erase --key user=42 --reason "request 17"
     """
     from headwater.cli.checkpoint_options import open_to_change
-    from headwater.views.state_edits import plan_edit, read_table
+    from headwater.views.state_edits import plan_edit
+    from headwater.views.state_files import read_table
 
     plan = plan_edit(
         open_to_change(checkpoint),

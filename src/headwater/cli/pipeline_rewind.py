@@ -54,7 +54,7 @@ def rewind_pipeline(
     from headwater.checkpoint.flow_record import WAREHOUSE_VARIABLE, write_pipeline_file
     from headwater.kafka.offsets import earliest_offsets
     from headwater.timemachine.pipeline_rewind import plan_pipeline_rewind
-    from headwater.views.pipeline_text import pipeline_lines
+    from headwater.views.cascade_text import pipeline_lines
 
     if to_time is None:
         flow = next(iter(pipeline.flows))

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from headwater.checkpoint.lease import FRESH_SECONDS
+from headwater.checkpoint.signs_of_life import FRESH_SECONDS
 from headwater.core.finding import Finding
 from headwater.core.text import count
 from headwater.core.times import iso_from_ms

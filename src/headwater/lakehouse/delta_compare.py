@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from headwater.core.finding import Finding
+from headwater.lakehouse.delta_lineage import lineage
 from headwater.lakehouse.delta_log import DeltaLog
-from headwater.lakehouse.delta_restore import newest_batch
+from headwater.lakehouse.delta_restore import STREAMING
 from headwater.lakehouse.tables import Checkpointed
 
 
@@ -56,6 +57,18 @@ def compare_batches(log: DeltaLog, query: Checkpointed, app_id: str, uri: str) -
             "which Spark has not committed yet and Delta will skip" if newest > query.committed else "as the checkpoint"
         )
         yield Finding("info", "table-equal", uri, f"is at version {log.head} and ends at batch {newest}, {what}")
+
+
+def newest_batch(log: DeltaLog, app_id: str) -> tuple[int | None, int | None, bool]:
+    """Return the newest batch in the lineage, the one that Delta compares with, and whether Delta's own sink wrote it."""
+    recorded = log.snapshot(log.head).transactions.get(app_id)
+    for link in lineage(log, log.head):
+        batch = link.batch_of(app_id)
+        if link.commit is None:
+            return log.snapshot(link.version).transactions.get(app_id), recorded, False
+        if batch is not None:
+            return batch, recorded, link.commit.operation == STREAMING
+    return None, recorded, False
 
 
 def _holds(newest: int) -> str:

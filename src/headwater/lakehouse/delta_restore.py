@@ -250,18 +250,6 @@ def refuse_missing_files(log: DeltaLog, restoration: Restoration, uri: str, reme
         )
 
 
-def newest_batch(log: DeltaLog, app_id: str) -> tuple[int | None, int | None, bool]:
-    """Return the newest batch in the lineage, the one that Delta compares with, and whether Delta's own sink wrote it."""
-    recorded = log.snapshot(log.head).transactions.get(app_id)
-    for link in lineage(log, log.head):
-        batch = link.batch_of(app_id)
-        if link.commit is None:
-            return log.snapshot(link.version).transactions.get(app_id), recorded, False
-        if batch is not None:
-            return batch, recorded, link.commit.operation == STREAMING
-    return None, recorded, False
-
-
 def _refuse_unknown_query(log: DeltaLog, head: Snapshot, app_id: str, uri: str, query: Checkpointed) -> None:
     if app_id in head.transactions or any(log.commit(number).batch_of(app_id) is not None for number in log.versions):
         return

@@ -1,11 +1,15 @@
-"""Plan the return of an Iceberg table to a batch: the snapshot to set the main branch to, and why that may be impossible."""
+"""Plan the return of an Iceberg table to a batch: the snapshot to set the main branch to, and why that may be impossible.
+
+``compare_batches`` says for ``fsck`` whether the table needs one.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from headwater.core.errors import ChangeRefused
+from headwater.core.finding import Finding
 from headwater.core.text import count
 from headwater.lakehouse.iceberg_metadata import Snapshot, TableMetadata
 from headwater.lakehouse.tables import Checkpointed
@@ -90,7 +94,48 @@ def snapshot_of_batch(table: TableMetadata, query_id: str, batch: int) -> int | 
     return None
 
 
-def newest_batch(table: TableMetadata, query_id: str) -> int | None:
+def compare_batches(table: TableMetadata | None, query: Checkpointed, named: Named) -> Iterator[Finding]:
+    """Yield whether the table is ahead of the checkpoint, behind it or equal, and the command that repairs it."""
+    uri = named.uri
+    if table is None:
+        if query.committed >= 0:
+            message = (
+                f"is missing, but the checkpoint has committed batch {query.committed}: check the name of the sink"
+            )
+            yield Finding("error", "table-missing", uri, message)
+        return
+    found = _newest_batch(table, query.query_id)
+    if found is None and all(one.query_id != query.query_id for one in table.snapshots.values()):
+        if query.committed >= 0 or table.head is not None:
+            message = f"has no batch of this query (id {query.query_id}): another query wrote it, or its snapshots have expired"
+            yield Finding("warning", "not-its-table", uri, message)
+        return
+    newest = -1 if found is None else found
+    rewind = f"run headwater rewind {query.location} --redo"
+    if newest > query.planned:
+        ends = "has no batches" if query.planned < 0 else f"ends at batch {query.planned}"
+        message = (
+            f"is ahead: it holds batch {newest}, but the checkpoint {ends}; Iceberg would silently skip batches up to "
+            f"{newest}; {rewind} {query.planned + 1} --sink {named.option}"
+        )
+        yield Finding("error", "table-ahead", uri, message)
+    elif newest < query.committed:
+        holds = "holds no batch" if newest < 0 else f"ends at batch {newest}"
+        message = (
+            f"is behind: it {holds}, but the checkpoint has committed batch {query.committed}; output is missing; "
+            f"{rewind} {newest + 1} --sink {named.option}"
+        )
+        yield Finding("error", "table-behind", uri, message)
+    else:
+        what = (
+            "which Spark has not committed yet and Iceberg will skip"
+            if newest > query.committed
+            else "as the checkpoint"
+        )
+        yield Finding("info", "table-equal", uri, f"is at snapshot {table.head} and ends at batch {newest}, {what}")
+
+
+def _newest_batch(table: TableMetadata, query_id: str) -> int | None:
     """Return the newest batch of a query, which Iceberg compares with; None if the table has none."""
     batches = (table.batch_of(snapshot, query_id) for snapshot in table.lineage(table.head))
     return next((batch for batch in batches if batch is not None), None)

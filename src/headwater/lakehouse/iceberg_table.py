@@ -18,12 +18,12 @@ from headwater.core.errors import ChangeRefused, HeadwaterError, SetupProblem, U
 from headwater.core.finding import Finding
 from headwater.core.text import count
 from headwater.lakehouse.iceberg_catalog import METADATA, VERSION_HINT, CatalogTable, open_in_catalog
-from headwater.lakehouse.iceberg_compare import compare_batches
 from headwater.lakehouse.iceberg_files import counted, files_moved, live_files, manifests_of, missing_of
 from headwater.lakehouse.iceberg_metadata import NO_SNAPSHOT, Snapshot, TableMetadata, Wanted, copied_metadata
 from headwater.lakehouse.iceberg_restore import (
     Named,
     Return,
+    compare_batches,
     plan_return_to_batch,
     plan_return_to_snapshot,
     refuse_format,

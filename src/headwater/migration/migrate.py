@@ -14,10 +14,10 @@ import pyarrow as pa
 from headwater.checkpoint.filetree import FileTree
 from headwater.checkpoint.history import History
 from headwater.checkpoint.layout import JOB_FILE, PLANS_FILE
-from headwater.checkpoint.lease import signs_of_life
 from headwater.checkpoint.logs import CheckpointLogs
 from headwater.checkpoint.plan_record import RecordedPlan, StatefulOperator, plan_before, plans_with, read_plans
 from headwater.checkpoint.record import JobRecord, sink_of
+from headwater.checkpoint.signs_of_life import signs_of_life
 from headwater.core.errors import ChangeRefused, UsageProblem
 from headwater.core.ids import StoreKey
 from headwater.migration.field_matching import keys_differ, plan_store, same_key, widened_keys

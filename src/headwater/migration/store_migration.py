@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping
 
 from headwater.checkpoint.filetree import FileTree
 from headwater.checkpoint.history import History
-from headwater.checkpoint.lease import signs_of_life
 from headwater.checkpoint.record import sink_of
+from headwater.checkpoint.signs_of_life import signs_of_life
 from headwater.core.errors import ChangeRefused, UsageProblem
 from headwater.core.ids import StoreKey
 from headwater.migration.store_migration_plan import StoredForm, StoreMigrationPlan

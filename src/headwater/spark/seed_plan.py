@@ -18,7 +18,7 @@ from headwater.kafka.options import Connection
 from headwater.kafka.positions import Offsets, resolve_position
 from headwater.kafka.topics import list_topics
 from headwater.lakehouse.delta_log import DeltaLog
-from headwater.lakehouse.delta_position import offset_text, resolve_version
+from headwater.lakehouse.delta_source import offset_text, resolve_version
 from headwater.spark.delta import location as table_location
 from headwater.spark.ownership import job_record
 from headwater.spark.seed_request import SeedRequest, history_source

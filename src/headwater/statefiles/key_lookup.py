@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import re
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,7 +21,7 @@ from headwater.statefiles.buffers import LOW_BYTES, ByteSpace, Ints, Mask
 from headwater.statefiles.columns import RowDecoder
 from headwater.statefiles.live_rows import hash_keys
 from headwater.statefiles.records import DELETE_RANGE, PUT, Records, records_of
-from headwater.statefiles.sqltypes import Atomic, Field, SqlType, Struct, arrow_type
+from headwater.statefiles.sqltypes import Atomic, Field, SqlType, Struct, arrow_type, field_names, parse_value
 from headwater.statefiles.stores import StateTarget
 from headwater.statefiles.unsaferow import bitset_bytes, encoded_row, row_pattern
 
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
 
 _EIGHT_BYTES = {"long", "timestamp", "timestamp_ntz", "time"}
 _FOUR_BYTES = {"integer", "date"}
-_UTC_OFFSET = re.compile(r"(Z|:\d\d(\.\d+)?[+-]\d\d(:?\d\d)?)$")
 
 
 @dataclass(frozen=True)
@@ -158,27 +156,6 @@ def find_field(key: Struct, name: str) -> tuple[tuple[int, ...], SqlType]:
     raise UsageProblem(
         "no-key-field", f"the key has no field {name!r}", evidence={"key fields": ", ".join(field_names(key)) or "none"}
     )
-
-
-def field_names(key: Struct, prefix: str = "") -> list[str]:
-    """Return the names by which the fields of a key can be given."""
-    found: list[str] = []
-    for field in key.fields:
-        name = f"{prefix}{field.name}"
-        found += field_names(field.type, f"{name}.") if isinstance(field.type, Struct) else [name]
-    return found
-
-
-def parse_value(kind: SqlType, text: str) -> pa.Scalar:
-    """Return a value of a type that is not nested, given as text. Bytes are in base64, times in UTC."""
-    arrow = arrow_type(kind)
-    if kind == Atomic("binary"):
-        # Bytes are given as they are shown.
-        data = base64.b64decode(text, validate=True)
-        return buffers.binary(arrow, ByteSpace(data), np.array([0]), np.array([len(data)]), None)[0]
-    if pa.types.is_timestamp(arrow) and arrow.tz is not None and not _UTC_OFFSET.search(text):
-        text = f"{text}Z"
-    return buffers.text(text).cast(arrow)
 
 
 class KeyFilter(Protocol):

@@ -1,13 +1,20 @@
-"""Spark SQL types as they appear in a checkpoint's schema files, and the Arrow types that represent them."""
+"""Spark SQL types as they appear in a checkpoint's schema files, and the Arrow types that represent them.
+
+Users name the fields of a struct, and give values of a type, as text.
+"""
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+
+from headwater.statefiles import buffers
 
 
 class UnknownType(ValueError):
@@ -81,6 +88,7 @@ _DECIMAL = re.compile(r"decimal\(([0-9]+), ?(-?[0-9]+)\)")
 _INTERVAL = re.compile(r"interval ((year|month|day|hour|minute|second)(?: to (?:month|hour|minute|second))?)")
 _TEXT = re.compile(r"(string|char|varchar)\b.*")
 _TIME = re.compile(r"time\([0-9]\)")
+_UTC_OFFSET = re.compile(r"(Z|:\d\d(\.\d+)?[+-]\d\d(:?\d\d)?)$")
 
 ARROW_ATOMIC: dict[str, pa.DataType] = {
     "void": pa.null(),
@@ -177,3 +185,24 @@ def distinct(names: list[str]) -> list[str]:
         taken.add(unique.lower())
         result.append(unique)
     return result
+
+
+def field_names(struct: Struct, prefix: str = "") -> list[str]:
+    """Return the names by which the fields of a struct can be given: ``window.start`` is a field of a struct in it."""
+    found: list[str] = []
+    for field in struct.fields:
+        name = f"{prefix}{field.name}"
+        found += field_names(field.type, f"{name}.") if isinstance(field.type, Struct) else [name]
+    return found
+
+
+def parse_value(kind: SqlType, text: str) -> pa.Scalar:
+    """Return a value of a type that is not nested, given as text. Bytes are in base64, times in UTC."""
+    arrow = arrow_type(kind)
+    if kind == Atomic("binary"):
+        # Bytes are given as they are shown.
+        data = base64.b64decode(text, validate=True)
+        return buffers.binary(arrow, buffers.ByteSpace(data), np.array([0]), np.array([len(data)]), None)[0]
+    if pa.types.is_timestamp(arrow) and arrow.tz is not None and not _UTC_OFFSET.search(text):
+        text = f"{text}Z"
+    return buffers.text(text).cast(arrow)

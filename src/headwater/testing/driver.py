@@ -28,11 +28,9 @@ from headwater.spark.session import temporary_settings
 from headwater.spark.static_tables import StaticTables
 from headwater.spark.table_formats import require_format
 from headwater.spark.writing import captured_rows
-from headwater.testing.iceberg_sink import IcebergSinkTable
 from headwater.testing.kafka_feed import decode_fed, kafka_decoding
 from headwater.testing.records import Crash, Fed, Inbox
-from headwater.testing.sink_table import SinkTable
-from headwater.testing.table_folder import TableFolder
+from headwater.testing.tables import DeltaSinkTable, IcebergSinkTable, TableFolder
 from headwater.testing.transcript import BatchRun
 
 RATE_SCHEMA = "timestamp TIMESTAMP, value BIGINT"
@@ -203,10 +201,10 @@ class Driver:
         return f"crashed {Crash.AFTER_COMMIT.value}"
 
 
-def _sink_table(job: Job, folder: Path) -> SinkTable | IcebergSinkTable | None:
+def _sink_table(job: Job, folder: Path) -> DeltaSinkTable | IcebergSinkTable | None:
     """Return the table that stands for the job's own. Without an Iceberg for this PySpark, rows are only captured."""
     if isinstance(job.writes, Delta):
-        return SinkTable(job.writes, job.mode, folder)
+        return DeltaSinkTable(job.writes, job.mode, folder)
     if isinstance(job.writes, Iceberg) and has_release("iceberg"):
         return IcebergSinkTable(job.writes, job.mode, folder)
     return None

@@ -16,9 +16,9 @@ import pyarrow as pa
 
 from headwater.checkpoint.filetree import FileTree
 from headwater.checkpoint.history import History
-from headwater.checkpoint.lease import signs_of_life
 from headwater.checkpoint.log_entries import JOIN_STORES
 from headwater.checkpoint.record import sink_of
+from headwater.checkpoint.signs_of_life import signs_of_life
 from headwater.core.errors import ChangeRefused
 from headwater.core.ids import ANY_STORE, StoreKey, StoreRef
 from headwater.core.text import count

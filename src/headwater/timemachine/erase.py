@@ -13,8 +13,8 @@ import pyarrow as pa
 
 from headwater.checkpoint.filetree import FileTree, walk
 from headwater.checkpoint.layout import HEADWATER_FOLDER, STATE, join
-from headwater.checkpoint.lease import signs_of_life
 from headwater.checkpoint.restore_points import FOLDER as KEPT
+from headwater.checkpoint.signs_of_life import signs_of_life
 from headwater.core.errors import ChangeRefused
 from headwater.core.ids import StoreKey
 from headwater.core.text import count

@@ -18,10 +18,10 @@ from headwater.checkpoint.layout import (
     STATE,
     is_temporary,
 )
-from headwater.checkpoint.lease import signs_of_life
 from headwater.checkpoint.locate import open_files
 from headwater.checkpoint.moved import METADATA_CRC, read_moving, read_pointer
 from headwater.checkpoint.record import JobRecord, folder_of, read_job_record, uri_kind
+from headwater.checkpoint.signs_of_life import signs_of_life
 from headwater.core.errors import ChangeRefused, UsageProblem
 from headwater.timemachine.change import fingerprint, new_change_id
 from headwater.timemachine.journal import refuse_if_pending

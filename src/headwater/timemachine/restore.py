@@ -16,8 +16,8 @@ from headwater.checkpoint.file_logs import FileSinkLog
 from headwater.checkpoint.filetree import FileTree, walk
 from headwater.checkpoint.history import History
 from headwater.checkpoint.layout import OFFSETS, SINK_LOG, SOURCES, hadoop_crc_of, parent_and_name
-from headwater.checkpoint.lease import signs_of_life
 from headwater.checkpoint.restore_points import RestorePoint, listed_files, point_files
+from headwater.checkpoint.signs_of_life import signs_of_life
 from headwater.core.errors import ChangeRefused, HeadwaterError
 from headwater.core.text import batch_span
 from headwater.lakehouse.tables import RewindableTable, TableUri

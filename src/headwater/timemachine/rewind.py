@@ -9,9 +9,9 @@ from typing import Any, TypedDict
 from headwater.checkpoint.filetree import FileTree
 from headwater.checkpoint.history import History
 from headwater.checkpoint.layout import OFFSETS
-from headwater.checkpoint.lease import signs_of_life
 from headwater.checkpoint.record import sink_of
 from headwater.checkpoint.restore_points import restore_points
+from headwater.checkpoint.signs_of_life import signs_of_life
 from headwater.core.errors import ChangeRefused
 from headwater.core.ids import BatchId
 from headwater.lakehouse.tables import RewindableTable, TablePlan, TableUri

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,8 +19,8 @@ from headwater.core.errors import ChangeRefused, UsageProblem
 from headwater.core.ids import ANY_STORE, StoreRef
 from headwater.statefiles.buffers import numbers, one_array
 from headwater.statefiles.flat_rows import FlatRows
-from headwater.statefiles.key_lookup import find_field, parse_value
-from headwater.statefiles.sqltypes import Array, Atomic, Map, SqlType, Struct, arrow_type
+from headwater.statefiles.key_lookup import find_field
+from headwater.statefiles.sqltypes import Array, Atomic, Map, SqlType, Struct, arrow_type, field_names, parse_value
 from headwater.statefiles.stores import StateTarget
 from headwater.statefiles.unsaferow import struct_of
 from headwater.timemachine.edit import StateEditor
@@ -147,7 +146,7 @@ def adding(target: StateTarget, key: Mapping[str, str], fields: Mapping[str, obj
         column = names[flat.key_fields[path[0]].name]
         value = _parsed(name, field_type, text)
         columns[column] = _with_field(flat.key_fields[path[0]].type, columns[column], path[1:], value, 1)
-    missing = [name for name in _leaves(kind) if name not in given]
+    missing = [name for name in field_names(kind) if name not in given]
     if missing:
         raise UsageProblem(
             "bad-key",
@@ -192,44 +191,6 @@ def from_table(target: StateTarget, table: pa.Table, what: str = "the table") ->
     return Wanted(rows=FlatRows.of(target).conform(table, what))
 
 
-def read_table(path: str) -> pa.Table:
-    """Return a Parquet, Arrow, CSV or JSON Lines file as a table, chosen by its suffix."""
-    suffix = Path(path).suffix.lower()
-    if not Path(path).is_file():
-        raise UsageProblem("no-file", f"there is no file {path}")
-    try:
-        table = _read_file(path, suffix)
-        if table is not None:
-            table.validate(full=True)  # lengths and offsets of a corrupt file lead anywhere in memory
-    except (pa.ArrowException, ValueError, KeyError, OSError, MemoryError) as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise UsageProblem("bad-file", f"{path} cannot be read", evidence={"reason": reason}) from None
-    if table is None:
-        raise UsageProblem("bad-file", f"{path} has an unknown suffix", remedy="use .parquet, .arrow, .csv or .json")
-    return table
-
-
-def _read_file(path: str, suffix: str) -> pa.Table | None:
-    match suffix:
-        case ".parquet":
-            import pyarrow.parquet as pq  # noqa: PLC0415  slow to import
-
-            return pq.read_table(path)
-        case ".arrow" | ".feather" | ".ipc":
-            with pa.memory_map(path) as source:
-                return pa.ipc.open_file(source).read_all()
-        case ".csv":
-            from pyarrow import csv  # noqa: PLC0415
-
-            return csv.read_csv(path)
-        case ".json" | ".jsonl":
-            from pyarrow import json as json_lines  # noqa: PLC0415
-
-            return json_lines.read_json(path)
-        case _:
-            return None
-
-
 def opaque_columns(target: StateTarget) -> set[str]:
     """Return the columns that contain variants, which are kept as bytes and cannot be set."""
     flat = FlatRows.of(target)
@@ -265,19 +226,11 @@ def _value_field(target: StateTarget, flat: FlatRows, name: str) -> tuple[tuple[
         raise UsageProblem(
             "no-value-field",
             f"the value has no field {name!r}",
-            evidence={"fields of the value": ", ".join(_leaves(shown)) or "none"},
+            evidence={"fields of the value": ", ".join(field_names(shown)) or "none"},
         ) from None
     if flat.value_names[path[0]] in opaque_columns(target) and len(path) == 1:
         raise _opaque(name)
     return path, kind
-
-
-def _leaves(kind: Struct, prefix: str = "") -> list[str]:
-    found: list[str] = []
-    for field in kind.fields:
-        inner = isinstance(field.type, Struct)
-        found += _leaves(field.type, f"{prefix}{field.name}.") if inner else [f"{prefix}{field.name}"]  # type: ignore[arg-type]
-    return found
 
 
 def _parsed(name: str, kind: SqlType, value: object) -> pa.Array:

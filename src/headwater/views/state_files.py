@@ -1,4 +1,4 @@
-"""Exported state as files: Parquet or Arrow, one for each store and variable."""
+"""State in files: exported tables, in Parquet or Arrow, one for each store and variable; and rows for an edit."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import pyarrow as pa
 
 from headwater.core.errors import UsageProblem
 from headwater.timemachine.transfer import origin_of
-from headwater.views.state_edits import read_table
 
 _FORMATS = (".parquet", ".arrow")
 
@@ -54,6 +53,44 @@ def read_tables(source: str) -> dict[str, pa.Table]:
     if not files:
         raise UsageProblem("no-file", f"the folder {source} contains no exported state")
     return {str(one): read_table(str(one)) for one in files}
+
+
+def read_table(path: str) -> pa.Table:
+    """Return a Parquet, Arrow, CSV or JSON Lines file as a table, chosen by its suffix."""
+    suffix = Path(path).suffix.lower()
+    if not Path(path).is_file():
+        raise UsageProblem("no-file", f"there is no file {path}")
+    try:
+        table = _read_file(path, suffix)
+        if table is not None:
+            table.validate(full=True)  # lengths and offsets of a corrupt file lead anywhere in memory
+    except (pa.ArrowException, ValueError, KeyError, OSError, MemoryError) as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise UsageProblem("bad-file", f"{path} cannot be read", evidence={"reason": reason}) from None
+    if table is None:
+        raise UsageProblem("bad-file", f"{path} has an unknown suffix", remedy="use .parquet, .arrow, .csv or .json")
+    return table
+
+
+def _read_file(path: str, suffix: str) -> pa.Table | None:
+    match suffix:
+        case ".parquet":
+            import pyarrow.parquet as pq  # noqa: PLC0415  slow to import
+
+            return pq.read_table(path)
+        case ".arrow" | ".feather" | ".ipc":
+            with pa.memory_map(path) as source:
+                return pa.ipc.open_file(source).read_all()
+        case ".csv":
+            from pyarrow import csv  # noqa: PLC0415
+
+            return csv.read_csv(path)
+        case ".json" | ".jsonl":
+            from pyarrow import json as json_lines  # noqa: PLC0415
+
+            return json_lines.read_json(path)
+        case _:
+            return None
 
 
 def _write(table: pa.Table | pa.RecordBatchReader, path: Path) -> int:

@@ -14,8 +14,7 @@ import pyarrow as pa
 
 from headwater.core.errors import UsageProblem
 from headwater.statefiles.flat_rows import LIST, FlatRows
-from headwater.statefiles.key_lookup import parse_value
-from headwater.statefiles.sqltypes import Array, Atomic, Map, SqlType, Struct, arrow_type
+from headwater.statefiles.sqltypes import Array, Atomic, Map, SqlType, Struct, arrow_type, parse_value
 from headwater.statefiles.stores import StateTarget
 
 Row = Mapping[str, Any]

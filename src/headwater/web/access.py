@@ -1,20 +1,130 @@
-"""Who may open the page, as the command line says it, checked before anything is served."""
+"""Who may open the page: the options of the command line, checked before anything is served, and the policy they give.
+
+``gate`` applies the policy to every request.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import ipaddress
 import re
 import ssl
+from collections.abc import Sequence
 from dataclasses import dataclass
+from http.cookies import CookieError, SimpleCookie
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from headwater.core.errors import SetupProblem, UsageProblem
 from headwater.web.accounts import PasswordFile
-from headwater.web.gate import LOOPBACK_NETWORKS, AccessPolicy, Network
 from headwater.web.sessions import Sessions
 
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+WILDCARDS = {"0.0.0.0", "::", ""}  # noqa: S104  compared with, not bound to
+LOOPBACK_NETWORKS: tuple[Network, ...] = (ipaddress.ip_network("127.0.0.0/8"), ipaddress.ip_network("::1/128"))
 _HEADER = re.compile(r"[A-Za-z0-9-]{1,64}")
 _NAME = re.compile(r"[A-Za-z0-9.-]{1,253}")
+
+
+@dataclass(frozen=True)
+class AccessPolicy:
+    """The token, the addresses at which clients may address the server, and who may change a checkpoint.
+
+    ``sessions`` and ``user_header`` replace the token: log-ins with a password, and the header in which one of the
+    ``proxies`` names the user.
+    """
+
+    token: str
+    host: str
+    port: int
+    is_https: bool = False
+    behind_proxy: bool = False
+    public_names: tuple[str, ...] = ()
+    allow_changes: bool = False
+    sessions: Sessions | None = None
+    user_header: str | None = None
+    proxies: tuple[Network, ...] = LOOPBACK_NETWORKS
+
+    @property
+    def uses_token(self) -> bool:
+        return self.sessions is None and self.user_header is None
+
+    @property
+    def cookie_name(self) -> str:
+        # A browser sends the cookies of a host to all of its ports.
+        return f"headwater-{self.port}"
+
+    @property
+    def cookie_value(self) -> str:
+        return hashlib.sha256(f"page {self.port} {self.token}".encode()).hexdigest()
+
+    def accepts_host(self, authority: str) -> bool:
+        try:
+            parts = urlsplit(f"//{authority}")
+            name, port = parts.hostname or "", parts.port or (443 if self.is_https else 80)
+        except ValueError:
+            return False
+        if parts.username is not None or not name:
+            return False
+        if name in self.public_names or (self.behind_proxy and not self.public_names):
+            return True
+        if port != self.port:
+            return False
+        if name in {"127.0.0.1", "localhost", "::1", self.host}:
+            return True
+        # DNS rebinding works with names only, not with addresses.
+        return self.host in WILDCARDS and _is_address(name)
+
+    def accepts_origin(self, origin: str, hosts: Sequence[str] = ()) -> bool:
+        """Return whether a request may come from a page at this origin; ``hosts`` are those that the request names.
+
+        A proxy may be known to browsers by any name, which is then both the origin and the host of a request.
+        """
+        parts = urlsplit(origin)
+        if parts.scheme not in {"http", "https"}:
+            return False
+        if self.behind_proxy and not self.public_names:
+            return parts.netloc in hosts
+        return self.accepts_host(parts.netloc)
+
+    def accepts_token(self, token: str) -> bool:
+        return hmac.compare_digest(token.encode(), self.token.encode())
+
+    def cookie(self, cookies: str) -> str | None:
+        """Return the value of this server's cookie; None if there is none."""
+        try:
+            found = SimpleCookie(cookies).get(self.cookie_name)
+        except CookieError:
+            return None
+        return found.value if found is not None else None
+
+    def accepts_cookie(self, cookies: str) -> bool:
+        value = self.cookie(cookies)
+        return value is not None and hmac.compare_digest(value.encode(), self.cookie_value.encode())
+
+    def is_proxy(self, address: str | None) -> bool:
+        """Return whether a connection from an address is one of the proxy."""
+        try:
+            found = ipaddress.ip_address(address or "")
+        except ValueError:
+            return False
+        return any(found in network for network in self.proxies)
+
+    def set_cookie(self, value: str, *, https: bool) -> bytes:
+        """Return the header that sets the cookie; an empty value removes it."""
+        parts = [f"{self.cookie_name}={value}", "Path=/", "HttpOnly", "SameSite=Strict"]
+        parts += (["Secure"] if https else []) + ([] if value else ["Max-Age=0"])
+        return "; ".join(parts).encode()
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
 
 
 @dataclass(frozen=True)

@@ -20,10 +20,10 @@ from headwater.checkpoint.locate import open_checkpoint
 from headwater.core.errors import SetupProblem
 from headwater.fleet.fleet import Fleet
 from headwater.kafka.options import Connection
-from headwater.web.access import AccessOptions
+from headwater.web.access import WILDCARDS, AccessOptions
 from headwater.web.fleet_page import STREAM_PATH, FleetPage
 from headwater.web.fleet_watch import FleetWatch
-from headwater.web.gate import VISITOR, WILDCARDS, Gate, Visitor
+from headwater.web.gate import VISITOR, Gate, Visitor
 from headwater.web.page import Actions, Page, SharedCheckpoint
 from headwater.web.permalink import Place
 from headwater.web.records_pane import FindRecords

@@ -18,7 +18,7 @@ from headwater.formats.schema import BINARY_FORMATS
 from headwater.jobs.endpoints import KAFKA_COLUMNS, Decoding, Delta, Files, Iceberg, Kafka, Source
 from headwater.kafka.options import Connection
 from headwater.spark.decoding import decode_lines
-from headwater.spark.dropped import delta_rereading, iceberg_rereading
+from headwater.spark.dropped.table_rereading import reread_table
 from headwater.spark.dropped.tagging import TAG
 from headwater.spark.failures import explained
 from headwater.spark.reading import CONSUMER_OPTIONS, reads_headers
@@ -78,11 +78,7 @@ def reread(spark: SparkSession, source: Source, history: History, batch: Batch, 
         )
     with explained(f"cannot read batch {batch.batch_id} again"):
         if isinstance(source, Delta | Iceberg):
-            rows = (
-                delta_rereading.read_again(spark, source, part)
-                if isinstance(source, Delta)
-                else iceberg_rereading.read_again(spark, source, history.files, part)
-            )
+            rows = reread_table(spark, source, history.files, part)
             return RawBatch(source.kind, rows.select(F.col(f"{TAG}.value").alias("value"), TAG), rows, decodes=False)
         if isinstance(source, Kafka):
             raw, decoding = _kafka(spark, source, part), source.decoding

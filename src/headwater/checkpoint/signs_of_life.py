@@ -1,0 +1,52 @@
+"""Signs that another program's query is running on a checkpoint: files that nothing of Headwater's has just written.
+
+Such a query holds no lease. Headwater's own jobs and changes leave fresh files as well, so those are recognized by the
+recorded end of the lease and by the progress record of the last batch.
+"""
+
+from __future__ import annotations
+
+import time
+
+from headwater.checkpoint.filetree import FileTree
+from headwater.checkpoint.history import History
+from headwater.checkpoint.layout import COMMITS, OFFSETS, is_temporary
+from headwater.checkpoint.lease import CLOCK_SLACK_MS, ended_ms
+from headwater.checkpoint.record import read_progress
+
+FRESH_SECONDS = 60
+
+
+def signs_of_life(history: History, now_ms: int | None = None) -> list[str]:
+    """Return signs that a query is running, as clauses for a user to judge. An idle query shows none of them."""
+    now = int(time.time() * 1000) if now_ms is None else now_ms
+    signs = []
+    ended = ended_ms(history.files)
+    newest = None if _ended_with_headwater(history) else _newest_ms(history.files)
+    if newest is not None and newest > ended and 0 <= now - newest < FRESH_SECONDS * 1000:
+        signs.append(f"files changed {(now - newest) // 1000} s ago")
+    drafts = [
+        f"{folder}/{entry.name}"
+        for folder in (OFFSETS, COMMITS)
+        for entry in history.files.entries(folder)
+        if is_temporary(entry.name) and not 0 < (entry.modified_ms or 0) <= ended
+    ]
+    if drafts:
+        signs.append(f"{drafts[0]} is being written")
+    return signs
+
+
+def _ended_with_headwater(history: History) -> bool:
+    """Return whether a Headwater job made the last commit; it has ended then, because callers have seen no lease."""
+    last = history.last_committed
+    if last is None or last != max(history.batch_ids):
+        return False
+    progress, written_ms = read_progress(history.files).get(last), history.committed_at_ms.get(last)
+    if progress is None or written_ms is None:
+        return False
+    return progress.ran_at(written_ms, CLOCK_SLACK_MS)
+
+
+def _newest_ms(files: FileTree) -> int | None:
+    stamps = [entry.modified_ms for folder in (OFFSETS, COMMITS) for entry in files.entries(folder)]
+    return max((stamp for stamp in stamps if stamp is not None), default=None)
