@@ -26,7 +26,7 @@ from headwater.kafka.clients import Cluster
 from headwater.kafka.group_offsets import group_offsets
 from headwater.kafka.offsets import Partition
 from headwater.kafka.topics import delete_topic
-from headwater.spark.followers import alerting
+from headwater.spark.alert_followers import alerting
 from headwater.spark.kafka_followers import committing_offsets
 from headwater.spark.ownership import Run
 from headwater.spark.runner import start_job

@@ -65,7 +65,7 @@ class Accompaniment:
 
                     followers.append(tracing(run.job.name, self.otel))
                 if self.alerts.for_stream(run.job.name):
-                    from headwater.spark.followers import alerting
+                    from headwater.spark.alert_followers import alerting
 
                     followers.append(alerting(run.job.name, self.alerts, watch, log.alert))
             yield found

@@ -7,14 +7,10 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import TypeAlias
 
-from headwater.alerts.rules import AlertConfig
-from headwater.alerts.state import Notification
-from headwater.alerts.watching import AlertThread, StreamAlerts
 from headwater.checkpoint.failures import FailureRecord, add_failure
 from headwater.checkpoint.filetree import FileTree
 from headwater.checkpoint.record import ProgressRecord
 from headwater.core.errors import HeadwaterError, InternalError
-from headwater.guards.watch import SourceWatch
 
 OnBatch: TypeAlias = Callable[[ProgressRecord], None]
 Warn: TypeAlias = Callable[[str], None]
@@ -48,28 +44,5 @@ def passing_batches(on_batch: OnBatch) -> Follower:
     @contextmanager
     def follow(files: FileTree, warn: Warn) -> Iterator[OnBatch]:  # noqa: ARG001  every follower takes both
         yield on_batch
-
-    return follow
-
-
-def alerting(
-    name: str, config: AlertConfig, sources: SourceWatch | None, on_alert: Callable[[Notification], None]
-) -> Follower:
-    """Return a follower whose thread evaluates the rules of a job while it runs, and once more when it has ended.
-
-    ``on_alert`` shows what fires and resolves.
-    """
-
-    @contextmanager
-    def follow(files: FileTree, warn: Warn) -> Iterator[OnBatch]:
-        check = sources.latest if sources else lambda: None
-        alerts = StreamAlerts(files, config, name=name, check_sources=check, warn=warn, on_alert=on_alert)
-
-        def on_batch(batch: ProgressRecord) -> None:
-            if sources:
-                sources.after_batch(batch)
-
-        with AlertThread(lambda: [alerts], config.every_ms):
-            yield on_batch
 
     return follow
