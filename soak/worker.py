@@ -12,6 +12,7 @@ import signal
 import socketserver
 import sys
 import threading
+import traceback
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -103,9 +104,13 @@ def serve(address: str, log: Path) -> None:
             err.begin()
             verb, *rest = request["arguments"]
             is_program = verb == attached.VERB
-            status = attached.run_attached(spark.start_session, rest) if is_program else run_main([verb, *rest])
-            spark.stop_session()
-            spark.stores.wait_until_unloaded(request["folder"])
+            try:
+                status = attached.run_attached(spark.start_session, rest) if is_program else run_main([verb, *rest])
+                spark.stop_session()
+                spark.stores.wait_until_unloaded(request["folder"])
+            except Exception:  # the story shows it
+                traceback.print_exc()
+                status = 1
             answer = asdict(CommandResult(status, out.end(), err.end()))
             self.wfile.write(json.dumps(answer).encode() + b"\n")
 
