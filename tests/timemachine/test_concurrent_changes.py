@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import shutil
 import threading
+import time
 from collections.abc import Callable
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
@@ -97,6 +98,27 @@ def test_several_people_rewind_at_once(name: str, tmp_path: Path) -> None:
     assert contents(path) == contents(alone)
     assert len(read_entries(LocalTree(path))) == 1
     assert_sound(path)
+
+
+def test_a_change_in_progress_is_not_called_interrupted(tmp_path: Path) -> None:
+    """While a process makes a change, planning another one is refused as busy; after it was killed, as interrupted."""
+    path, begun = load("dedup-hdfs", tmp_path).path, FORK.Event()
+
+    def rewind_slowly() -> None:
+        LocalTree.move = lambda *_: (begun.set(), time.sleep(600))  # type: ignore[method-assign,assign]
+        rewind_to(4)(path)
+
+    process = FORK.Process(target=rewind_slowly)
+    process.start()
+    assert begun.wait(60)
+    with pytest.raises(CheckpointBusy, match="headwater rewind is running"):
+        plan_rewind(LocalTree(path), to=6)
+    process.kill()
+    process.join()
+    with pytest.raises(ChangeRefused, match="was interrupted"):
+        plan_rewind(LocalTree(path), to=6)
+    abort(LocalTree(path))
+    plan_rewind(LocalTree(path), to=6)
 
 
 def test_different_changes_at_once(tmp_path: Path) -> None:

@@ -66,13 +66,19 @@ def note_promotion(checkpoint: str, files: FileTree) -> None:
 
 
 def warn_if_interrupted(files: FileTree) -> None:
-    """Print a warning if a change to the checkpoint was interrupted, or if the stream continues elsewhere."""
+    """Print a warning if a change is in progress or was interrupted, or if the stream continues elsewhere."""
     from headwater.checkpoint.layout import CASCADE_FILE, PENDING_FILE
     from headwater.checkpoint.moved import POINTER, read_pointer
 
     if files.exists(POINTER) and (pointer := read_pointer(files)):
         note(f"warning: this checkpoint was moved, and the stream continues at {pointer.to}")
-    if files.exists(PENDING_FILE) or files.exists(CASCADE_FILE):
+    if not (files.exists(PENDING_FILE) or files.exists(CASCADE_FILE)):
+        return
+    from headwater.checkpoint.lease import live_lease
+
+    if lease := live_lease(files):
+        note(f"warning: {lease.holder} is running on this checkpoint; the output may show a half-finished change")
+    else:
         note(
             "warning: a change to this checkpoint was interrupted; the output may show a half-finished change\n"
             f"help: headwater rewind {files.location} --resume   (or --abort to roll it back)"

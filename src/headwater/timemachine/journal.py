@@ -8,6 +8,7 @@ from typing import Any
 
 from headwater.checkpoint.filetree import FileTree
 from headwater.checkpoint.layout import CASCADE_FILE, HEADWATER_FOLDER, PENDING_FILE
+from headwater.checkpoint.lease import live_lease, refuse_if_held
 from headwater.checkpoint.logtext import json_object, read_bytes
 from headwater.checkpoint.moved import refuse_if_moved
 from headwater.core.errors import ChangeRefused, CheckpointUnreadable
@@ -191,11 +192,17 @@ def _object(data: bytes, path: str) -> dict[str, Any]:
 def refuse_if_pending(files: FileTree, *, in_cascade: bool = False) -> None:
     """Raise ``ChangeRefused`` if a change was interrupted, or if the checkpoint was moved elsewhere.
 
-    Every command that changes a checkpoint checks this first. ``in_cascade`` is for a part of the cascade that is under way.
+    Raise ``CheckpointBusy`` if another process is making the change. Every command that changes a checkpoint checks this
+    first. ``in_cascade`` is for a part of the cascade that is under way.
     """
     refuse_if_moved(files)
-    pending, cascade = read_pending(files), None if in_cascade else read_cascade(files)
-    change = pending.change if pending else cascade.members[-1][1] if cascade else None
+    if _unfinished_change(files, in_cascade=in_cascade) is None:
+        return
+    lease = live_lease(files)
+    if lease is not None and not lease.is_of_this_process:
+        refuse_if_held(files, "cannot change this checkpoint")
+    # Another process may have completed the change in the meantime.
+    change = _unfinished_change(files, in_cascade=in_cascade)
     if change is None:
         return
     raise ChangeRefused(
@@ -204,3 +211,9 @@ def refuse_if_pending(files: FileTree, *, in_cascade: bool = False) -> None:
         evidence={"checkpoint": files.location, "change": change.about},
         remedy=f"headwater rewind {files.location} --resume   (or --abort to roll it back)",
     )
+
+
+def _unfinished_change(files: FileTree, *, in_cascade: bool) -> Change | None:
+    """Return the change that is under way or was interrupted, alone or as a part of a cascade."""
+    pending, cascade = read_pending(files), None if in_cascade else read_cascade(files)
+    return pending.change if pending else cascade.members[-1][1] if cascade else None
