@@ -38,29 +38,38 @@ def test_rows_are_encoded_as_spark_wrote_them(name: str, batches: str, corpus: C
     reader = StateReader(corpus(name).files)
     if not reader.committed:
         return
-    last = reader.latest()
-    chosen = [last] if batches == "last batch" else reader.readable()
-    for found in reader.targets(last):
-        if found.kind in ("side", "raw"):
+    for batch in [reader.latest()] if batches == "last batch" else reader.readable():
+        for found in reader.targets(batch):
+            if found.kind not in ("side", "raw"):
+                _assert_same_bytes(reader, storage_target(found), batch)
+
+
+def _assert_same_bytes(reader: StateReader, target: StateTarget, batch: int) -> None:
+    decoder = reader.decoder(target, batch)
+    encoder = RowEncoder(target, replace(reader.settings(batch), list_delimiter=0), decoder.hdfs)
+    stores = reader.stores(target, batch)
+    for store in stores:
+        rows = reader.one_row_per_key(target, reader.partition(target, store).rows(batch), batch)
+        if not len(rows):
             continue
-        target = storage_target(found)
-        decoder = reader.decoder(target, last)
-        encoder = RowEncoder(target, replace(reader.settings(last), list_delimiter=0), decoder.hdfs)
-        stores = reader.stores(target, last)
-        for store in stores:
-            for batch in chosen:
-                rows = reader.one_row_per_key(target, reader.partition(target, store).rows(batch), batch)
-                if not len(rows):
-                    continue
-                keys = decoder.keys(rows)
-                assert encoder.keys(keys) == [rows.key(number) for number in range(len(rows))], target.label
-                assert set(encoder.partitions(keys, len(stores)).tolist()) == {store.partition_id}
-                if target.is_list:
-                    table = decoder.list_table(rows, np.zeros(len(rows), np.int32))[1]
-                    values = encoder.lists(one_array(table["list_value"]))
-                else:
-                    values = encoder.values(decoder.values(rows))
-                assert values == [rows.value(number) for number in range(len(rows))], target.label
+        keys = decoder.keys(rows)
+        assert encoder.keys(keys) == [rows.key(number) for number in range(len(rows))], target.label
+        assert set(encoder.partitions(keys, len(stores)).tolist()) == {store.partition_id}
+        if target.is_list:
+            table = decoder.list_table(rows, np.zeros(len(rows), np.int32))[1]
+            values = encoder.lists(one_array(table["list_value"]))
+        else:
+            values = encoder.values(decoder.values(rows))
+        stored = [rows.value(number) for number in range(len(rows))]
+        if reader.settings(batch).avro:  # a row that was not changed since an older schema still has its number
+            values, stored = _of_one_schema(values, stored)
+        assert values == stored, target.label
+
+
+def _of_one_schema(values: list[bytes], stored: list[bytes]) -> tuple[list[bytes], list[bytes]]:
+    assert all(other[:3] <= value[:3] for value, other in zip(values, stored, strict=True))
+    same = [(value, other) for value, other in zip(values, stored, strict=True) if value[:3] == other[:3]]
+    return [value for value, _ in same], [other for _, other in same]
 
 
 _SIMPLE: dict[SqlType, st.SearchStrategy[Any]] = {
