@@ -4,9 +4,38 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
+import numpy as np
 import pyarrow as pa
+import pytest
 
-from headwater.statefiles.buffers import python_rows
+from headwater.statefiles.buffers import ByteSpace, binary, python_rows
+
+
+def test_rows_end_with_zeros_after_the_end_of_the_buffer() -> None:
+    """Rows of any width can begin anywhere in a buffer, but not outside it."""
+    data = bytes(range(1, 51))
+    space = ByteSpace(data)
+    for width in (1, 8, 40, 300):
+        starts = np.array([0, 7, 49, 50])
+        expected = [(data[start:] + bytes(width))[:width] for start in starts]
+        assert [row.tobytes() for row in space.rows(starts, width)] == expected
+        assert space.rows(np.zeros(0, np.int64), width).shape == (0, width)
+    with pytest.raises(IndexError, match="position 51 of 50 bytes"):
+        space.rows(np.array([51]), 300)
+
+
+@pytest.mark.parametrize(
+    "words", [["a"], ["abc", "xyz"], ["é" * 6] * 3, ["y" * 200] * 2, ["", ""], ["a", "", "z" * 99]]
+)
+def test_texts_are_cut_out_of_a_buffer(words: list[str]) -> None:
+    """Texts of one length or of different ones, and nulls between them, are those that are stored."""
+    lengths = [len(word.encode()) for word in words]
+    starts = np.cumsum([3, *lengths])[:-1]
+    space = ByteSpace(b"---" + "".join(words).encode())
+    assert binary(pa.string(), space, starts, np.array(lengths), None).to_pylist() == words
+    valid = np.arange(len(words)) > 0
+    expected = [None, *words[1:]]
+    assert binary(pa.string(), space, starts * valid, np.array(lengths) * valid, valid).to_pylist() == expected
 
 
 def test_rows_are_those_of_arrow() -> None:

@@ -344,6 +344,21 @@ def test_tables_that_overlap_leave_the_rows_of_a_full_comparison(width: int) -> 
         assert sorted(left) == pairs(live_rows(concat([*tables, newer])))
 
 
+def test_tables_with_keys_apart_are_read_as_one() -> None:
+    """Tables whose keys don't interleave, as compaction leaves them, are one for the comparison with a third table."""
+
+    def puts(numbers: range, rank: int) -> Records:
+        keys = [b"key-%06d" % number for number in numbers]
+        return records_of(keys, keys, np.full(len(keys), PUT, np.uint8), np.full(len(keys), rank))
+
+    apart = [puts(range(200, 300), 1), puts(range(100), 1), puts(range(100, 200), 1)]
+    assert [len(one) for one in large_stores._joined_neighbors(apart)] == [300]
+    assert len(large_stores._joined_neighbors([*apart, puts(range(99, 101), 2)])) == 3
+    for tables in (apart, [*apart, puts(range(50, 250, 30), 2)], [puts(range(5), 1), puts(range(4, 9), 2)]):
+        live = large_stores._live_in_range(tables)
+        assert sorted(live.pairs()) == sorted(live_rows(concat(tables)).pairs())
+
+
 def test_keys_that_occur_twice_are_noticed() -> None:
     """Records in the order of their keys are all live only if they are puts of different keys."""
     keys, values, rank = [b"a", b"b", b"b"], [b""] * 3, np.arange(3)

@@ -69,6 +69,18 @@ def test_tables_have_the_contents_that_rocksdb_reads(compression: DBCompressionT
     assert content(live_rows(concat(parts))) == expected
 
 
+@pytest.mark.parametrize("lengths", [(1, 4), (100, 180), (3, 260), (250, 400), (0, 1)])
+def test_keys_of_any_length_are_read_as_by_rocksdb(lengths: tuple[int, int], tmp_path: Path) -> None:
+    """Keys that share any part with their predecessor, and values of up to 20,000 bytes, are those of RocksDB."""
+    dice = random.Random(sum(lengths))
+    shortest, longest = lengths
+    keys = {b"".join(dice.choices((b"a", b"b"), (9, 1), k=dice.randint(shortest, longest))) for _ in range(3000)}
+    sizes = (0, 7, 127, 128, 300, 20_000)
+    writes = [(key, dice.randbytes(dice.choices(sizes, (9, 9, 3, 3, 3, 0.02))[0])) for key in sorted(keys)]
+    expected = create_database(tmp_path, DBCompressionType.lz4(), [[*writes]])
+    assert content(concat(read_tables(LocalTree(tmp_path), tables_in(tmp_path)))) == expected
+
+
 def test_some_keys_need_few_blocks(tmp_path: Path) -> None:
     """Reading a few keys of a table returns these and only their neighbors."""
     keys = [b"key-%06d" % number for number in range(20_000)]

@@ -111,6 +111,7 @@ def table_parts(
 
 def _live_in_range(tables: list[Records]) -> Records:
     """Return the live rows of tables, of which mostly one is large, and the others have changes of a few of its keys."""
+    tables = _joined_neighbors(tables)
     largest = max(tables, key=len, default=no_records())
     others = [records for records in tables if records is not largest]
     if sum(map(len, others)) > len(largest) // 4 or not has_keys_once(largest):
@@ -119,6 +120,17 @@ def _live_in_range(tables: list[Records]) -> Records:
         return largest
     again = NewerRecords(concat(others)).hides(largest)
     return concat([largest.take(~again), live_rows(concat([largest.take(again), *others]))])
+
+
+def _joined_neighbors(tables: list[Records]) -> list[Records]:
+    """Return tables with those as one of which all keys of one come before all keys of the next."""
+    found: list[list[Records]] = []
+    for records in sorted(tables, key=lambda one: one.key(0)):
+        if found and found[-1][-1].key(len(found[-1][-1]) - 1) < records.key(0):
+            found[-1].append(records)
+        else:
+            found.append([records])
+    return list(map(concat, found))
 
 
 def _bounds(indexes: Sequence[BlockIndex]) -> list[bytes]:
@@ -146,7 +158,7 @@ def _read_range(table: TableFile, low: bytes | None, high: bytes | None) -> Reco
     numbers = range(len(records))
     begin = 0 if low is None else bisect_right(numbers, low, key=records.key)
     stop = len(records) if high is None else bisect_right(numbers, high, key=records.key)
-    return records.take(np.arange(begin, stop))
+    return records.take(slice(begin, stop))
 
 
 def flat_parts(

@@ -50,8 +50,8 @@ class Records:
     def has_ranges(self) -> bool:
         return bool((self.operation == DELETE_RANGE).any())
 
-    def take(self, chosen: Ints | Mask) -> Records:
-        """Return the records at some indices, or where a mask is set."""
+    def take(self, chosen: Ints | Mask | slice) -> Records:
+        """Return the records at some indices, in a range, or where a mask is set."""
         return replace(
             self,
             operation=self.operation[chosen],

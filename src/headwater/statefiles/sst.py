@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from headwater.checkpoint.filetree import FileTree
-from headwater.statefiles.buffers import LOW_BYTES, PADDING, ByteSpace, Ints
+from headwater.statefiles.buffers import LOW_BYTES, PADDING, ByteSpace, Ints, Mask, offsets_of
 from headwater.statefiles.records import DELETE, MERGE, PUT, Records, no_records
 from headwater.statefiles.refusals import corrupt_state, unknown_format
 from headwater.statefiles.sst_file import SEQUENCE_BYTES, TableFile, restarts, varints
@@ -22,6 +22,10 @@ from headwater.statefiles.sst_file import SEQUENCE_BYTES, TableFile, restarts, v
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+# The bits that three numbers have set if they take more than one byte each.
+_ANY_LONGER = 0x808080
+# For keys of at most so many words, the masks for all lengths of a shared part fit into a processor's cache.
+_MASKED_WORDS = 32
 _OPERATIONS = {0: DELETE, 1: PUT, 2: MERGE, 7: DELETE}
 
 
@@ -43,69 +47,96 @@ def _entries(space: ByteSpace, starts: Ints, ends: Ints, path: str) -> Records:
     if not len(starts):
         return no_records()
     at, run_ends = restarts(space, starts, ends, path)
-    steps = []
+    steps, continued = [], []
     run = np.arange(len(at))
     while len(run):
-        shared, size = varints(space, at)
-        key_at = at + size
-        unshared, size = varints(space, key_at)
-        key_at = key_at + size
-        length, size = varints(space, key_at)
-        key_at = key_at + size
+        shared, unshared, length, key_at = _entry_headers(space, at)
         value_at = key_at + unshared
         steps.append((run, shared, unshared, key_at, value_at, length))
         at = value_at + length
         if (at > run_ends).any():
             raise corrupt_state(path, "has an entry that extends beyond its block")
         going = at < run_ends
-        run, at, run_ends = run[going], at[going], run_ends[going]
-    runs, shared, unshared, key_at, value_at, length = (np.concatenate(column) for column in zip(*steps, strict=True))
+        continued.append(going)
+        if not going.all():
+            run, at, run_ends = run[going], at[going], run_ends[going]
+    # A step has one entry of every run that continues. In the order of the keys, the entries of a run are adjacent.
+    runs, *columns = (np.concatenate(column) for column in zip(*steps, strict=True))
     del steps
+    place = offsets_of(np.bincount(runs))[runs] + np.repeat(np.arange(len(continued)), list(map(len, continued)))
+    order = np.empty(len(place), np.int64)
+    order[place] = np.arange(len(place))
+    shared, unshared, key_at, value_at, length = columns
     key_length = shared + unshared
-    keys, stride = _complete_keys(space, runs, shared, key_at, key_length, path)
-    # A step has one entry of every run; sorting by run restores the order of the keys.
-    order = np.argsort(runs, kind="stable")
-    key_start = order * stride
-    trailer = keys.gather("<u8", key_start + key_length[order] - SEQUENCE_BYTES)
+    keys, stride = _complete_keys(space, continued, place, shared, key_at, key_length, path)
+    key_length = _ordered(key_length, order) - SEQUENCE_BYTES
+    key_start = np.arange(0, len(order) * stride, stride)
+    trailer = keys.gather("<u8", key_start + key_length)
     return Records(
         keys,
         space,
         _operations(trailer, path),
         key_start,
-        key_length[order] - SEQUENCE_BYTES,
+        key_length,
         value_at[order],
-        length[order],
+        _ordered(length, order),
         (trailer >> np.uint64(8)).astype(np.int64),
     )
 
 
+def _ordered(column: Ints, order: Ints) -> Ints:
+    """Return a column in another order, which makes no difference if all its numbers are equal."""
+    return column if column.min() == column.max() else column[order]
+
+
+def _entry_headers(space: ByteSpace, at: Ints) -> tuple[Ints, Ints, Ints, Ints]:
+    """Return the three numbers with which entries begin, and where their keys begin."""
+    word = space.gather("<i4", at).astype(np.int64)
+    if not (np.bitwise_or.reduce(word) & _ANY_LONGER):
+        return word & 0xFF, (word >> 8) & 0xFF, (word >> 16) & 0xFF, at + 3
+    shared, size = varints(space, at)
+    at = at + size
+    unshared, size = varints(space, at)
+    at = at + size
+    length, size = varints(space, at)
+    return shared, unshared, length, at + size
+
+
 def _complete_keys(
-    space: ByteSpace, runs: Ints, shared: Ints, key_at: Ints, key_length: Ints, path: str
+    space: ByteSpace, continued: list[Mask], place: Ints, shared: Ints, key_at: Ints, key_length: Ints, path: str
 ) -> tuple[ByteSpace, int]:
-    """Return keys completed with the part that they share with the previous key, in rows of equal width."""
+    """Return keys completed with the part that they share with the previous key, each at its place, in equal rows.
+
+    ``continued`` tells for each step which of its entries have a successor in the next step.
+    """
     words = int(key_length.max()) // 8 + 1
-    if len(runs) * words * 8 > 8 * int(key_length.sum()) + (64 << 20):
+    if len(place) * words * 8 > 8 * int(key_length.sum()) + (64 << 20):
         raise unknown_format(path, "has keys of very different lengths")
-    data = np.zeros(len(runs) * words + PADDING // 8, "<u8")
-    table = data[: len(runs) * words].reshape(len(runs), words)
-    current = np.zeros((words, int(runs.max()) + 1), "<u8")
-    step_ends = np.append(np.flatnonzero(np.diff(runs) <= 0) + 1, len(runs))
-    begin = 0
-    for end in step_ends.tolist():
-        active, same, source = runs[begin:end], shared[begin:end], key_at[begin:end]
-        # While every run continues, entire columns are replaced, which is much faster than chosen positions in them.
-        chosen = slice(None) if end - begin == current.shape[1] else active
-        for word in range(int(same.min()) // 8, int(key_length[begin:end].max() + 7) // 8):
-            kept = same - 8 * word
-            # For arrays as short as these, np.clip takes ten times as long.
-            fresh = space.gather("<u8", np.minimum(np.maximum(source - kept, 0), space.size))
-            if (kept > 0).any():
-                mask = LOW_BYTES[np.minimum(np.maximum(kept, 0), 8)]
-                fresh = (current[word, chosen] & mask) | (fresh & ~mask)
-            current[word, chosen] = fresh
-        table[begin:end] = current[:, chosen].T
-        begin = end
+    data = np.empty(len(place) * words + PADDING // 8, "<u8")
+    data[len(place) * words :] = 0
+    # As one value per row, rows are copied to their places in half the time.
+    row = f"V{8 * words}"
+    table = data[: len(place) * words].view(row)
+    # A row begins before the part that is stored, at the place that the shared part would have in front of it.
+    source = np.maximum(key_at - shared, 0)
+    masks = _kept_bytes(np.arange(8 * words + 1), words) if words <= _MASKED_WORDS else None
+    begin, previous = 0, np.zeros((0, words), "<u8")
+    for going in continued:
+        end = begin + len(going)
+        rows = space.rows(source[begin:end], 8 * words).view("<u8")
+        if begin:
+            same = shared[begin:end]
+            kept = _kept_bytes(same, words) if masks is None else masks.take(same, axis=0)
+            rows ^= (rows ^ previous) & kept
+        table[place[begin:end]] = rows.view(row)[:, 0]
+        begin, previous = end, rows if going.all() else rows[going]
     return ByteSpace(data.view(np.uint8), padded=True), words * 8
+
+
+def _kept_bytes(count: Ints, words: int) -> npt.NDArray[np.uint64]:
+    """Return masks of rows of which the first bytes, so many, come from the previous key."""
+    kept: npt.NDArray[np.uint64] = LOW_BYTES[np.minimum(np.maximum(count[:, None] - 8 * np.arange(words), 0), 8)]
+    return kept
 
 
 def _operations(trailer: npt.NDArray[np.uint64], path: str) -> npt.NDArray[np.uint8]:

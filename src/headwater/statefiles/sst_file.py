@@ -137,7 +137,8 @@ class TableFile:
         lengths = np.where(packed_with_length, lengths, np.where(kinds == _SNAPPY, lengths, sizes))
         headers = np.where(packed_with_length, headers, 0)
         ends = np.cumsum(lengths)
-        contents = np.zeros(int(ends[-1]) + PADDING if len(ends) else PADDING, np.uint8)
+        contents = np.empty((int(ends[-1]) if len(ends) else 0) + PADDING, np.uint8)
+        contents[-PADDING:] = 0
         checksums = table.gather("<u4", offsets + sizes + 1)
         self._decompress(data, contents, np.stack([offsets, sizes, headers, lengths, kinds, checksums], axis=1))
         return ByteSpace(contents, padded=True), ends - lengths, ends

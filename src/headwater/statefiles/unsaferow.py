@@ -7,7 +7,9 @@ of variable size, to which a field points with ``offset << 32 | size`` from the 
 from __future__ import annotations
 
 import struct
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from functools import partial
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -30,7 +32,10 @@ FIXED = {
     "timestamp_ntz": "<i8",
     "time": "<i8",
 }
+# The words of fields, or the elements of arrays, read as numbers of a given form.
+Slot = Callable[[str], "np.typing.NDArray[Any]"]
 INLINE_DECIMAL_DIGITS = 18
+_WORDS_AT_ONCE = 8
 NANOS = 1000
 _LARGEST_MICROS = (2**63 - 1) // NANOS
 
@@ -42,15 +47,27 @@ def struct_of(kind: Struct, columns: list[pa.Array], count: int, valid: Mask | N
 
 def decode_fields(kind: Struct, space: ByteSpace, starts: Ints, valid: Mask | None) -> list[pa.Array]:
     """Return one array per field of the rows; all fields of a row that is not valid are null."""
-    bitset = bitset_bytes(len(kind.fields))
-    columns = []
-    nulls = np.zeros(0, np.uint64)
-    for number, field in enumerate(kind.fields):
-        if number % 64 == 0:
-            nulls = space.gather("<u8", starts + 8 * (number // 64))
-        present = _present(nulls, number % 64, valid)
-        columns.append(_column(field.type, space, starts + (bitset + 8 * number), starts, present))
-    return columns
+    bitset = bitset_bytes(len(kind.fields)) // 8
+    slots = _slots(space, starts, bitset + len(kind.fields))
+    nulls = [next(slots)("<u8") for _ in range(bitset)]
+    return [
+        _column(field.type, space, slot, starts, _present(nulls[number // 64], number % 64, valid))
+        for number, (field, slot) in enumerate(zip(kind.fields, slots, strict=True))
+    ]
+
+
+def _slots(space: ByteSpace, starts: Ints, count: int) -> Iterator[Slot]:
+    """Yield the words with which rows begin. Several of them are read at once, because they are adjacent."""
+    for first in range(0, count, _WORDS_AT_ONCE):
+        together = min(_WORDS_AT_ONCE, count - first)
+        words = space.rows(starts + 8 * first, 8 * together)
+        yield from (partial(_word, words, number) for number in range(together))
+
+
+def _word(words: buffers.Bytes, number: int, form: str) -> np.typing.NDArray[Any]:
+    """Return a word of each row as a number, which may be shorter than the word."""
+    found: np.typing.NDArray[Any] = words.view(form)[:, number * (8 // np.dtype(form).itemsize)]
+    return found
 
 
 def check_rows(kind: Struct, space: ByteSpace, start: Ints, length: Ints, *, version_byte: bool) -> None:
@@ -105,25 +122,26 @@ def _present(nulls: np.typing.NDArray[np.uint64], bit: int, valid: Mask | None) 
     return present if valid is None else present & valid
 
 
-def _column(kind: SqlType, space: ByteSpace, at: Ints, base: Ints, valid: Mask | None) -> pa.Array:
+def _column(kind: SqlType, space: ByteSpace, slot: Slot, base: Ints, valid: Mask | None) -> pa.Array:
+    """Return the values of a field or of elements. What a slot points to is at an offset from ``base``."""
     match kind:
         case Atomic("void"):
-            return pa.nulls(len(at))
+            return pa.nulls(len(base))
         case Atomic(name) if name in FIXED:
-            values = space.gather(FIXED[name], at)
+            values = slot(FIXED[name])
             return buffers.fixed(arrow_type(kind), values != 0 if name == "boolean" else values, valid)
         case Decimal(precision) if precision <= INLINE_DECIMAL_DIGITS:
-            low = space.gather("<i8", at)
-            return buffers.words(arrow_type(kind), len(at), np.stack([low, low >> 63], axis=1), valid)
+            low = slot("<i8")
+            return buffers.words(arrow_type(kind), len(low), np.stack([low, low >> 63], axis=1), valid)
         case Interval(months):
-            return _interval(kind, space, at, months=months, valid=valid)
+            return _interval(kind, slot, months=months, valid=valid)
         case _:
-            start, size = _pointed(space, at, base, valid)
+            start, size = _pointed(space, slot, base, valid)
             return _variable(kind, space, start, size, valid)
 
 
-def _pointed(space: ByteSpace, at: Ints, base: Ints, valid: Mask | None) -> tuple[Ints, Ints]:
-    word = space.gather("<i8", at)
+def _pointed(space: ByteSpace, slot: Slot, base: Ints, valid: Mask | None) -> tuple[Ints, Ints]:
+    word = slot("<i8")
     start, size = base + (word >> 32), word & 0xFFFFFFFF
     if valid is not None:
         start, size = np.where(valid, start, 0), np.where(valid, size, 0)
@@ -153,12 +171,12 @@ def _variable(kind: SqlType, space: ByteSpace, start: Ints, size: Ints, valid: M
             raise AssertionError(kind)
 
 
-def _interval(kind: Interval, space: ByteSpace, at: Ints, *, months: bool, valid: Mask | None) -> pa.Array:
+def _interval(kind: Interval, slot: Slot, *, months: bool, valid: Mask | None) -> pa.Array:
     if not months:
-        return buffers.fixed(arrow_type(kind), space.gather("<i8", at), valid)
-    pairs = np.zeros((len(at), 2), "<i8")
-    pairs[:, 0] = space.gather("<i4", at).astype("<i8") & 0xFFFFFFFF
-    return buffers.words(arrow_type(kind), len(at), pairs, valid)
+        return buffers.fixed(arrow_type(kind), slot("<i8"), valid)
+    values = slot("<i4").astype("<i8")
+    pairs = np.stack([values & 0xFFFFFFFF, np.zeros_like(values)], axis=1)
+    return buffers.words(arrow_type(kind), len(values), pairs, valid)
 
 
 def _variants(space: ByteSpace, start: Ints, size: Ints, valid: Mask | None) -> pa.Array:
@@ -209,7 +227,7 @@ def _elements(kind: SqlType, space: ByteSpace, start: Ints, valid: Mask | None) 
     if present is not None and bool(present.all()):
         present = None
     at = begin + 8 + (counts[owner] + 63) // 64 * 8 + within * element_width(kind)
-    return offsets, _column(kind, space, at, begin, present)
+    return offsets, _column(kind, space, lambda form: space.gather(form, at), begin, present)
 
 
 def element_width(kind: SqlType) -> int:
