@@ -53,8 +53,10 @@ def parse_fields(texts: list[str], code: str, example: str) -> dict[str, str]:
 def open_state(checkpoint: str, ref: StoreRef, *, schema: str | None, engine: str = Engine.native) -> StateSource:
     """Open the state of a checkpoint, and print remarks about it to standard error."""
     from headwater.cli.checkpoint_options import open_to_read
+    from headwater.cli.process import keep_freed_memory
     from headwater.spark.state_source import StateSource
 
+    keep_freed_memory()
     return StateSource(open_to_read(checkpoint), ref, schema=schema, engine=engine, note=note)
 
 
