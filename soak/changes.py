@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from headwater.statefiles.key_lookup import key_texts
 from soak import checks
-from soak.checked_changes import FULL_RETENTION, CheckedChanges, UndoableChange
+from soak.checked_changes import CheckedChanges, UndoableChange
 from soak.checks import require
 from soak.environment import Stream
 from soak.lineage import Lineage
@@ -54,7 +54,7 @@ class CheckpointChanges(CheckedChanges):
             return "too early to keep"
         result = run_in_process("keep", self.stream.checkpoint, name, "--at", at, "--json")
         if result.code == "cannot-keep":
-            require(self.env.story.retained_batches < FULL_RETENTION, "keep was refused without reason:", result.err)
+            require(not self.env.keeps_all_state(self.stream), "keep was refused without reason:", result.err)
             self.refused["keep: cannot-keep"] += 1
             return "refused: cannot-keep"
         require(result.status == 0, "keep failed:", result.err)
@@ -81,6 +81,7 @@ class CheckpointChanges(CheckedChanges):
         require(found[: len(kept)] == kept and len(found) <= len(kept) + 1, f"batches after the rewind: {found}")
         require(now.head == point.lineage.head, "the last batch is not the one that was kept")
         self.stream.lineage = now
+        self.stream.without_state |= {batch.identity for batch in point.lineage.committed[:-1]} - {*before.identities()}
         self.undoable.append(UndoableChange("rewind", before))
         self.tally["rewinds to points"] += 1
         return f"rewound from {before.head} to {point.name}, batch {now.head}"
@@ -225,7 +226,7 @@ class CheckpointChanges(CheckedChanges):
         sink = ["--sink", self.env.sink_uri(stream)] if self.env.cell.sink_is_rewound else []
         result = run_in_process("fork", self.stream.checkpoint, stream.checkpoint, "--at", at, *sink)
         if result.code == "cannot-fork":
-            require(self.env.story.retained_batches < FULL_RETENTION, "fork was refused without reason:", result.err)
+            require(not self.env.keeps_all_state(self.stream), "fork was refused without reason:", result.err)
             self.refused["fork: cannot-fork"] += 1
             return "refused: cannot-fork"
         require(result.status == 0, "fork failed:", result.err)

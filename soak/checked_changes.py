@@ -18,8 +18,6 @@ from soak.lineage import Lineage
 from soak.processes import Command, CommandResult, run_in_process, wait_for
 from soak.story import Undo
 
-FULL_RETENTION = 100  # batches; a story has fewer, so Spark purges nothing
-
 
 @dataclass
 class UndoableChange:
@@ -150,7 +148,7 @@ class CheckedChanges:
     def _require_reason(self, verb: str, code: str, before: Lineage, *, drop_newer: bool) -> None:
         """Check that the situation justifies a refusal."""
         last = self.undoable[-1] if self.undoable else None
-        purged = self.env.story.retained_batches < FULL_RETENTION
+        purged = not self.env.keeps_all_state(self.stream)
         reasons = {
             "edit: uncommitted-batch": before.planned is not None,
             # No snapshot names the column families of the state yet.

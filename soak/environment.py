@@ -19,6 +19,7 @@ from soak.tables import ProductTable
 from soak.watermarks import Arrival, BatchInput
 
 PARTITIONS = 2
+FULL_RETENTION = 100  # batches; a story has fewer, so Spark purges nothing
 
 
 @dataclass
@@ -32,6 +33,8 @@ class Stream:
     writes: LastWrites = field(default_factory=LastWrites)
     starts_at: int = 0
     """The first batch that wrote to this sink."""
+    without_state: set[tuple[int, int, str]] = field(default_factory=set)
+    """Batches that came back with a restore point, which holds the state of its own batch only."""
 
 
 class StoryEnvironment:
@@ -131,6 +134,10 @@ class StoryEnvironment:
                 return f"iceberg:lake.{ICEBERG_TABLE}?catalog.type=hadoop&catalog.warehouse={stream.sink}"
             case _:
                 return f"files:{stream.sink}?format=json"
+
+    def keeps_all_state(self, stream: Stream) -> bool:
+        """Return whether the state of every committed batch must be there."""
+        return self.story.retained_batches >= FULL_RETENTION and not stream.without_state
 
     def read_lineage(self, stream: Stream, known: Lineage | None = None) -> Lineage:
         return read_lineage(stream.checkpoint, known or stream.lineage, self.table.version)

@@ -6,16 +6,19 @@ import json
 import logging
 import os
 import threading
+import time
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.connect.session import SparkSession as ConnectSession
+from pyspark.sql.streaming import StreamingQuery
 
-from headwater import Checkpoint, Files, Job, Memory, Rate
+from headwater import Checkpoint, Console, Files, Job, Memory, Rate
 from headwater.checkpoint.lease import live_lease
 from headwater.checkpoint.local_tree import LocalTree
 from headwater.checkpoint.record import read_job_record, read_progress
@@ -166,6 +169,30 @@ def test_stop_finishes_the_current_batch(headwater_spark: SparkSession, source: 
     assert committed(checkpoint) == [0]
     assert running.totals.batches == 1
     assert live_lease(LocalTree(checkpoint)) is None
+
+
+def test_stop_now_while_the_process_of_custom_state_starts(headwater_spark: SparkSession, tmp_path: Path) -> None:
+    """An interruption that Spark reports as a failed start of its Python process is not a failure of the job."""
+    purchases, checkpoint = tmp_path / "in", tmp_path / "checkpoint"
+    purchases.mkdir()
+    (purchases / "0.json").write_text('{"user":"ada","shopping":7}\n')
+    reads = Files(str(purchases), schema="user STRING, shopping INT")
+    job = replace(load_job("running-totals"), reads=reads, writes=Console())
+    running = job.start(headwater_spark, checkpoint)
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not all(call in _stack(running.query) for call in ("PythonRunner.init(", "DataInputStream.readInt(")):
+        assert time.monotonic() < deadline, "no Python process was started"
+    running.stop(now=True)
+    assert (running.failure, committed(checkpoint)) == (None, [])
+    with job.start(headwater_spark, checkpoint) as again:
+        wait_until(lambda: again.totals.batches)
+    assert committed(checkpoint) == [0]
+
+
+def _stack(query: StreamingQuery) -> str:
+    """Return the calls that the thread of a query is in."""
+    thread = query._jsq.streamingQuery().queryExecutionThread()
+    return str(SparkContext._jvm.scala.runtime.ScalaRunTime.stringOf(thread.getStackTrace()))
 
 
 def test_a_job_that_ends_by_itself(headwater_spark: SparkSession, source: Files, tmp_path: Path) -> None:

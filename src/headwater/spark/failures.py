@@ -34,6 +34,9 @@ INCOMPATIBLE_STATE = (
 OTHER_SOURCES = "sources in the checkpoint offsets"
 # SPARK-57438, in the Kafka connector of Spark 4.1: the first batch of a start was planned by an earlier one.
 NO_LATEST_OFFSETS = 'Cannot invoke "scala.collection.IterableOps.map(scala.Function1)"'
+INTERRUPTED_START = re.compile(
+    r"STREAMING_PYTHON_RUNNER_INITIALIZATION_COMMUNICATION_FAILURE\].*Cause: null(?!\S)", re.DOTALL
+)
 TRAILING_STATE = re.compile(r"\s*SQLSTATE: \w+.*", re.DOTALL)
 
 
@@ -77,6 +80,15 @@ def refusal(problem: str, error: Exception) -> JobRefused:
         )
     named = condition and not condition.startswith("_LEGACY")
     return JobRefused("spark-refuses", problem, evidence={condition if named else "reason": sentence})
+
+
+def was_interrupted(error: Exception | None) -> bool:
+    """Return whether a query that was stopped reports the interruption itself as its failure.
+
+    Spark recognizes an interruption by its type. It starts the Python process of custom state inside a batch, and
+    there it replaces an interruption, which has no message, by an error of its own.
+    """
+    return error is not None and INTERRUPTED_START.search(str(error)) is not None
 
 
 def failure(name: str, error: Exception) -> JobFailed:

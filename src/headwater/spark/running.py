@@ -21,7 +21,7 @@ from headwater.checkpoint.stop_request import StopRequest, StopRequests
 from headwater.core.errors import HeadwaterError, InternalError, JobFailed, ServiceUnreachable
 from headwater.jobs.endpoints import Socket
 from headwater.jobs.job import Job
-from headwater.spark.failures import resume_failure, root_cause
+from headwater.spark.failures import resume_failure, root_cause, was_interrupted
 from headwater.spark.internals.gateway import is_stopped
 from headwater.spark.internals.listener import QueryReports
 from headwater.spark.internals.query_end import stop_after_batch
@@ -196,7 +196,8 @@ class RunningJob:
             except StreamingQueryException:
                 pass  # raised below, with its explanation
             self._wait_for_last_report()
-            _raise_if_failed(self.query, self._run)
+            if not (self._abandon.is_set() and was_interrupted(self.query.exception())):
+                _raise_if_failed(self.query, self._run)
 
     def _obey_request(self) -> None:
         request = self._requests.poll()
