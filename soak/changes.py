@@ -81,7 +81,9 @@ class CheckpointChanges(CheckedChanges):
         require(found[: len(kept)] == kept and len(found) <= len(kept) + 1, f"batches after the rewind: {found}")
         require(now.head == point.lineage.head, "the last batch is not the one that was kept")
         self.stream.lineage = now
-        self.stream.without_state |= {batch.identity for batch in point.lineage.committed[:-1]} - {*before.identities()}
+        self.stream.without_state |= {batch.identity for batch in point.lineage.committed[:-1]} - {
+            batch.identity for batch in before.committed
+        }
         self.undoable.append(UndoableChange("rewind", before))
         self.tally["rewinds to points"] += 1
         return f"rewound from {before.head} to {point.name}, batch {now.head}"
