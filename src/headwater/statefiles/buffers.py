@@ -87,7 +87,8 @@ def joined(spaces: list[ByteSpace]) -> tuple[ByteSpace, list[int]]:
     for space in spaces:
         starts.append(at)
         at += space.size
-    data = np.zeros(at + PADDING, np.uint8)
+    data = np.empty(at + PADDING, np.uint8)
+    data[at:] = 0
     for space, start in zip(spaces, starts, strict=True):
         data[start : start + space.size] = space.data[: space.size]
     return ByteSpace(data, padded=True), starts

@@ -119,7 +119,7 @@ def _live_in_range(tables: list[Records]) -> Records:
     if not others:
         return largest
     again = NewerRecords(concat(others)).hides(largest)
-    return concat([largest.take(~again), live_rows(concat([largest.take(again), *others]))])
+    return concat([largest.take(~again), live_rows(concat([detached(largest.take(again)), *others]))])
 
 
 def _joined_neighbors(tables: list[Records]) -> list[Records]:
