@@ -275,7 +275,7 @@ def test_refusals() -> None:
         one.plan(one.new_state(OLD), total="1")
     one.value = [*value, field("min", "long")]
     more = aggregation(count=1, max=1, sum=1, min=1)
-    with pytest.raises(ChangeRefused, match="with which min begins is not known"):
+    with pytest.raises(ChangeRefused, match="the initial value of min is not known"):
         one.plan(one.new_state(more))
     with pytest.raises(ChangeRefused, match="the type of min cannot represent"):
         one.plan(one.new_state(more), min="'x'")

@@ -75,7 +75,7 @@ def test_rewriting_twice_changes_nothing() -> None:
     once = dict(files.contents)
     rewrite_positions(files, [POSITION])
     assert files.contents == once
-    with pytest.raises(CheckpointUnreadable, match="another number of sources"):
+    with pytest.raises(CheckpointUnreadable, match="a different number of sources"):
         rewrite_positions(files, [POSITION, POSITION])
 
 

@@ -42,7 +42,7 @@ def history(
     Covers the batches whose state can still be rebuilt. If only some fields of the key are given, every key that has
     them is shown. Write a nested field as window.start and a null as null. Does not start Spark.
 
-    With --search, find keys over all these batches, also those that were removed, and the batches that changed each one.
+    With --search, find keys over all these batches, including those that were removed, and the batches that changed each one.
 
     Example:
       headwater history browser-stats-stateful --key browser=Firefox

@@ -67,7 +67,7 @@ def migrate(
         ),
     ] = None,
     accept_change: Annotated[
-        bool, typer.Option("--accept-change", help="Migrate although the code also gives the state another meaning.")
+        bool, typer.Option("--accept-change", help="Migrate even if the code also changes the meaning of the state.")
     ] = False,
     reason: Annotated[str | None, REASON] = None,
     mode: ModeName = None,
@@ -89,10 +89,12 @@ def migrate(
     --merge says.
 
     Sources and stateful operators may be added, removed and moved. A new source begins where its options say, and a new
-    operator without state; the others keep theirs. Sources are matched by name or by what they read, or by --source-map.
+    operator begins without state; the other sources keep their positions, and the other operators their state. Sources
+    are matched by name or by what they read, or by --source-map.
 
-    Adds a batch that reads no input. Prints a plan that shows some rows before and after and how the continued stream
-    will differ from a run of the new code over all records, and asks for confirmation. Can be undone and rewound.
+    Adds a batch that reads no input. Prints a plan that shows some rows before and after the change, and how the
+    continued stream will differ from a run of the new code over all records. Then asks for confirmation. Can be undone
+    and rewound.
 
     Spark plans the job on this machine. Its source and sink do not have to be reachable.
 

@@ -96,9 +96,10 @@ def rewind(
     A Delta or Iceberg table that the query writes to returns to the same batch, by a commit that writes no data files.
 
     With --cascade, streams that read the files, the Delta table or the topic that this one writes are rewound with it, so
-    that nothing of the undone output remains in them. One undo reverts all of it.
+    that nothing of the undone output remains in them. A Kafka topic keeps the undone records: rewound readers read them
+    again, which needs --allow-duplicates. One undo reverts the whole cascade.
 
-    CKPT may be a declarative pipeline of Spark: its storage folder, or its spark-pipeline.yml. With --to-time, all of its
+    CKPT may be a Spark declarative pipeline: its storage folder, or its spark-pipeline.yml. With --to-time, all of its
     flows and their tables, or only those of --tables, return to that time as one change. PIPELINE:FLOW names a single
     flow.
 
@@ -116,7 +117,11 @@ def rewind(
     from headwater.views.plans import rewind_text
 
     if resume and abort:
-        raise UsageProblem("bad-option", "--resume and --abort cannot be combined")
+        raise UsageProblem(
+            "bad-option",
+            "--resume and --abort cannot be combined",
+            remedy="--resume to finish the change, or --abort to roll it back",
+        )
     pipeline = named_pipeline(checkpoint)
     if resume or abort:
         _end_interrupted(flow_to_finish(checkpoint, pipeline) if pipeline else open_checkpoint(checkpoint), abort=abort)
@@ -139,9 +144,17 @@ def rewind(
         )
         return
     if tables or warehouse:
-        raise UsageProblem("bad-option", "--tables and --warehouse are for a pipeline, not for one checkpoint")
+        raise UsageProblem(
+            "bad-option",
+            "--tables and --warehouse are for a pipeline, not for one checkpoint",
+            remedy="omit them, or name the pipeline: its storage folder or its spark-pipeline.yml",
+        )
     if (reader or allow_duplicates) and not cascade:
-        raise UsageProblem("bad-option", "--reader and --allow-duplicates have no effect without --cascade")
+        raise UsageProblem(
+            "bad-option",
+            "--reader and --allow-duplicates have no effect without --cascade",
+            remedy="add --cascade, or omit them",
+        )
     files = open_to_change(checkpoint)
     if cascade:
         from headwater.timemachine.move import absolute

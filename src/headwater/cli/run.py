@@ -110,9 +110,7 @@ def run(
     ] = False,
     accept_change: Annotated[
         bool,
-        typer.Option(
-            "--accept-change", help="Run although the code gives the state of the checkpoint another meaning."
-        ),
+        typer.Option("--accept-change", help="Run even if the code changes the meaning of the checkpoint's state."),
     ] = False,
     query: Annotated[
         str | None,
@@ -129,10 +127,10 @@ def run(
 
     Several jobs share a Spark session, and each has a checkpoint of its own. If one fails, the others continue. Options
     that belong to a single job (--source, --sink, --mode, --set, --checkpoint, --dead-letters, --commit-group, --every)
-    are refused.
+    are refused with several jobs.
 
-    A socket cannot be read again, so a job on a socket cannot resume: each run gets its own checkpoint, named by the
-    job and the time.
+    A socket cannot be read again, so a job on a socket cannot resume: each run gets its own checkpoint, named after
+    the job and the time.
 
     Examples:
       headwater run browser-stats-stateful --source kafka://127.0.0.1:9092/visits --sink console:

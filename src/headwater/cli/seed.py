@@ -45,7 +45,10 @@ def seed(
     ] = None,
     by: Annotated[
         str,
-        typer.Option(metavar="RULE", help="How records in both are distinguished: offset, or event-time."),
+        typer.Option(
+            metavar="RULE",
+            help="How records of the history are told apart from those of the source: by offset or by event-time.",
+        ),
     ] = "offset",
     event_time: Annotated[
         str | None,
@@ -55,7 +58,7 @@ def seed(
         str | None,
         typer.Option(
             metavar="PARTITION,OFFSET",
-            help="Columns of the history with each record's place in the topic: records after the position are left out.",
+            help="Columns of the history with each record's partition and offset: records at or after the position are left out.",
         ),
     ] = None,
     output: Annotated[
@@ -80,7 +83,8 @@ def seed(
     """Create a checkpoint whose state is computed from history and that continues at a given source position.
 
     Spark runs the job over the history in one batch. The new checkpoint has the resulting state and watermark, and its
-    source begins at the position: no record is read twice or left out. headwater run then continues as usual.
+    source begins at the position: no record is read twice or left out if the history ends exactly there.
+    headwater run then continues as usual.
 
     Output of the history, such as closed windows, is kept in a folder, or written to the sink (--output write), or dropped.
     An interrupted seed continues if the same command is run again.

@@ -269,7 +269,7 @@ def _rewrite(reader: StateReader, last: int, plan: StorePlan, new: NewState, eva
         if one.buffer is not None and (one.buffer.unit >= len(buffers) or buffers[one.buffer.unit] is None):
             raise ChangeRefused(
                 "needs-value",
-                f"the value with which {one.aggregate} begins is not known",
+                f"the initial value of {one.aggregate} is not known",
                 evidence={"state": plan.old.label, "field": one.name},
                 remedy=f"--set {one.name}=SQL   (an expression over the old key and value)",
             )

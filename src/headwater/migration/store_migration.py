@@ -91,7 +91,9 @@ def _wanted(before: StoredForm, store: str | None, checkpoint_format: int | None
     if store is not None and store not in STORE_NAMES:
         raise UsageProblem("bad-option", f"{store} is not a state store", remedy=f"--store {'|'.join(STORE_NAMES)}")
     if checkpoint_format not in (None, 1, 2):
-        raise UsageProblem("bad-option", f"there is no checkpoint format {checkpoint_format}", remedy="1 or 2")
+        raise UsageProblem(
+            "bad-option", f"there is no checkpoint format {checkpoint_format}", remedy="--checkpoint-format 2"
+        )
     chosen = store or before.store
     unique_ids = before.form.unique_ids if checkpoint_format is None else checkpoint_format == 2
     form = StoreForm(chosen == "hdfs", unique_ids)

@@ -164,8 +164,9 @@ def rewrite_positions(files: FileTree, offsets: Sequence[str | None]) -> None:
         if len(entry.sources) != len(offsets):
             raise CheckpointUnreadable(
                 "seed-sources",
-                "the query read the history from another number of sources than it has",
+                "the query read the history from a different number of sources than the job has",
                 evidence={"offsets": len(entry.sources), "sources": len(offsets)},
+                remedy="report it with the job's function",
             )
         version, metadata, *_ = entry.text.lines
         lines = [offset or NO_OFFSET for offset in offsets]

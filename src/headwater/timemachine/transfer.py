@@ -190,7 +190,7 @@ def _refuse_other_schema(origin: Origin, target: StateTarget, what: str) -> None
         if given != own:
             raise ChangeRefused(
                 "schema-mismatch",
-                f"{what} has another {part} than {target.label}",
+                f"the {part} of {what} differs from the {part} of {target.label}",
                 evidence={"in the file": _described(given), "in the checkpoint": _described(own)},
             )
 

@@ -150,7 +150,7 @@ def plan_undo(
     if done.verb == "promote":
         raise ChangeRefused(
             "part-of-a-promotion",
-            "the fork has taken over the sink of its original, which is undone together with its promotion",
+            "cannot undo this alone: the fork took over the sink of its original, and that is undone with the promotion",
             evidence={"fork": files.location},
             remedy=f"headwater undo {done.details.get('original', 'ORIGINAL')}",
         )
