@@ -18,6 +18,7 @@ def run_attached(start_session: Callable[..., Any], arguments: Sequence[str]) ->
     from headwater.checkpoint.locate import open_files
     from headwater.cli.job_options import parse_pairs, select_job
     from headwater.core.errors import HeadwaterError
+    from headwater.jobs.profiles import profile_settings
     from headwater.spark.prepared import prepare_job
     from headwater.spark.session import matching_checkpoint_format
 
@@ -26,7 +27,8 @@ def run_attached(start_session: Callable[..., Any], arguments: Sequence[str]) ->
         job = select_job(
             options.job, source=options.source, sink=options.sink, mode=options.mode, trigger=options.trigger
         )
-        spark = start_session(job.name, conf=parse_pairs(options.conf, "--conf"))
+        settings = {**profile_settings(options.profile), **parse_pairs(options.conf, "--conf")}
+        spark = start_session(job.name, conf=settings)
         attachment = headwater.attach(spark)
         try:
             prepared = prepare_job(spark, job)
@@ -49,6 +51,7 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("job")
     for name in ("sink", "checkpoint", "mode", "trigger"):
         parser.add_argument(f"--{name}", required=True)
+    parser.add_argument("--profile")
     for name in ("source", "conf"):
         parser.add_argument(f"--{name}", action="append", default=[])
     return parser.parse_args(list(arguments))

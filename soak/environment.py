@@ -101,6 +101,7 @@ class StoryEnvironment:
         }
         arguments = ["run", self.job.reference, "--sink", self.sink_uri(stream), "--checkpoint", str(stream.checkpoint)]
         arguments += ["--mode", self.job.mode, "--trigger", "available-now"]
+        arguments += ["--profile", self.story.profile] if self.story.profile else []
         limit = max(limit, self._least_limit(stream))
         sources = {source: self._source(source, limit) for source in self.job.sources}
         if self.job.table:

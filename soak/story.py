@@ -17,6 +17,8 @@ from soak.records import Burst
 ACTIONS = 15
 GROUP = 36  # stories
 RETAINED_BATCHES = (100, 100, 100, 100, 12)
+# Interpreted expressions cost less CPU time in batches as small as these.
+PROFILES = ("latency", "latency", "latency", "")
 Moment: TypeAlias = Literal["any", "offsets", "commits", "state", "sources", "sink"]
 MOMENTS: tuple[Moment, ...] = ("any", "offsets", "commits", "state", "sources", "sink")
 
@@ -201,12 +203,13 @@ Action: TypeAlias = (
 
 @dataclass(frozen=True)
 class Story:
-    """``retained_batches`` is Spark's ``minBatchesToRetain``."""
+    """``retained_batches`` is Spark's ``minBatchesToRetain``, and ``profile`` an option of ``headwater run`` or empty."""
 
     seed: int
     cell: Cell
     retained_batches: int
     actions: tuple[Action, ...]
+    profile: str
 
 
 @dataclass(frozen=True)
@@ -253,7 +256,7 @@ def generate_story(seed: int, spark: str, length: int = ACTIONS) -> Story:
         else:
             actions.append(generator.next(actions[-1]))
     actions.append(generator.run())
-    return Story(seed, cell, rng.choice(RETAINED_BATCHES), tuple(actions))
+    return Story(seed, cell, rng.choice(RETAINED_BATCHES), tuple(actions), rng.choice(PROFILES))
 
 
 def describe_action(action: Action) -> str:
