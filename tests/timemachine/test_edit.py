@@ -24,6 +24,7 @@ from headwater.core.ids import ANY_STORE, StoreRef
 from headwater.statefiles.reader import StateReader, state_rows
 from headwater.statefiles.statewriter import put
 from headwater.statefiles.stores import JOIN
+from headwater.timemachine.change import Change
 from headwater.timemachine.edit import StateEditor
 from headwater.timemachine.extra_batch import plan_extra_batch
 from headwater.timemachine.journal import added_batches, read_entries
@@ -145,6 +146,18 @@ def test_an_edited_batch_can_be_rewound_to_and_across() -> None:
     assert (state(files), list(added_batches(files))) == (edited, [10])
     plan_rewind(files, to=8).apply()
     assert added_batches(files) == {}
+
+
+def test_steps_of_changes_that_add_no_batch_are_not_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rewind of a long stream has thousands of steps, which `log` does not need; those before an edit it does."""
+    files = as_memory_files("aggregation-format2")
+    plan_rewind(files, to=8).apply()
+    plan_undo(files).apply()
+    with monkeypatch.context() as patch:
+        patch.setattr(Change, "from_dict", lambda value: pytest.fail(f"parsed {value['about']}"))
+        assert added_batches(files) == {}
+    plan_edit(files, where="true", fields={"count": 7}).apply()
+    assert list(added_batches(files)) == [10]
 
 
 @pytest.mark.parametrize("name", ["custom-changelog", "avro-custom", "row-checksum-custom"])

@@ -14,8 +14,10 @@ from headwater.checkpoint.local_tree import LocalTree
 from headwater.checkpoint.locate import open_checkpoint
 from headwater.checkpoint.progress_files import ProgressWriter
 from headwater.checkpoint.record import ProgressRecord, SourceProgress
+from headwater.timemachine.journal import read_entries
 from headwater.timemachine.rewind import plan_rewind
 from headwater.views.page_points import MAX_POINTS
+from headwater.web import watch
 from headwater.web.watch import WatchedCheckpoint
 from s3_support import BUCKET, S3
 from two_sources import T0, TwoSources
@@ -89,6 +91,22 @@ def test_held_back_watermark_is_seen(tmp_path: Path) -> None:
     made.batch(0, 1, watermark=1, after=2).write(tmp_path)
     found.poll()
     assert found.snapshot.hold is None
+
+
+def test_the_journal_is_read_again_only_after_a_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """New batches don't cause another read of the journal, whose entries have a line for every file that was moved."""
+    path = load("aggregation-changelog", tmp_path).path
+    plan_rewind(LocalTree(path), to=5).apply(allow_missing_input=True)
+    found = watched(path)
+    assert [entry.change.verb for entry in found.snapshot.journal] == ["rewind"]
+    reads = []
+    monkeypatch.setattr(watch, "read_entries", lambda files: reads.append(1) or read_entries(files))
+    ProgressWriter(LocalTree(path)).add(ProgressRecord(batch_id=5, at_ms=60_000, dropped=3))
+    found.poll()
+    assert (found.snapshot.progress[5].dropped, reads) == (3, [])
+    plan_rewind(LocalTree(path), to=4).apply(allow_missing_input=True)
+    found.poll()
+    assert (len(found.snapshot.journal), reads) == (2, [1])
 
 
 def test_checkpoint_that_is_created_later(tmp_path: Path) -> None:

@@ -46,7 +46,7 @@ from headwater.spark.running import BatchCounts, RunningJob
 from headwater.spark.session import matching_checkpoint_format, temporary_settings
 from headwater.spark.source_names import check_source_order, naming_settings
 from headwater.spark.tables import table_folder
-from headwater.timemachine.journal import read_entries
+from headwater.timemachine.journal import newest_number
 from headwater.timemachine.keeping import Keeper, KeepPolicy
 
 POLL_SECONDS = 0.2
@@ -88,7 +88,7 @@ def start_job(
         prepared.tables.load()
         if isinstance(job.writes, Postgres):
             postgres.prepare(job.writes, prepared.schema)
-        generation = max((entry.number for entry in read_entries(files)), default=0)
+        generation = newest_number(files)
         recorded, order = read_job_record(files), source_order(job, prepared.inputs) if len(job.sources) > 1 else []
         check_source_order(files, recorded, order, prepared, naming)
         accept_or_refuse(run, prepared, files, warn)

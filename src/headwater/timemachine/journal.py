@@ -15,6 +15,7 @@ from headwater.core.errors import ChangeRefused, CheckpointUnreadable
 from headwater.timemachine.change import Change, Put, quarantine_of
 
 FOLDER = f"{HEADWATER_FOLDER}/journal"
+_ADDS = b'"added"'
 
 
 @dataclass(frozen=True)
@@ -133,10 +134,13 @@ def last_to_undo(files: FileTree) -> Entry | None:
 def added_batches(files: FileTree) -> dict[int, Entry]:
     """Return the batches that changes have added and that no later change has removed, each with its change.
 
-    Return none if the journal is corrupt, which ``fsck`` reports.
+    Return none if the journal is corrupt, which ``fsck`` reports. Most changes add no batch, and are not parsed: a rewind
+    of a long stream has thousands of steps.
     """
     try:
-        entries = read_entries(files)
+        stored = {number: read_bytes(files, _path(number)) for number in _numbers(files)}
+        adds = any(_ADDS in data for data in stored.values())
+        entries = [_parse_entry(data, number) for number, data in stored.items()] if adds else []
     except CheckpointUnreadable:
         return {}
     found: dict[int, Entry] = {}
@@ -173,7 +177,11 @@ def _path(number: int) -> str:
 
 
 def _read_entry(files: FileTree, number: int) -> Entry:
-    value = _object(read_bytes(files, _path(number)), _path(number))
+    return _parse_entry(read_bytes(files, _path(number)), number)
+
+
+def _parse_entry(data: bytes, number: int) -> Entry:
+    value = _object(data, _path(number))
     return Entry(value["number"], value["done_at_ms"], Change.from_dict(value["change"]))
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from headwater.checkpoint.failures import FailureRecord, read_failures
+from headwater.checkpoint.filetree import Entry as FileEntry
 from headwater.checkpoint.filetree import FileTree
 from headwater.checkpoint.history import Batch, History
 from headwater.checkpoint.lease import Lease, live_lease
@@ -22,6 +23,7 @@ from headwater.checkpoint.watermark_hold import WatermarkHold, watermark_hold
 from headwater.core.errors import HeadwaterError, InternalError
 from headwater.fleet.fleet import change_marker
 from headwater.timemachine.fork import ORIGIN_FILE
+from headwater.timemachine.journal import FOLDER as JOURNAL
 from headwater.timemachine.journal import Entry, read_entries
 
 POLL_SECONDS, REMOTE_POLL_SECONDS = 0.3, 2.0
@@ -71,6 +73,7 @@ class WatchedCheckpoint:
         self._known: dict[int, Batch] = {}
         self._recorded: dict[int, int] = {}
         self._tail: ProgressTail | None = None
+        self._journal: tuple[list[FileEntry], tuple[Entry, ...]] = ([], ())
         self._last_marker: object = None
         self._lease_at = 0.0
         self._stop = threading.Event()
@@ -120,7 +123,7 @@ class WatchedCheckpoint:
         progress = self._tail.records()
         history = History(files, progress)
         ids = history.batch_ids
-        journal = tuple(read_entries(files))
+        journal = self._read_journal(files)
         if len(journal) != len(self.snapshot.journal):
             self._known = {}  # a rewind or an undo may have changed any batch
         if not self._known and len(ids) > FIRST_BATCHES:
@@ -153,6 +156,13 @@ class WatchedCheckpoint:
             self._known[number] = history.batch(number)
             if self._known[number].can_rewind_to:
                 return
+
+    def _read_journal(self, files: FileTree) -> tuple[Entry, ...]:
+        """Return the changes, which are read again only if a file of the journal is new or another one."""
+        listed = sorted(files.entries(JOURNAL), key=lambda entry: entry.name)
+        if listed != self._journal[0]:
+            self._journal = listed, tuple(read_entries(files))
+        return self._journal[1]
 
     def _read(
         self,
