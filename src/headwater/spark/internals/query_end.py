@@ -82,11 +82,13 @@ def stop_after_batch(query: StreamingQuery, is_abandoned: Callable[[], bool] = l
 
 
 def _phase(query: StreamingQuery) -> Phase:
+    thread = query._jsq.streamingQuery().queryExecutionThread()
+    waits = "WAITING" in str(thread.getState())
     if not query.status["isTriggerActive"]:
-        return "idle"
+        # A thread that runs may have looked at the state already, and be about to begin a batch.
+        return "idle" if waits else "planning"
     assert SparkContext._jvm is not None
-    stack = query._jsq.streamingQuery().queryExecutionThread().getStackTrace()
-    frames = SparkContext._jvm.scala.runtime.ScalaRunTime.stringOf(stack)
+    frames = SparkContext._jvm.scala.runtime.ScalaRunTime.stringOf(thread.getStackTrace())
     return "writing" if WRITING.search(frames) else "planning"
 
 
