@@ -31,12 +31,17 @@ def test_a_command_has_its_status_and_all_its_output(corpus: Corpus) -> None:
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="has no device that is always full")
 def test_output_that_cannot_be_written_is_not_success(corpus: Corpus) -> None:
-    """On a full disk, and into a closed pipe, a command does not end as if its output had been written."""
+    """On a full disk, a command does not end as if its output had been written."""
     command = [HEADWATER, "log", str(corpus("aggregation-hdfs").path), "--json"]
     with Path("/dev/full").open("w") as full:
         ended = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
     assert ended.returncode
     assert "No space left" in ended.stderr
+
+
+def test_a_reader_that_stops_gets_no_traceback(corpus: Corpus) -> None:
+    """A command whose output is a closed pipe ends quietly."""
+    command = [HEADWATER, "log", str(corpus("aggregation-hdfs").path), "--json"]
     closed = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert closed.stdout is not None and closed.stderr is not None
     closed.stdout.close()
