@@ -13,10 +13,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.connect.session import SparkSession as ConnectSession
-from pyspark.sql.streaming import StreamingQuery
 
 from headwater import Checkpoint, Console, Files, Job, Memory, Rate
 from headwater.checkpoint.lease import live_lease
@@ -180,19 +178,15 @@ def test_stop_now_while_the_process_of_custom_state_starts(headwater_spark: Spar
     job = replace(load_job("running-totals"), reads=reads, writes=Console())
     running = job.start(headwater_spark, checkpoint)
     deadline = time.monotonic() + PATIENCE_SECONDS
-    while not all(call in _stack(running.query) for call in ("PythonRunner.init(", "DataInputStream.readInt(")):
+    while not all(
+        call in query_end.calls_of(running.query) for call in ("PythonRunner.init(", "DataInputStream.readInt(")
+    ):
         assert time.monotonic() < deadline, "no Python process was started"
     running.stop(now=True)
     assert (running.failure, committed(checkpoint)) == (None, [])
     with job.start(headwater_spark, checkpoint) as again:
         wait_until(lambda: again.totals.batches)
     assert committed(checkpoint) == [0]
-
-
-def _stack(query: StreamingQuery) -> str:
-    """Return the calls that the thread of a query is in."""
-    thread = query._jsq.streamingQuery().queryExecutionThread()
-    return str(SparkContext._jvm.scala.runtime.ScalaRunTime.stringOf(thread.getStackTrace()))
 
 
 def test_a_job_that_ends_by_itself(headwater_spark: SparkSession, source: Files, tmp_path: Path) -> None:

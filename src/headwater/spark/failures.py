@@ -82,13 +82,13 @@ def refusal(problem: str, error: Exception) -> JobRefused:
     return JobRefused("spark-refuses", problem, evidence={condition if named else "reason": sentence})
 
 
-def was_interrupted(error: Exception | None) -> bool:
+def is_interruption(error: Exception) -> bool:
     """Return whether a query that was stopped reports the interruption itself as its failure.
 
     Spark recognizes an interruption by its type. It starts the Python process of custom state inside a batch, and
     there it replaces an interruption, which has no message, by an error of its own.
     """
-    return error is not None and INTERRUPTED_START.search(str(error)) is not None
+    return INTERRUPTED_START.search(str(error)) is not None
 
 
 def failure(name: str, error: Exception) -> JobFailed:

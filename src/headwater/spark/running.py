@@ -21,7 +21,7 @@ from headwater.checkpoint.stop_request import StopRequest, StopRequests
 from headwater.core.errors import HeadwaterError, InternalError, JobFailed, ServiceUnreachable
 from headwater.jobs.endpoints import Socket
 from headwater.jobs.job import Job
-from headwater.spark.failures import resume_failure, root_cause, was_interrupted
+from headwater.spark.failures import is_interruption, resume_failure, root_cause
 from headwater.spark.internals.gateway import is_stopped
 from headwater.spark.internals.listener import QueryReports
 from headwater.spark.internals.query_end import stop_after_batch
@@ -196,8 +196,7 @@ class RunningJob:
             except StreamingQueryException:
                 pass  # raised below, with its explanation
             self._wait_for_last_report()
-            if not (self._abandon.is_set() and was_interrupted(self.query.exception())):
-                _raise_if_failed(self.query, self._run)
+            _raise_if_failed(self.query, self._run, interrupted=self._abandon.is_set())
 
     def _obey_request(self) -> None:
         request = self._requests.poll()
@@ -232,9 +231,9 @@ def explained_death(job: Job) -> Iterator[None]:
         ) from error
 
 
-def _raise_if_failed(query: StreamingQuery, run: Run) -> None:
+def _raise_if_failed(query: StreamingQuery, run: Run, *, interrupted: bool) -> None:
     error, job = query.exception(), run.job
-    if error is None:
+    if error is None or (interrupted and is_interruption(error)):
         return
     socket = next((source for source in job.sources.values() if isinstance(source, Socket)), None)
     if socket is not None and "refused" in root_cause(error).lower() and _refuses(socket):

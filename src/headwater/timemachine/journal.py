@@ -15,7 +15,7 @@ from headwater.core.errors import ChangeRefused, CheckpointUnreadable
 from headwater.timemachine.change import Change, Put, quarantine_of
 
 FOLDER = f"{HEADWATER_FOLDER}/journal"
-_ADDS = b'"added"'
+_ADDS = b'"added"'  # the detail of a change that adds batches, as it is stored
 
 
 @dataclass(frozen=True)

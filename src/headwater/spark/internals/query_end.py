@@ -82,14 +82,18 @@ def stop_after_batch(query: StreamingQuery, is_abandoned: Callable[[], bool] = l
 
 
 def _phase(query: StreamingQuery) -> Phase:
-    thread = query._jsq.streamingQuery().queryExecutionThread()
-    waits = "WAITING" in str(thread.getState())
+    waits = "WAITING" in str(query._jsq.streamingQuery().queryExecutionThread().getState())
     if not query.status["isTriggerActive"]:
         # A thread that runs may have looked at the state already, and be about to begin a batch.
         return "idle" if waits else "planning"
+    return "writing" if WRITING.search(calls_of(query)) else "planning"
+
+
+def calls_of(query: StreamingQuery) -> str:
+    """Return the calls that the thread of a query is in."""
     assert SparkContext._jvm is not None
-    frames = SparkContext._jvm.scala.runtime.ScalaRunTime.stringOf(thread.getStackTrace())
-    return "writing" if WRITING.search(frames) else "planning"
+    stack = query._jsq.streamingQuery().queryExecutionThread().getStackTrace()
+    return str(SparkContext._jvm.scala.runtime.ScalaRunTime.stringOf(stack))
 
 
 def _state_named(query: StreamingQuery, name: str) -> Any:
