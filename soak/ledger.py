@@ -19,15 +19,15 @@ BEGIN, END = "<!-- figures: begin -->", "<!-- figures: end -->"
 
 
 def commit() -> str:
-    """Return the version under test; the ledger itself, which changes with every story, is no part of it."""
+    """Return the commit that last changed the code under test, with a mark if the code is not as committed."""
     root = Path(__file__).parent.parent
-    own = ":!soak/ledger.jsonl"
-    described, changed = (
+    code = "src soak :!soak/ledger.jsonl"
+    found, changed = (
         subprocess.run(["git", *words.split()], cwd=root, capture_output=True, text=True, check=False).stdout.strip()
-        for words in ("describe --always", f"status --porcelain --untracked-files=no -- . {own}")
+        for words in (f"log -1 --format=%h -- {code}", f"status --porcelain --untracked-files=no -- {code}")
     )
     exported = root / "COMMIT"  # in a tree without .git
-    return (f"{described}-dirty" if changed else described) or (
+    return (f"{found}-dirty" if changed else found) or (
         exported.read_text().strip() if exported.exists() else "unknown"
     )
 
