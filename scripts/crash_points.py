@@ -23,6 +23,7 @@ FILES = (
     "crash_on_real_media",
     "crashed_trees_on_spark",
     "fork",
+    "seed",
     "move",
     "promote",
     "cascade",
@@ -64,7 +65,8 @@ def main() -> int:
     )
     options = parser.parse_args()
     files = [f"tests/timemachine/test_{name}.py" for name in FILES]
-    command = [sys.executable, "-m", "pytest", "-q", "-s", "-p", "no:xdist", "-m", "slow or not slow", *files]
+    # Two processes, which do not print what a test prints before all tests have ended.
+    command = [sys.executable, "-m", "pytest", "-v", "-rP", "-n", "2", "-m", "slow or not slow", *files]
     command += ["-k", "not over_the_matrix"] if options.sample else []
     output = ""
     environment = {**os.environ, "PYTHONUNBUFFERED": "1"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 
 import pytest
@@ -28,6 +29,7 @@ from headwater.timemachine.seed import (
 )
 from headwater.timemachine.seed_record import SEED_FILE
 from headwater.views.plans import seed_text
+from timemachine.crashing import Crashed, CrashingDisk, CrashingObjectStore, CrashSchedule
 
 POSITION = '{"visits":{"0":500}}'
 SOURCE = SeededSource("", "kafka://h:1/visits", "files:old", POSITION, "visits 0:500", "by offset: …", 3, 2048)
@@ -94,6 +96,32 @@ def test_an_incomplete_checkpoint_is_replaced() -> None:
     with pytest.raises(ChangeRefused, match="this one exists"):
         refuse_existing(into)
     refuse_existing(MemoryTree())
+
+
+@pytest.mark.parametrize("medium", [CrashingDisk, CrashingObjectStore])
+@pytest.mark.parametrize("name", ["aggregation-hdfs", pytest.param("custom-format2", marks=pytest.mark.slow)])
+def test_a_checkpoint_is_adopted_completely_or_once_more(name: str, medium: type[CrashingDisk]) -> None:
+    """At each point nothing starts on the checkpoint, and the same seed completes it, or it is complete already."""
+    scratch = as_memory_files(name)
+    written = {SEED_FILE: b"{}"}
+    whole = medium({}, CrashSchedule())
+    adopt(scratch, whole, written)
+    points = complete = 0
+    for number in range(whole.schedule.passed):
+        first = medium({}, CrashSchedule(number))
+        with contextlib.suppress(Crashed):
+            adopt(scratch, first, written)
+        for again in (number // 3, None):  # the second attempt may be killed as well
+            into = medium(dict(first.contents), CrashSchedule(again))
+            with contextlib.suppress(Crashed, ChangeRefused):
+                adopt(scratch, into, written)
+            points += 1
+            started = into.contents.get("metadata", UNFINISHED) != UNFINISHED
+            complete += started
+            assert not started or into.contents == whole.contents, (number, again)
+        assert started, number
+    print(f"seed of {name} on {medium.__name__.lower()}: {points} points")
+    assert complete < points
 
 
 def test_an_interrupted_seed_is_recognized_by_its_options() -> None:

@@ -39,7 +39,7 @@ from headwater.jobs.rules import check_job, check_restart, has_socket, refuse_so
 from headwater.jobs.uris import uri_of
 from headwater.spark.internals.checkpoint_lock import locked_by_jvm
 from headwater.spark.table_formats import configured_catalog
-from headwater.timemachine.seed import is_unfinished
+from headwater.timemachine.seed import SCRATCH_SUFFIX, is_unfinished
 
 
 @dataclass(frozen=True)
@@ -104,9 +104,10 @@ def check_ownership(files: FileTree, run: Run) -> None:
     if is_unfinished(files):
         raise CheckpointUnreadable(
             "incomplete-seed",
-            "a seed of this checkpoint was interrupted",
+            "a seed of this checkpoint is running, or was interrupted",
             evidence={"checkpoint": files.location},
-            remedy="run the same headwater seed command again; it resumes where it stopped",
+            remedy="if it was interrupted, run the same headwater seed again, which resumes it, "
+            f"or remove {files.location} and {files.location}{SCRATCH_SUFFIX}",
         )
     recorded, current = read_job_record(files), job_record(run)
     # A query of another program may have become this job, under another name.

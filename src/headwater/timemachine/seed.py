@@ -2,7 +2,7 @@
 
 Spark runs the query over the history on a checkpoint next to the new one. Its logs are then rewritten, so that they have
 the positions of the query's own sources, and its files become the new checkpoint. Each step can be repeated after an
-interruption; until the last one, the new checkpoint contains a notice that keeps Spark from starting on it.
+interruption; until the last one, the new checkpoint contains a notice that keeps Spark and other jobs from starting on it.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from headwater.timemachine.fork import relocated_metadata, spark_paths
 STAGE_FILE = f"{HEADWATER_FOLDER}/seeding.json"
 SCRATCH_SUFFIX = ".seeding"
 UNFINISHED = b"headwater: this seeded checkpoint is incomplete; run the same headwater seed again\n"
+_DRAFT = f".{METADATA}.headwater.tmp"  # of a seed that was killed while it reserved its place
 
 Output = Literal["write", "aside", "drop"]
 OUTPUTS: tuple[Output, ...] = ("write", "aside", "drop")
@@ -137,7 +138,7 @@ def refuse_other_seed(progress: Progress, plan: SeedPlan) -> None:
 
 def refuse_existing(into: FileTree) -> None:
     """Raise ``ChangeRefused`` unless a seed can be written to this place: nothing is there, or a part of a seed."""
-    names = [entry.name for entry in into.entries("")]
+    names = [entry.name for entry in into.entries("") if entry.name != _DRAFT]
     if not names or is_unfinished(into):
         return
     raise ChangeRefused(
@@ -197,12 +198,21 @@ def set_watermark(files: FileTree, watermark_ms: int) -> None:
         files.write(path, replace(text, lines=lines).to_bytes())
 
 
+def reserve(into: FileTree) -> None:
+    """Keep a place for a seed: nothing starts on it before the seed is complete."""
+    refuse_existing(into)
+    if not is_unfinished(into):
+        into.write(METADATA, UNFINISHED)
+
+
 def adopt(scratch: FileTree, into: FileTree, written: Mapping[str, bytes]) -> None:
     """Make the files of a scratch checkpoint those of a new one, with its query id, and add files of Headwater."""
-    if is_unfinished(into):
-        into.remove_folder("")
-    refuse_existing(into)
-    into.write(METADATA, UNFINISHED)
+    reserve(into)
+    for entry in into.entries(""):  # of an attempt that was interrupted
+        if entry.is_folder:
+            into.remove_folder(entry.name)
+        elif entry.name != METADATA:
+            into.remove(entry.name)
     moved: dict[str, bytes] = {}
     paths = list(spark_paths(scratch))
     for path in paths:
