@@ -7,15 +7,18 @@ import inspect
 import pkgutil
 import struct
 import zipfile
+from pathlib import Path
 from types import ModuleType
 
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from headwater.checkpoint.local_tree import LocalTree
 from headwater.jars.own_jar import own_jar
 from headwater.spark import internals
 from headwater.spark.internals import json_parser, query_end
+from headwater.spark.internals.state_stores import loaded_stores, unload_stores_of
 from headwater.spark.missing import missing_internals, missing_internals_note
 from versions_support import SPARK
 
@@ -130,3 +133,36 @@ def methods_called_by(class_file: bytes) -> set[tuple[str, str, str]]:
             name, descriptor = pool[name_and_type][1]  # type: ignore[misc]
             found.add((text(owner), text(name), text(descriptor)))
     return found
+
+
+def test_the_stores_of_one_checkpoint_are_unloaded(headwater_spark: SparkSession, tmp_path: Path) -> None:
+    """Those of a query that runs on stay, and its next batch finds its state."""
+    folder = tmp_path / "in"
+    folder.mkdir()
+    (folder / "0").write_text("a\n")
+    trees = [LocalTree(tmp_path / name) for name in ("stopped", "running")]
+    queries = [
+        headwater_spark.readStream.text(str(folder))
+        .groupBy("value")
+        .count()
+        .writeStream.outputMode("complete")
+        .format("memory")
+        .queryName(f"unloading_{Path(tree.location).name}")
+        .start(checkpointLocation=tree.location)
+        for tree in trees
+    ]
+    try:
+        for query in queries:
+            query.processAllAvailable()
+        queries[0].stop()
+        stopped, running = trees
+        assert loaded_stores(headwater_spark, running)
+        unload_stores_of(headwater_spark, stopped)
+        assert not loaded_stores(headwater_spark, stopped)
+        assert loaded_stores(headwater_spark, running)
+        (folder / "1").write_text("a\n")
+        queries[1].processAllAvailable()
+        assert [tuple(row) for row in headwater_spark.table("unloading_running").collect()] == [("a", 2)]
+    finally:
+        for query in queries:
+            query.stop()

@@ -26,7 +26,7 @@ from headwater.core.errors import ChangeRefused, CheckpointUnreadable, JobRefuse
 from headwater.spark.importing import plan_job_import
 from headwater.spark.seed_plan import plan_seed
 from headwater.spark.seed_request import SeedRequest
-from headwater.spark.seeding import Seeded, seed
+from headwater.spark.seeding import Seeded, seed, session_for
 from headwater.spark.session import temporary_settings
 from headwater.views.state_files import read_tables
 from spark.topic_support import make, send
@@ -264,6 +264,20 @@ def test_parquet_history_and_every_store(headwater_spark: SparkSession, case, tm
     assert one.state("frame") == one.state("scratch")
 
 
+def test_a_session_for_histories_of_two_sources(headwater_spark: SparkSession, tmp_path: Path) -> None:
+    """The session has the jars of every source and every history, whichever of them is looked at."""
+
+    def united(left: DataFrame, right: DataFrame) -> DataFrame:
+        return left.union(right)
+
+    topics = {name: Kafka(name, schema=SCHEMA, servers="127.0.0.1:1") for name in ("left", "right")}
+    job = Job("united", united, reads=topics, writes=Console(), mode="append")
+    histories = {"left": f"files:{tmp_path}", "right": "none"}
+    request = SeedRequest(job, None, str(tmp_path / "seeded"), histories, dict.fromkeys(topics, "earliest"))
+    with session_for(request) as session:
+        assert session is headwater_spark
+
+
 @pytest.mark.slow
 def test_two_sources_have_histories_of_their_own(headwater_spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
     """A join is seeded with a history for each side; a side may have none."""
@@ -321,7 +335,7 @@ def test_an_interrupted_seed_continues(
     with pytest.raises(KeyboardInterrupt):
         seed(headwater_spark, request, plan_seed(request))
     monkeypatch.undo()
-    with pytest.raises(CheckpointUnreadable, match="a seed of this checkpoint was interrupted"):
+    with pytest.raises(CheckpointUnreadable, match="a seed of this checkpoint is running, or was interrupted"):
         one.drain(headwater_spark, "seeded")
     other = replace(request, output="drop", job=replace(one.job, writes=Console()))
     with pytest.raises(ChangeRefused, match="it had other options"):
@@ -418,7 +432,8 @@ def test_a_killed_seed_continues(broker: Broker, tmp_path: Path, moment: str) ->
     wait_until((tmp_path / "killed.seeding" / moment).exists, moment)
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
-    assert not (tmp_path / "killed").exists()
+    early = headwater("run", "jobs.py:WINDOWS", "--checkpoint", "killed", cwd=tmp_path)
+    assert "error[incomplete-seed]" in early.stderr
     done = headwater(*command, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     ran = headwater(

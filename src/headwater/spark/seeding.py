@@ -33,7 +33,7 @@ from headwater.spark.code_check import CurrentCode
 from headwater.spark.dropped.lateness import source_order
 from headwater.spark.failures import explained, failure
 from headwater.spark.history_frames import history_frame, later_frame
-from headwater.spark.internals.state_stores import unload_state_stores
+from headwater.spark.internals.state_stores import unload_stores_of
 from headwater.spark.job_session import log_file, settings_of_job
 from headwater.spark.ownership import holding_lease, job_record
 from headwater.spark.prepared import PreparedJob, prepare_job
@@ -51,7 +51,6 @@ from headwater.spark.session import (
     temporary_settings,
 )
 from headwater.spark.source_names import naming_settings
-from headwater.spark.table_formats import formats_of
 from headwater.timemachine.compacted_log import empty_log
 from headwater.timemachine.seed import (
     SCRATCH_SUFFIX,
@@ -62,6 +61,7 @@ from headwater.timemachine.seed import (
     read_progress,
     refuse_existing,
     refuse_other_seed,
+    reserve,
     rewrite_positions,
     seed_record,
 )
@@ -109,8 +109,7 @@ def session_for(request: SeedRequest, *, master: str | None = None) -> Iterator[
     jars = dict.fromkeys(jars_for(job, request.checkpoint))
     for name in job.sources:
         if (history := history_source(request, name)) is not None:
-            as_source = replace(job, reads={name: history} if name else history)
-            jars |= dict.fromkeys([*jars_for(as_source, request.checkpoint), *formats_of(as_source)])
+            jars |= dict.fromkeys(jars_for(job.with_inputs({name: history}), request.checkpoint))
     if active_session() is not None:
         with own_or_active_session(job.name, conf=job.conf, jars=list(jars)) as active:
             add_jars(active, list(jars))
@@ -147,6 +146,7 @@ def seed(
         resources.enter_context(holding_lease(spark, scratch, request.job.name))
         with temporary_settings(spark, naming_settings(spark, request.job, scratch)):
             run = _SeedRun(spark, request, plan, scratch, report, resources)
+            reserve(into)
             run.finish_from(read_progress(scratch), complete)
         batches = tuple(CheckpointLogs(scratch).commits.ids)
         record = seed_record(plan, batches=batches, rows=run.rows, by=current_user(), at=_now())
@@ -238,7 +238,7 @@ class _SeedRun:
                 self._await(query)
             finally:
                 query.stop()
-        unload_state_stores(self.spark)
+        unload_stores_of(self.spark, self.scratch)
 
     def _await(self, query: StreamingQuery) -> None:
         before = self.rows

@@ -1,7 +1,8 @@
 """State stores that a stopped query leaves loaded in the JVM.
 
 Calls ``StateStore.stop``, and before it ``stopMaintenanceTaskWithoutLock`` where Spark has it (from 4.1 on). On 4.0 the
-private threads of the maintenance are ended instead.
+private threads of the maintenance are ended instead. The stores of one checkpoint are found in ``loadedProviders`` and
+unloaded with ``doMaintenanceAndUnload``, or ``unload`` before 4.1.
 
 Seen on: PySpark 3.5.9, 4.0.5, 4.1.4, 4.2.0, 4.3.0.
 Without it: a checkpoint cannot be changed safely in the process that ran its query; ``scenario`` refuses to rewind.
@@ -13,6 +14,9 @@ from typing import Any
 
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
+
+from headwater.checkpoint.filetree import FileTree
+from headwater.checkpoint.layout import STATE
 
 MAINTENANCE_SECONDS = 60
 STATE_STORE = "org.apache.spark.sql.execution.streaming.state.StateStore$"
@@ -38,6 +42,26 @@ def unload_state_stores(spark: SparkSession) -> None:
     else:
         _end_maintenance(spark, stores)
     stores.stop()
+
+
+def unload_stores_of(spark: SparkSession, checkpoint: FileTree) -> None:
+    """Unload the stores of one checkpoint, whose query has stopped. Other queries may run batches meanwhile."""
+    stores = _stores(spark)
+    unload = stores.doMaintenanceAndUnload if "doMaintenanceAndUnload" in dir(stores) else stores.unload
+    for store in loaded_stores(spark, checkpoint):
+        unload(store)
+
+
+def loaded_stores(spark: SparkSession, checkpoint: FileTree) -> list[Any]:
+    """Return the ids of the stores of a checkpoint that this JVM holds."""
+    found = _private(_stores(spark), "loadedProviders").keySet().toSeq()
+    state = _without_scheme(checkpoint.spark_uri(STATE))
+    ids = [found.apply(number) for number in range(found.size())]
+    return [one for one in ids if _without_scheme(one.storeId().checkpointRootLocation()) == state]
+
+
+def _without_scheme(uri: str) -> str:
+    return uri.partition(":")[2]  # one store is s3 for some sessions, and s3a for others
 
 
 def _end_maintenance(spark: SparkSession, stores: Any) -> None:
