@@ -21,12 +21,14 @@ from headwater.core.ids import StoreKey
 from headwater.migration.compare_endpoints import SourceShape
 from headwater.migration.source_changes import SourceChanges, source_files
 from headwater.statefiles.statewriter import put
+from headwater.timemachine.change import SCRATCH, fingerprint
 from headwater.timemachine.compact import empty_quarantine
 from headwater.timemachine.edit import StateEditor
 from headwater.timemachine.erase import plan_erasure_of_key
 from headwater.timemachine.erased import ERASES
 from headwater.timemachine.executor import Executor, guard_notice
 from headwater.timemachine.extra_batch import plan_extra_batch
+from headwater.timemachine.fork import plan_adoption, plan_fork
 from headwater.timemachine.journal import read_pending
 from headwater.timemachine.keep import drop_point, make_point
 from headwater.timemachine.new_layout import NewLayout
@@ -74,6 +76,7 @@ def _verbs(name: str) -> Iterator[tuple[str, Verb]]:
     yield "undo of a migration", Verb.of(migrated.after, plan_undo(files, sink=folder).change)
     if "format2" not in name:
         yield from _store_migration(start)
+    yield "repartition", _repartition(start)
     files, folder = migrated.after.trees
     yield "rewind across a migration", Verb.of(migrated.after, plan_rewind(files, to=8, sink=folder).change)
     files, folder = start.trees
@@ -133,6 +136,22 @@ def _store_migration(start: Place) -> Iterator[tuple[str, Verb]]:
     yield "migrate to another store", migrated
     files, folder = Tree(migrated.after.checkpoint), Tree(migrated.after.sink, SINK)
     yield "rewind to the other store", Verb.of(migrated.after, plan_rewind(files, to=8, sink=folder).change)
+
+
+def _repartition(start: Place) -> Verb:
+    """Return how a checkpoint takes over a batch that was added to a fork of it, with new state in every store."""
+    files, folder = Tree(start.checkpoint), Tree(start.sink, SINK)
+    seen, scratch = fingerprint(files, folder), f"{SCRATCH}/repartition"
+    forked = Tree({}, f"{files.location}/{scratch}")
+    plan_fork(files, forked, at=9).apply()
+    stores = {store: StoreChange([put(b"\0" * 10, b"\0" * 10)]) for store in _stores(files)}
+    batch = plan_extra_batch(History(forked), stores, verb="repartition", about="as Spark does it")
+    forked.contents |= batch.files
+    Executor({"checkpoint": forked}).apply(batch.change)
+    files.contents |= {f"{scratch}/{path}": data for path, data in forked.contents.items()}
+    about = "change the state partitions from 2 to 4"
+    change = plan_adoption(files, scratch, forked, folder, verb="repartition", about=about, seen=seen)
+    return Verb.of(Place(files.contents, start.sink), change)
 
 
 def _stores(files: Tree) -> tuple[StoreKey, ...]:
