@@ -13,6 +13,7 @@ from soak.environment import Stream
 from soak.lineage import Lineage
 from soak.meeting import Meeting
 from soak.processes import run_in_process, wait_for
+from soak.side_streams import run_to_end
 from soak.story import Edit, Fork, Keep, Migrate, Promote, Repartition, Rewind, RewindToPoint, Undo
 
 
@@ -236,16 +237,7 @@ class CheckpointChanges(CheckedChanges):
         stream.starts_at = at + 1
         now = self.env.read_lineage(stream)
         require(now.identities() == stream.lineage.identities(), "the fork has different batches:", now.identities())
-        for _ in range(4):
-            run = self.env.worker.run(*self.env.run_arguments(stream, fork.limit))
-            if run.spark_gave_up is None:
-                break
-            self.tally["batches"] += checks.record_run(self.env, stream)
-            self.tally[run.spark_gave_up] += 1
-        require(run.status == 0, "the fork failed to run:", run.err[-2000:])
-        self.tally["batches"] += checks.record_run(self.env, stream)
-        checks.check_after_action(self.env, stream)
-        checks.check_drained(self.env, stream)
+        run_to_end(self.env, stream, fork.limit, self.tally)
         require(self.env.read_lineage(self.stream) == origin, "a run of the fork changed the original")
         self.tally["forks"] += 1
         return stream

@@ -94,14 +94,18 @@ class StoryEnvironment:
 
     def run_arguments(self, stream: Stream, limit: int) -> list[str]:
         """Return the arguments of ``headwater run``."""
+        profile = ["--profile", self.story.profile] if self.story.profile else []
+        return ["run", *self.job_arguments(stream, limit), "--trigger", "available-now", *profile]
+
+    def job_arguments(self, stream: Stream, limit: int) -> list[str]:
+        """Return the job and the options that every command with a job has."""
         conf = {
             **FREQUENT_SNAPSHOTS,
             **STORES[self.cell.store],
             "spark.sql.streaming.minBatchesToRetain": self.story.retained_batches,
         }
-        arguments = ["run", self.job.reference, "--sink", self.sink_uri(stream), "--checkpoint", str(stream.checkpoint)]
-        arguments += ["--mode", self.job.mode, "--trigger", "available-now"]
-        arguments += ["--profile", self.story.profile] if self.story.profile else []
+        arguments = [self.job.reference, "--sink", self.sink_uri(stream), "--checkpoint", str(stream.checkpoint)]
+        arguments += ["--mode", self.job.mode]
         limit = max(limit, self._least_limit(stream))
         sources = {source: self._source(source, limit) for source in self.job.sources}
         if self.job.table:

@@ -101,6 +101,10 @@ def format_figures(lines: list[dict[str, Any]]) -> str:
         ("runs of attached programs", f"{sums['attached runs']:,}"),
         ("stops and moves", f"{sums['stops']:,} and {sums['moves']:,}"),
         ("forks run and checked", f"{sums['forks']:,}, {sums['promotions']:,} of them promoted"),
+        (
+            "checkpoints seeded from history and run",
+            f"{sums['seeds']:,}, {sums['kills of seeds']:,} of them killed with `kill -9` on the way",
+        ),
         ("repartitions", f"{sums['repartitions']:,}"),
         ("static tables replaced", f"{sums['tables']:,}"),
         ("compactions of the quarantine", f"{sums['compactions']:,}"),

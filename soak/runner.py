@@ -13,6 +13,7 @@ from soak.environment import StoryEnvironment, Stream
 from soak.meeting import Meeting
 from soak.processes import Command, CommandResult, run_in_process, wait_for
 from soak.services import PASSWORD
+from soak.side_streams import Seeds
 from soak.sinks import iceberg_metadata
 from soak.story import (
     Action,
@@ -33,6 +34,7 @@ from soak.story import (
     Rewind,
     RewindToPoint,
     Run,
+    Seed,
     StoppedRun,
     Undo,
 )
@@ -46,6 +48,7 @@ class StoryRunner:
         self.tally: Counter[str] = Counter()
         self.refused: Counter[str] = Counter()
         self._changes = CheckpointChanges(env, self.tally, self.refused, meeting)
+        self._seeds = Seeds(env, self.tally, meeting)
 
     @property
     def stream(self) -> Stream:
@@ -78,6 +81,8 @@ class StoryRunner:
                 outcome = self._changes.undo(action) + self._restore_table()
             case Fork():
                 outcome = self._changes.fork(action)
+            case Seed():
+                outcome = self._seeds.seed(action)
             case Promote():
                 outcome = self._changes.promote(action)
             case Repartition():

@@ -87,6 +87,18 @@ class Fork:
 
 
 @dataclass(frozen=True)
+class Seed:
+    """A checkpoint seeded with a share of the records, run to the end of the input and checked.
+
+    If ``kill_after_ms``, the JVM is killed that long after the seed began, and the command is repeated.
+    """
+
+    share: float
+    limit: int
+    kill_after_ms: float | None = None
+
+
+@dataclass(frozen=True)
 class Promote:
     """A fork like that of ``Fork`` takes the place of the stream, and the promotion is undone."""
 
@@ -189,6 +201,7 @@ Action: TypeAlias = (
     | RewindToPoint
     | Undo
     | Fork
+    | Seed
     | Promote
     | Move
     | Repartition
@@ -286,6 +299,7 @@ class _ActionGenerator:
             (7, self._undo),
             (5, self._fork),
             (4, self._promote),
+            (4 if self._cell.source == "kafka" else 0, self._seed),
             (6, self._repartition),
             (6, self._edit),
             (5, self._migrate),
@@ -300,7 +314,7 @@ class _ActionGenerator:
         ]
         weights, factories = [weight for weight, _ in choices], [factory for _, factory in choices]
         action: Action = self._rng.choices(factories, weights)[0]()
-        if isinstance(action, Run | StoppedRun | Fork | Promote) and not isinstance(
+        if isinstance(action, Run | StoppedRun | Fork | Seed | Promote) and not isinstance(
             last, Feed | Rewind | RewindToPoint | Undo | Repartition
         ):
             self._next.append(action)  # it gets new input
@@ -311,8 +325,11 @@ class _ActionGenerator:
         """Return what the story does at an event of its group."""
         if isinstance(event, ServiceRestart):
             return Outage(event.crash, self._limit())
-        if self._rng.random() < 0.1:
+        chance = self._rng.random()
+        if chance < 0.1:
             return Repartition(self._rng.randrange(1, 6), self._rng.randrange(1500))
+        if chance < 0.2 and self._cell.source == "kafka":
+            return self._seed(self._rng.randrange(3000))
         return self._killed_run()
 
     def feed(self) -> Feed:
@@ -363,6 +380,9 @@ class _ActionGenerator:
 
     def _fork(self) -> Fork:
         return Fork(self._rng.randrange(4), self._limit())
+
+    def _seed(self, kill_after_ms: float | None = None) -> Seed:
+        return Seed(self._rng.choice([0.3, 0.6, 0.9, 1.0]), self._limit(), kill_after_ms)
 
     def _promote(self) -> Promote:
         return Promote(self._rng.randrange(4), self._limit())

@@ -26,7 +26,19 @@ from soak.meeting import Host, Meeting
 from soak.oracle import MINUTE_MS, ExpectedBatch, simulate
 from soak.records import GENERATORS, START, Burst, milliseconds
 from soak.sinks import LastWrites, read_delta_rows, read_iceberg_rows, table_rows_after
-from soak.story import ACTIONS, GROUP, Feed, Kill, KilledRun, Outage, Repartition, Run, events_of_group, generate_story
+from soak.story import (
+    ACTIONS,
+    GROUP,
+    Feed,
+    Kill,
+    KilledRun,
+    Outage,
+    Repartition,
+    Run,
+    Seed,
+    events_of_group,
+    generate_story,
+)
 from soak.tables import ProductTable
 from soak.watermarks import Arrival, BatchInput, follow_watermarks
 
@@ -61,14 +73,14 @@ def test_stories_of_a_group_meet_at_its_events() -> None:
             actions = generate_story(seed, "4.2").actions
             for place, event in events.items():
                 assert isinstance(actions[place - 1], Feed)
-                expected = (KilledRun, Repartition) if isinstance(event, Kill) else (Outage,)
+                expected = (KilledRun, Repartition, Seed) if isinstance(event, Kill) else (Outage,)
                 assert isinstance(actions[place], expected)
             met = [place for place, action in enumerate(actions) if isinstance(action, KilledRun | Outage)]
             assert set(met) <= set(events)
             assert all(
                 actions[place].kill_after_ms is None
                 for place in range(ACTIONS)
-                if place not in events and isinstance(actions[place], Repartition)
+                if place not in events and isinstance(actions[place], Repartition | Seed)
             )
     assert outages
 
