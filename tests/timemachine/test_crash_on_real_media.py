@@ -14,17 +14,26 @@ import pytest
 from corpus_support import load
 from headwater.checkpoint.filetree import FileTree, walk
 from headwater.checkpoint.history import History
+from headwater.checkpoint.layout import PLANS_FILE
 from headwater.checkpoint.local_tree import LocalTree
 from headwater.checkpoint.object_tree import ObjectTree
 from headwater.checkpoint.restore_points import restore_points
+from headwater.core.errors import ChangeRefused
 from headwater.statefiles.statewriter import put
-from headwater.timemachine.change import Change
+from headwater.timemachine.change import SCRATCH, Change, fingerprint
+from headwater.timemachine.compact import empty_quarantine
+from headwater.timemachine.edit_plan import ExtraBatch
 from headwater.timemachine.executor import Executor, guard_notice
 from headwater.timemachine.extra_batch import plan_extra_batch
+from headwater.timemachine.fork import UNFINISHED as FORKING
+from headwater.timemachine.fork import plan_adoption, plan_fork
 from headwater.timemachine.journal import read_pending
-from headwater.timemachine.keep import make_point
+from headwater.timemachine.keep import drop_point, make_point
 from headwater.timemachine.restore import plan_restore
 from headwater.timemachine.rewind import plan_rewind
+from headwater.timemachine.seed import UNFINISHED as SEEDING
+from headwater.timemachine.seed import adopt
+from headwater.timemachine.seed_record import SEED_FILE
 from headwater.timemachine.store_files import StoreChange
 from headwater.timemachine.undo import plan_undo
 from s3_support import BUCKET, S3
@@ -32,7 +41,19 @@ from timemachine.crashing import Crashed, CrashSchedule
 from timemachine.trees import Contents, as_spark_sees
 
 Plan = Callable[[FileTree], Change]
-EFFECTS = ("write", "write_blocks", "create", "move", "copy", "link", "remove", "remove_folder", "drop_empty_folders")
+NEW_ROW = StoreChange([put(b"\0" * 10, b"\0" * 10)])
+EFFECTS = (
+    "write",
+    "write_blocks",
+    "create",
+    "move",
+    "copy",
+    "link",
+    "share",
+    "remove",
+    "remove_folder",
+    "drop_empty_folders",
+)
 
 
 def crashing(files: FileTree, schedule: CrashSchedule) -> FileTree:
@@ -108,8 +129,31 @@ def rewind(files: FileTree) -> Change:
 
 def edit(files: FileTree) -> Change:
     store = History(files).logs.state.expected(2)[0]
-    changes = {store: StoreChange([put(b"\0" * 10, b"\0" * 10)])}
-    batch = plan_extra_batch(History(files), changes, verb="edit", about="an edit")
+    return _written(files, plan_extra_batch(History(files), {store: NEW_ROW}, verb="edit", about="an edit"))
+
+
+def migrate(files: FileTree) -> Change:
+    """Plan new schemas of all stores, new rows in them, and a record of what the state means."""
+    stores = dict.fromkeys(History(files).logs.state.expected(2), NEW_ROW)
+    schemas = [path for path, _ in walk(files) if path.endswith("/_metadata/schema")]
+    metadata, records = dict.fromkeys(schemas, b"another schema"), {PLANS_FILE: b'{"plans": []}'}
+    history = History(files)
+    batch = plan_extra_batch(history, stores, verb="migrate", about="other schemas", metadata=metadata, records=records)
+    return _written(files, batch)
+
+
+def repartition(files: FileTree) -> Change:
+    """Plan how a checkpoint takes over a batch that was added to a fork of it."""
+    seen, scratch = fingerprint(files, None), f"{SCRATCH}/repartition"
+    forked = files.subtree(scratch)
+    plan_fork(files, forked, at=9).apply()
+    stores = dict.fromkeys(History(files).logs.state.expected(2), NEW_ROW)
+    batch = plan_extra_batch(History(forked), stores, verb="repartition", about="as Spark does it")
+    Executor({"checkpoint": forked}).apply(_written(forked, batch))
+    return plan_adoption(files, scratch, forked, None, verb="repartition", about="4 partitions", seen=seen)
+
+
+def _written(files: FileTree, batch: ExtraBatch) -> Change:
     for path, data in dict(batch.files).items():
         files.write(path, data)
     return batch.change
@@ -127,6 +171,11 @@ def verbs(start: Contents, medium: Medium) -> Iterator[tuple[str, Contents, Plan
     Executor({"checkpoint": files}).apply(rewind(files))
     yield "undo", contents_of(files), lambda files: plan_undo(files).change
     yield "edit", start, edit
+    yield "migrate", start, migrate
+    files = medium.make(start)()
+    Executor({"checkpoint": files}).apply(migrate(files))
+    yield "undo of a migration", contents_of(files), lambda files: plan_undo(files).change
+    yield "repartition", start, repartition
     files = medium.make(start)()
     make_point(files, at="4")
     yield "rewind to a restore point", contents_of(files), restore
@@ -161,9 +210,73 @@ def check_verb(medium: Medium, start: Contents, plan: Plan, numbers: Iterable[in
     return found
 
 
+def check_points(medium: Medium, start: Contents, numbers: Iterable[int]) -> Iterator[tuple[str, int]]:
+    """Crash ``keep``, ``keep --drop`` and ``compact``, which leave Spark's files alone; yield the number of points."""
+    kept, rewound = medium.make(start)(), medium.make(start)()
+    make_point(kept, "now")
+    Executor({"checkpoint": rewound}).apply(rewind(rewound))
+    actions: tuple[tuple[str, Contents, Callable[[FileTree], object]], ...] = (
+        ("keep", start, lambda files: make_point(files, "now")),
+        ("drop", contents_of(kept), lambda files: drop_point(files, "now")),
+        ("compact", contents_of(rewound), lambda files: empty_quarantine(files, [])),
+    )
+    for name, before, action in actions:
+        found = 0
+        for number in numbers:
+            schedule, place = CrashSchedule(number), medium.make(before)
+            with contextlib.suppress(Crashed):
+                action(crashing(place(), schedule))
+            if not schedule.crashed:
+                break
+            found += 1
+            assert as_spark_sees(contents_of(place())) == as_spark_sees(before), (name, number)
+            for point in restore_points(place()):
+                plan_restore(place(), point)  # it is refused unless all files are there
+            if name == "compact":
+                with contextlib.suppress(ChangeRefused):
+                    Executor({"checkpoint": place()}).apply(plan_undo(place()).change)
+                    assert as_spark_sees(contents_of(place())) == as_spark_sees(start), number
+        yield name, found
+
+
+def check_new_checkpoints(medium: Medium, start: Contents, numbers: Iterable[int]) -> Iterator[tuple[str, int]]:
+    """Crash ``fork`` and ``seed``: nothing starts on the new checkpoint before it is complete."""
+    origin = medium.make(start)
+
+    def fork(files: FileTree, into: FileTree) -> None:
+        plan_fork(files, into, at=9).apply()
+
+    def seed(files: FileTree, into: FileTree) -> None:
+        adopt(files, into, {SEED_FILE: b"{}"})
+
+    for action, notice in ((fork, FORKING), (seed, SEEDING)):
+        whole = medium.make({})
+        action(origin(), whole())
+        complete, found = contents_of(whole()), 0
+        for number in numbers:
+            schedule, place = CrashSchedule(number), medium.make({})
+            with contextlib.suppress(Crashed):
+                action(crashing(origin(), schedule), crashing(place(), schedule))
+            if not schedule.crashed:
+                break
+            found += 1
+            left = contents_of(place())
+            if left.get("metadata", notice) != notice:
+                assert left.keys() == complete.keys(), (action.__name__, number)
+            elif action is seed:
+                seed(origin(), place())
+                assert contents_of(place()) == complete, number
+        yield action.__name__, found
+
+
 def check_all(medium: Medium, contents: Contents, numbers: Iterable[int]) -> dict[str, int]:
     numbers = list(numbers)
-    return {name: check_verb(medium, start, plan, numbers) for name, start, plan in verbs(contents, medium)}
+    found = {name: check_verb(medium, start, plan, numbers) for name, start, plan in verbs(contents, medium)}
+    return {
+        **found,
+        **dict(check_points(medium, contents, numbers)),
+        **dict(check_new_checkpoints(medium, contents, numbers)),
+    }
 
 
 @pytest.mark.parametrize("numbers", ["a few", pytest.param("all", marks=pytest.mark.slow)])
