@@ -17,10 +17,11 @@ class LoadedStores:
         loader = spark._jvm.java.lang.Thread.currentThread().getContextClassLoader()
         stores = loader.loadClass(STATE_STORE)
         self._stores = stores.getField("MODULE$").get(None)
-        self._providers = _field(stores, "loadedProviders").get(self._stores)
         names = [field.getName() for field in stores.getDeclaredFields()]
-        # One pool up to Spark 4.2, and from 4.3 on one of high and one of low priority.
-        self._pools = [_field(stores, name) for name in names if name.endswith("ThreadPool")]
+        self._loaded = _field(stores, "loadedProviders").get(self._stores)
+        # A store that has left the map may still be maintained, by one of two kinds of threads in Spark 4.3.
+        self._waiting = [_field(stores, name).get(self._stores) for name in names if name == "unloadedProvidersToClose"]
+        self._maintained = [_field(stores, name).get(self._stores) for name in names if name.endswith("Partitions")]
         self._lock = threading.Lock()
         self._looked_at, self._roots = 0.0, list[str]()
 
@@ -39,20 +40,22 @@ class LoadedStores:
             time.sleep(SECONDS_BETWEEN_LOOKS)
 
     def _look(self) -> list[str]:
-        """Return the state folders of the loaded stores, at a moment at which none is being maintained or unloaded."""
-        while True:
-            # A store leaves the map before its last maintenance, which a thread of the pool does.
-            ids = self._providers.keySet().toSeq()
-            roots = [ids.apply(number).storeId().checkpointRootLocation() for number in range(ids.size())]
-            if not any(self._is_busy(pool.get(self._stores)) for pool in self._pools):
-                return roots
-            time.sleep(0.005)
+        """Return the state folders of all stores that are loaded, maintained or about to be closed."""
+        before = self._roots_now()
+        time.sleep(0.005)  # a store may be nowhere for a moment, on its way from one place to the next
+        return sorted(before | self._roots_now())
 
-    def _is_busy(self, pool: Any) -> bool:
-        if pool is None:  # no store was loaded yet
-            return False
-        threads = _field(pool.getClass(), "threadPool").get(pool)
-        return threads.getActiveCount() > 0 or not threads.getQueue().isEmpty()
+    def _roots_now(self) -> set[str]:
+        ids = [
+            *_elements(self._loaded.keySet().toSeq()),
+            *(one for partitions in self._maintained for one in _elements(partitions.toSeq())),
+            *(pair._1() for queue in self._waiting for pair in queue.toArray()),
+        ]
+        return {one.storeId().checkpointRootLocation() for one in ids}
+
+
+def _elements(sequence: Any) -> list[Any]:
+    return [sequence.apply(number) for number in range(sequence.size())]
 
 
 def _field(owner: Any, name: str) -> Any:
