@@ -36,12 +36,20 @@ def test_files_and_families() -> None:
     assert snapshot.families == {"default": 1}
 
 
+def test_the_version_that_spark_40_writes() -> None:
+    """It is 2 in checkpoint format 2, and nothing else is different."""
+    about = json.dumps({"sstFiles": [TABLE]}).encode()
+    first, second = (open_snapshot_zip(zipped(b"v%d\n" % number + about), PATH) for number in (1, 2))
+    assert (first.version, second.version) == (1, 2)
+    assert first.tables == second.tables
+
+
 @pytest.mark.parametrize(
     ("data", "code", "state_code"),
     [
         (b"", "empty-file", "state-broken"),
         (b"PK not a zip", "bad-zip", "state-broken"),
-        (zipped(b"v2\n{}"), "newer-version", "state-format-unknown"),
+        (zipped(b"v3\n{}"), "newer-version", "state-format-unknown"),
         (zipped(b'v1\n{"sstFiles":'), "torn-file", "state-broken"),
         (zipped(b'v1\n{"sstFiles":{}}'), "bad-json", "state-broken"),
         (zipped(b'v1\n{"sstFiles":[{"localFileName":"a"}]}'), "bad-json", "state-broken"),

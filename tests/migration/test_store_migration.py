@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -11,10 +12,12 @@ from headwater.checkpoint.checks import run_checks
 from headwater.checkpoint.checks.context import CheckContext
 from headwater.checkpoint.history import History
 from headwater.checkpoint.log_entries import parse_commit
+from headwater.checkpoint.runs import RUNS_FILE, RunRecord, add_run
 from headwater.core.errors import ChangeRefused, UsageProblem
 from headwater.core.ids import ANY_STORE
 from headwater.migration.store_migration import plan_store_migration
 from headwater.statefiles.reader import StateReader, state_rows
+from headwater.statefiles.rocksdb_snapshot import open_snapshot
 from headwater.statefiles.stores import select_one
 from headwater.timemachine.diff import diff
 from headwater.timemachine.extra_batch import plan_extra_batch
@@ -109,6 +112,38 @@ def test_offsets_and_commit_name_the_new_form() -> None:
     assert commit.version == 2
     assert [len(ids) for ids in (commit.state_unique_ids or {})[0]] == [4, 4]
     assert logs.offsets.read(last + 1).sources == logs.offsets.read(last).sources
+
+
+@pytest.mark.parametrize(("spark", "version"), [("4.0.5", 2), ("4.1.4", 1), (None, 1)])
+def test_snapshots_for_the_spark_that_ran_last(spark: str | None, version: int) -> None:
+    """Spark 4.0 reads the metadata of snapshots in format 2 only with version 2, and the others with version 1."""
+    files = tree("aggregation-hdfs")
+    if spark:
+        add_run(files, RunRecord(1, 0, spark=spark))
+    before = rows(files)
+    plan_store_migration(files, **FORMAT_2).apply()
+    assert _versions_of_new_zips(files) == {version}
+    assert rows(files) == before
+    # Without records, the existing snapshots tell.
+    files.contents = {path: data for path, data in files.contents.items() if path != RUNS_FILE}
+    for store in ("rocksdb-changelog", "rocksdb"):
+        plan_store_migration(files, store=store).apply()
+    assert _versions_of_new_zips(files) == {version}
+    assert rows(files) == before
+
+
+def test_snapshots_in_format_1() -> None:
+    """They have version 1 on every Spark."""
+    files = tree("aggregation-hdfs")
+    add_run(files, RunRecord(1, 0, spark="4.0.5"))
+    plan_store_migration(files, store="rocksdb").apply()
+    assert _versions_of_new_zips(files) == {1}
+
+
+def _versions_of_new_zips(files: Tree) -> set[int]:
+    newest = StateReader(files).latest() + 1
+    names = [path for path in files.contents if path.endswith(".zip") and not path.startswith("_headwater/")]
+    return {open_snapshot(files, path).version for path in names if re.search(rf"/{newest}[._]", path)}
 
 
 def test_changes_after_a_migration() -> None:

@@ -13,6 +13,7 @@ from headwater.checkpoint.layout import LOG_FOLDER, SST_FOLDER
 from headwater.checkpoint.logtext import LogText, integer_field, json_object, string_field, unreadable_file
 
 METADATA = "metadata"
+NEWEST_VERSION = 2  # by Spark 4.0, which writes the number of the checkpoint format there; all others write 1
 _MOST_METADATA_BYTES = 256 * 1024 * 1024
 _ZIP_ERRORS = (
     zipfile.BadZipFile,
@@ -41,6 +42,7 @@ class SnapshotZip:
     """The contents of a snapshot's zip. Snapshots share table files, which are never modified."""
 
     path: str
+    version: int
     archive: zipfile.ZipFile
     tables: tuple[SnapshotFile, ...]
     logs: tuple[SnapshotFile, ...]
@@ -77,10 +79,11 @@ def open_snapshot_zip(data: bytes, path: str) -> SnapshotZip:
     if metadata is None:
         raise unreadable_file("bad-zip", path, f"has metadata of an implausible size ({size} bytes)")
     text = LogText.from_bytes(metadata, path)
-    text.version(path, newest=1)
+    version = text.version(path, newest=NEWEST_VERSION)
     value = json_object("\n".join(text.body), path)
     return SnapshotZip(
         path,
+        version,
         archive,
         _files(value, "sstFiles", "dfsSstFileName", SST_FOLDER, path),
         () if value.get("logFiles") is None else _files(value, "logFiles", "dfsLogFileName", LOG_FOLDER, path),

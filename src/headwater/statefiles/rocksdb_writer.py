@@ -15,10 +15,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from headwater.checkpoint.filetree import FileTree
 from headwater.checkpoint.layout import SST_FOLDER
 from headwater.checkpoint.rocksdb_zip import METADATA
-from headwater.statefiles.rocksdb_snapshot import open_snapshot
 
 Row = tuple[bytes, bytes]
 _FAMILY_BYTES = 2
@@ -28,16 +26,14 @@ _ROWS_AT_ONCE = 10_000
 _TABLE_FORMAT = 5
 
 
-def snapshot_metadata(files: FileTree, path: str) -> Mapping[str, Any]:
-    """Return the metadata of a snapshot that Spark wrote, from which another one of the same store is made."""
-    return open_snapshot(files, path).metadata
-
-
-def write_snapshot(folder: Path, stem: str, rows: Iterable[Row], like: Mapping[str, Any] | None) -> list[str]:
+def write_snapshot(
+    folder: Path, stem: str, rows: Iterable[Row], like: Mapping[str, Any] | None, version: int = 1
+) -> list[str]:
     """Write the files of a snapshot with these rows to an empty folder. Return their paths below it.
 
     ``stem`` is its version, with the id of checkpoint format 2. ``like`` is the metadata of another snapshot of the store,
-    with its column families; None if there is none. The zip file is the last path, because it names the others.
+    with its column families; None if there is none. ``version`` is that of the metadata. The zip file is the last path,
+    because it names the others.
     """
     with tempfile.TemporaryDirectory(prefix="headwater-state-", dir=folder) as place:
         families = _write_database(Path(place), rows)
@@ -48,7 +44,7 @@ def write_snapshot(folder: Path, stem: str, rows: Iterable[Row], like: Mapping[s
             for file in sorted(Path(place).iterdir()):
                 if file.name.startswith(_IN_ZIP):
                     zipped.write(file, file.name)
-            zipped.writestr(METADATA, f"v1\n{json.dumps(metadata, separators=(',', ':'))}")
+            zipped.writestr(METADATA, f"v{version}\n{json.dumps(metadata, separators=(',', ':'))}")
         (folder / SST_FOLDER).mkdir(exist_ok=True)
         for table in tables:
             table.rename(folder / SST_FOLDER / names[table.name])

@@ -14,6 +14,7 @@ from typing import Any
 
 from headwater.checkpoint.log_entries import JOIN_STORES, CommitEntry, OffsetEntry
 from headwater.checkpoint.logs import CheckpointLogs
+from headwater.checkpoint.runs import read_runs
 from headwater.checkpoint.state_folder import StoreFiles
 from headwater.core.errors import ChangeRefused
 from headwater.core.ids import DEFAULT_STORE, BatchId, StoreKey, version_written_by
@@ -21,6 +22,7 @@ from headwater.statefiles.codecs import decompress
 from headwater.statefiles.partition import PartitionReader
 from headwater.statefiles.reader import StateReader
 from headwater.statefiles.records import PUT, changelog_header
+from headwater.statefiles.rocksdb_snapshot import open_snapshot
 from headwater.statefiles.statewriter import Operation, changelog_file, plain_file
 from headwater.statefiles.stored_rows import list_prefixes, with_row_checksums
 from headwater.statefiles.stores import PROVIDER, StateTarget, StoreSettings, find_targets, is_hdfs_backed
@@ -128,12 +130,12 @@ class StoreWriter:
     def _snapshot(
         self, key: StoreKey, origin: StoreKey, store: StoreFiles, stem: str, change: StoreChange
     ) -> dict[str, bytes | None]:
-        from headwater.statefiles.rocksdb_writer import snapshot_metadata, write_snapshot  # noqa: PLC0415  rarely needed
+        from headwater.statefiles.rocksdb_writer import write_snapshot  # noqa: PLC0415  rarely needed
 
         newest = max((number for number in store.snapshots if _is_zip(store, number)), default=None)
         like = None
         if newest is not None:
-            like = snapshot_metadata(self.logs.files, f"{origin.folder}/{store.snapshots[newest][0].name}")
+            like = open_snapshot(self.logs.files, f"{origin.folder}/{store.snapshots[newest][0].name}").metadata
         elif not change.is_new and self._has_families(origin):
             raise ChangeRefused(
                 "cannot-write-state",
@@ -144,8 +146,20 @@ class StoreWriter:
         rows = ((row_key, value) for kind, row_key, value in change.operations if kind == PUT)
         folder = self.staged.folder / key.folder
         folder.mkdir(parents=True, exist_ok=True)
-        paths = [f"{key.folder}/{path}" for path in write_snapshot(folder, stem, rows, like)]
+        paths = [f"{key.folder}/{path}" for path in write_snapshot(folder, stem, rows, like, self._snapshot_version)]
         return {path: self.staged.adopt(path) for path in paths}
+
+    @cached_property
+    def _snapshot_version(self) -> int:
+        """The version of a snapshot's metadata: Spark 4.0 writes that of the checkpoint format, and reads no other."""
+        if not self.form.unique_ids:
+            return 1
+        recorded = [run.spark for run in read_runs(self.logs.files) if run.spark]
+        if recorded:
+            return 2 if recorded[-1].startswith("4.0.") else 1
+        named = [f"{folder}/{name}" for folder, names in self.logs.state.names.items() for name in names]
+        zips = [path for path in named if path.endswith(".zip") and "_" in path.rpartition("/")[2]]
+        return open_snapshot(self.logs.files, zips[-1]).version if zips else 1
 
     def _lineage(self, key: StoreKey, store: StoreFiles) -> list[tuple[int, str]]:
         """Return the versions between the last snapshot and the new version, as the new changelog has to name them."""
