@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal, TypeAlias
 
 from soak import attached
-from soak.cells import Cell, cell_for_seed
+from soak.cells import Cell, cell_for_seed, mixes_formats
 from soak.records import Burst
 
 ACTIONS = 15
@@ -257,8 +257,8 @@ def events_of_group(group: int, length: int = ACTIONS) -> dict[int, Event]:
 def generate_story(seed: int, spark: str, length: int = ACTIONS) -> Story:
     """Return the story of a seed on a version of Spark, always the same for the same seed."""
     rng = random.Random(seed)
-    cell = cell_for_seed(seed, spark)
-    generator = _ActionGenerator(rng, cell)
+    cell = cell_for_seed(seed, spark, seed // GROUP)
+    generator = _ActionGenerator(rng, cell, may_change_format=mixes_formats(spark))
     events = events_of_group(seed // GROUP, length)
     actions: list[Action] = [generator.feed(), generator.run()]
     for place in range(2, length - 1):
@@ -282,8 +282,8 @@ def describe_action(action: Action) -> str:
 class _ActionGenerator:
     """Chooses the next action. Every feed advances the clock of the generated records."""
 
-    def __init__(self, rng: random.Random, cell: Cell) -> None:
-        self._rng, self._cell = rng, cell
+    def __init__(self, rng: random.Random, cell: Cell, *, may_change_format: bool) -> None:
+        self._rng, self._cell, self._may_change_format = rng, cell, may_change_format
         self._minute = 0
         self._next: list[Action] = []
 
@@ -396,8 +396,8 @@ class _ActionGenerator:
 
     def _migrate(self) -> Migrate:
         store = self._rng.choice(["hdfs", "rocksdb", "rocksdb-changelog"])
-        checkpoint_format = 2 if store != "hdfs" and self._rng.random() < 0.4 else None
-        return Migrate(store, checkpoint_format, *self._kill_and_ending())
+        to_format_2 = store != "hdfs" and self._rng.random() < 0.4 and self._may_change_format
+        return Migrate(store, 2 if to_format_2 else None, *self._kill_and_ending())
 
     def _inspect(self) -> Inspect:
         return Inspect(self._rng.choice(["state", "spark-state", "late", "diff"]))
