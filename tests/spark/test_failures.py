@@ -6,14 +6,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from pyspark.sql import DataFrame
+from pyspark.errors.exceptions.captured import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from broker_support import free_port
 from cli.test_run_socket import line_server
 from headwater import Files, Job, Memory, Socket
 from headwater.core.errors import JobFailed, ServiceUnreachable
-from headwater.spark.failures import failure
+from headwater.spark.failures import failure, is_interruption, root_cause
 
 
 def divide(rows: DataFrame) -> DataFrame:
@@ -90,3 +91,16 @@ def test_the_kafka_connector_of_spark_4_1() -> None:
     assert found.code == "kafka-progress"
     assert "start the job again" in (found.remedy or "")
     assert failure("counts", Exception(cause)).code == "job-failed"
+
+
+def test_causes_of_classes_that_pyspark_does_not_know(headwater_spark: SparkSession) -> None:
+    """The innermost exception counts, which may be the interruption of a batch that was to stop at once."""
+    java = headwater_spark.sparkContext._jvm.java
+
+    def failed(cause: object) -> StreamingQueryException:
+        return StreamingQueryException("null\n=== Streaming Query ===", "", cause)
+
+    interrupted = failed(java.lang.reflect.InvocationTargetException(java.lang.InterruptedException()))
+    assert (root_cause(interrupted), is_interruption(interrupted)) == ("InterruptedException", True)
+    full = failed(java.lang.RuntimeException("outer", java.io.IOException("No space left on device")))
+    assert (root_cause(full), is_interruption(full)) == ("No space left on device", False)

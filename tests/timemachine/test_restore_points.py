@@ -170,6 +170,18 @@ def test_the_sink_is_rewound_with_its_files() -> None:
     assert spark_files(folder.contents) == before
 
 
+def test_the_sink_comes_back_after_a_rewind_to_the_start() -> None:
+    """That rewind has set aside the whole log of the sink, and the point has kept it."""
+    files, folder = Tree(checkpoint(CASE)), Tree(sink(10), SINK)
+    point = make_point(files, at="7", sink=folder)
+    plan_rewind(files, to=None, sink=folder).apply(allow_missing_input=True)
+    empty = spark_files(folder.contents)
+    plan_restore(files, point, sink=folder).apply(allow_missing_input=True)
+    assert spark_files(folder.contents).keys() == {path for path in sink(8) if not path.endswith(".crc")}
+    plan_undo(files, sink=folder).apply()
+    assert (spark_files(folder.contents), empty) == ({}, {})
+
+
 def test_output_that_was_deleted_is_left_out_of_the_sinks_log() -> None:
     """A reader of the sink would fail on a file that its log lists and that does not exist."""
     files, folder = Tree(checkpoint(CASE)), Tree(sink(10), SINK)

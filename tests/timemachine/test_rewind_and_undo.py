@@ -131,6 +131,22 @@ def test_undo_after_new_batches_needs_drop_newer() -> None:
     assert any(data.endswith(b" again") for data in files.contents.values()), "the dropped batches are set aside"
 
 
+def test_undo_drops_newer_batches_from_a_sink_that_was_empty_before() -> None:
+    """The second rewind found no log in the sink, but the batches since have one, with which Spark would skip batches."""
+    before = checkpoint("aggregation-changelog")
+    files, folder = Tree(before), Tree(sink(10), SINK)
+    apply_change(plan_rewind(files, to=None, sink=folder).change, files, folder)
+    files.contents |= {path: before[path] for path in ("offsets/0", "sources/0/0")}
+    planned = spark_files(files.contents)
+    apply_change(plan_rewind(files, to=None, replan=True, sink=folder).change, files)
+    files.contents |= {path: data for path, data in before.items() if path not in files.contents}
+    folder.contents |= sink(4)
+    plan = plan_undo(files, sink=folder, drop_newer=True)
+    assert plan.sink_files is folder
+    apply_change(plan.change, files, folder)
+    assert (spark_files(files.contents), spark_files(folder.contents)) == (planned, {})
+
+
 def test_undo_is_refused_if_spark_removed_files_that_it_needs() -> None:
     """A snapshot is not moved back if Spark has since removed files that it depends on."""
     before = checkpoint("aggregation-rocksdb")

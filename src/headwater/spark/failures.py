@@ -37,6 +37,7 @@ NO_LATEST_OFFSETS = 'Cannot invoke "scala.collection.IterableOps.map(scala.Funct
 INTERRUPTED_START = re.compile(
     r"STREAMING_PYTHON_RUNNER_INITIALIZATION_COMMUNICATION_FAILURE\].*Cause: null(?!\S)", re.DOTALL
 )
+INTERRUPTIONS = ("InterruptedException", "ClosedByInterruptException", "InterruptedIOException")
 TRAILING_STATE = re.compile(r"\s*SQLSTATE: \w+.*", re.DOTALL)
 
 
@@ -85,10 +86,10 @@ def refusal(problem: str, error: Exception) -> JobRefused:
 def is_interruption(error: Exception) -> bool:
     """Return whether a query that was stopped reports the interruption itself as its failure.
 
-    Spark recognizes an interruption by its type. It starts the Python process of custom state inside a batch, and
-    there it replaces an interruption, which has no message, by an error of its own.
+    Spark recognizes an interruption by its type, but not as the cause of another exception. It also replaces one by an
+    error of its own, without its message, where it starts the Python process of custom state.
     """
-    return INTERRUPTED_START.search(str(error)) is not None
+    return root_cause(error) in INTERRUPTIONS or INTERRUPTED_START.search(str(error)) is not None
 
 
 def failure(name: str, error: Exception) -> JobFailed:
@@ -172,7 +173,7 @@ def root_cause(error: Exception) -> str:
     """Return the message of the innermost Java exception; the outer ones only report that something failed."""
     cause = _innermost(error)
     if cause is None:
-        return str(error).strip().partition("\n")[0] or type(error).__name__
+        return _innermost_text(error)
     text = TRAILING_STATE.sub("", CONDITION.sub("", str(cause.getMessage() or ""))).strip().partition("\n")[0]
     # The message of some exceptions is a bare name that means nothing without the class.
     return text if " " in text else f"{cause.getClass().getSimpleName()}: {text}".removesuffix(": ")
@@ -183,6 +184,15 @@ def _innermost(error: Exception) -> Any | None:
     while cause is not None and cause.getCause() is not None:
         cause = cause.getCause()
     return cause
+
+
+def _innermost_text(error: Exception) -> str:
+    """Return the message of the last cause that PySpark has kept, for exceptions of classes that it does not know."""
+    while (cause := getattr(error, "_cause", None)) is not None:
+        error = cause
+    text = str(error).strip().partition("\n")[0]
+    # Such a message begins with a Java class, and some consist of it.
+    return re.sub(r"^(?:\w+\.)+(?:\w+: (?=.* )|(?=\w+$))", "", text) or type(error).__name__
 
 
 def failed_file(error: Exception) -> str | None:

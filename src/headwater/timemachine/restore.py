@@ -85,7 +85,7 @@ def plan_restore(
 
     ``table`` returns to the batch of the point, as in ``plan_rewind``.
     """
-    sink = sink if sink is not None and has_sink_log(sink) else None
+    sink = sink if sink is not None and (has_sink_log(sink) or _has_kept(point, sink)) else None
     seen, seen_table = fingerprint(files, sink), table.fingerprint() if table else ""
     history, kept = History(files), History(point_files(files, point))
     _refuse_damaged(files, point)
@@ -255,7 +255,7 @@ def _links(
 
 def _kept_log(files: FileTree, kept: History, point: RestorePoint, sink: FileTree) -> SinkLog:
     """Return the sink's log as of the point: the kept one, or else what can be derived from the present one."""
-    if point.sink is not None and Place.of(point.sink) == Place.of(sink.location):
+    if _has_kept(point, sink):
         folder = f"{point.sink_place}/{SINK_LOG}"
         return parse_sink_log({one.name: files.read(f"{folder}/{one.name}") for one in files.entries(folder)})
     cut = cut_sink(kept, sink, point.batch_id + 1).log
@@ -266,6 +266,11 @@ def _kept_log(files: FileTree, kept: History, point: RestorePoint, sink: FileTre
 def is_restore(change: Change) -> bool:
     """Return whether a change was a rewind that replaced the entire checkpoint by a restore point."""
     return RESTORED in change.details
+
+
+def _has_kept(point: RestorePoint, sink: FileTree) -> bool:
+    """Return whether the point holds the log of this sink, which an earlier rewind may have set aside completely."""
+    return point.sink is not None and Place.of(point.sink) == Place.of(sink.location)
 
 
 def steps_back(roots: Mapping[Root, FileTree], done: Change, change_id: str) -> Iterator[Step]:

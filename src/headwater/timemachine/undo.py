@@ -32,7 +32,7 @@ from headwater.timemachine.change import (
     shown_path,
     sink_part,
 )
-from headwater.timemachine.cuts import cut_steps
+from headwater.timemachine.cuts import cut_steps, has_sink_log
 from headwater.timemachine.erased import ERASES
 from headwater.timemachine.executor import Progress, apply_change, no_progress
 from headwater.timemachine.journal import Entry, is_emptied, last_to_undo, read_entries, refuse_if_pending
@@ -139,9 +139,9 @@ def plan_undo(
 
     ``sink`` is the sink folder of that change, and ``table`` its table, by default those that the journal names. Batches
     that were committed since have to be dropped: raise ``ChangeRefused`` unless ``drop_newer``, which sets them aside too.
-    If the change itself did not modify the table, their rows are removed as in a rewind. With ``keep_foreign``, what other
-    programs have done to the table since is kept. A part of a cascade is only undone together with the others, unless
-    ``in_cascade``.
+    If the change itself did not modify the sink or the table, their rows are removed as in a rewind. With
+    ``keep_foreign``, what other programs have done to the table since is kept. A part of a cascade is only undone together
+    with the others, unless ``in_cascade``.
     """
     seen = fingerprint(files)
     refuse_if_pending(files, in_cascade=in_cascade)
@@ -156,11 +156,11 @@ def plan_undo(
         )
     if not in_cascade:
         refuse_part_of_cascade(done)
-    sink = None if done.sink is None else sink or open_files(done.sink)
-    seen = joined_fingerprint(seen, sink_part(sink))
     history = History(files)
     next_batch = None if done.verb == "repair" else (0 if done.to is None else done.to + 1)
     newer = () if next_batch is None else _newer_batches(history, done, next_batch)
+    sink = _sink_to_undo(files, done, newer, sink)
+    seen = joined_fingerprint(seen, sink_part(sink))
     if newer and not drop_newer:
         raise ChangeRefused(
             "newer-batches",
@@ -207,6 +207,14 @@ def plan_undo(
         table=table.reference if table and table_step else None,
     )
     return UndoPlan(files, sink, entry, newer, change, returned, table if table_step else None)
+
+
+def _sink_to_undo(files: FileTree, done: Change, newer: Sequence[int], given: FileTree | None) -> FileTree | None:
+    """Return the file sink to undo the change in: its own, or the one that newer batches have written to since."""
+    if done.sink is not None:
+        return given or open_files(done.sink)
+    sink = (given or sink_of(files)) if newer else None
+    return sink if sink is not None and has_sink_log(sink) else None
 
 
 def refuse_part_of_cascade(done: Change) -> None:
