@@ -284,7 +284,7 @@ class _ActionGenerator:
 
     def __init__(self, rng: random.Random, cell: Cell, *, may_change_format: bool) -> None:
         self._rng, self._cell, self._may_change_format = rng, cell, may_change_format
-        self._minute = 0
+        self._minute, self._has_kept = 0, False
         self._next: list[Action] = []
 
     def next(self, last: Action) -> Action:
@@ -306,7 +306,7 @@ class _ActionGenerator:
             (3, Compact),
             (2, Repair),
             (6, self._keep),
-            (6, self._rewind_to_point),
+            (24 if self._has_kept else 0, self._rewind_to_point),
             (6, self._stopped_run),
             (4, Move),
             (5, self._inspect),
@@ -363,6 +363,7 @@ class _ActionGenerator:
         return Rewind(back, self._rng.random() < 0.5, *self._kill_and_ending())
 
     def _keep(self) -> Keep:
+        self._has_kept = True
         return Keep(self._rng.choice([0, 0, 1, 3]))
 
     def _rewind_to_point(self) -> RewindToPoint:
