@@ -245,21 +245,19 @@ def table_formats_on(spark: str) -> list[str]:
     return [name for name, releases in TABLE_FORMATS.items() if version in releases]
 
 
-def mixes_formats(spark: str) -> bool:
-    """Return whether one JVM can run queries of both checkpoint formats: that of Spark 4.0 reads snapshots of one."""
+def has_format_2(spark: str) -> bool:
+    """Return whether a version of Spark reads its own snapshots of checkpoint format 2 after a restart."""
     return not spark.startswith("4.0")
 
 
-def cells_on(spark: str, group: int) -> list[Cell]:
-    """Return the combinations that a version of Spark can run in the JVM of a group."""
+def cells_on(spark: str) -> list[Cell]:
+    """Return the combinations that a version of Spark can run."""
     missing = set(TABLE_FORMATS) - set(table_formats_on(spark))
-    cells = [cell for cell in CELLS if cell.sink not in missing]
-    if mixes_formats(spark):
-        return cells
+    cells = [cell for cell in CELLS if cell.sink not in missing and (cell.store != "format2" or has_format_2(spark))]
     # PySpark has transformWithState since 4.1.
-    return [cell for cell in cells if not cell.job.custom_state and (cell.store == "format2") == (group % 3 == 2)]
+    return [cell for cell in cells if not cell.job.custom_state] if spark.startswith("4.0") else cells
 
 
-def cell_for_seed(seed: int, spark: str, group: int) -> Cell:
-    cells = cells_on(spark, group)
+def cell_for_seed(seed: int, spark: str) -> Cell:
+    cells = cells_on(spark)
     return cells[seed * STRIDE % len(cells)]

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal, TypeAlias
 
 from soak import attached
-from soak.cells import Cell, cell_for_seed, mixes_formats
+from soak.cells import Cell, cell_for_seed, has_format_2
 from soak.records import Burst
 
 ACTIONS = 15
@@ -257,8 +257,8 @@ def events_of_group(group: int, length: int = ACTIONS) -> dict[int, Event]:
 def generate_story(seed: int, spark: str, length: int = ACTIONS) -> Story:
     """Return the story of a seed on a version of Spark, always the same for the same seed."""
     rng = random.Random(seed)
-    cell = cell_for_seed(seed, spark, seed // GROUP)
-    generator = _ActionGenerator(rng, cell, may_change_format=mixes_formats(spark))
+    cell = cell_for_seed(seed, spark)
+    generator = _ActionGenerator(rng, cell, may_change_format=has_format_2(spark))
     events = events_of_group(seed // GROUP, length)
     actions: list[Action] = [generator.feed(), generator.run()]
     for place in range(2, length - 1):
