@@ -19,6 +19,7 @@ from typing import Any
 
 import pyspark
 
+from headwater.cli import main as command_line
 from headwater.spark import session as product_session
 from soak import attached
 from soak.cells import FREQUENT_SNAPSHOTS, table_formats_on
@@ -95,6 +96,8 @@ def serve(address: str, log: Path) -> None:
         return set_handler(number, handler) if threading.current_thread() is threading.main_thread() else None
 
     vars(signal).update(signal=set_handler_of_main_thread)  # signals are for whole processes
+    # Typer keeps the arguments of a converted command, so that commands side by side need one each.
+    vars(command_line).update(_root_of=command_line._root_of.__wrapped__)
     vars(sys).update(stdout=out, stderr=err)
 
     class Handler(socketserver.StreamRequestHandler):
