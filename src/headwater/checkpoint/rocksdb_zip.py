@@ -13,7 +13,7 @@ from headwater.checkpoint.layout import LOG_FOLDER, SST_FOLDER
 from headwater.checkpoint.logtext import LogText, integer_field, json_object, string_field, unreadable_file
 
 METADATA = "metadata"
-NEWEST_VERSION = 2  # by Spark 4.0, which writes the number of the checkpoint format there; all others write 1
+NEWEST_VERSION = 2  # by Spark 4.0, for checkpoint format 2; all others write 1
 _MOST_METADATA_BYTES = 256 * 1024 * 1024
 _ZIP_ERRORS = (
     zipfile.BadZipFile,

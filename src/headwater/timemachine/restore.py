@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from headwater.checkpoint.file_logs import FileSinkLog
 from headwater.checkpoint.filetree import FileTree, walk
 from headwater.checkpoint.history import History
-from headwater.checkpoint.layout import OFFSETS, SINK_LOG, SOURCES, hadoop_crc_of, parent_and_name
+from headwater.checkpoint.layout import HEADWATER_FOLDER, OFFSETS, SINK_LOG, SOURCES, hadoop_crc_of, parent_and_name
 from headwater.checkpoint.restore_points import RestorePoint, listed_files, point_files
 from headwater.checkpoint.signs_of_life import signs_of_life
 from headwater.core.errors import ChangeRefused, HeadwaterError
@@ -85,7 +85,7 @@ def plan_restore(
 
     ``table`` returns to the batch of the point, as in ``plan_rewind``.
     """
-    sink = sink if sink is not None and (has_sink_log(sink) or _has_kept(point, sink)) else None
+    sink = sink if sink is not None and (has_sink_log(sink) or _was_emptied(point, sink)) else None
     seen, seen_table = fingerprint(files, sink), table.fingerprint() if table else ""
     history, kept = History(files), History(point_files(files, point))
     _refuse_damaged(files, point)
@@ -269,8 +269,13 @@ def is_restore(change: Change) -> bool:
 
 
 def _has_kept(point: RestorePoint, sink: FileTree) -> bool:
-    """Return whether the point holds the log of this sink, which an earlier rewind may have set aside completely."""
+    """Return whether the point holds the log of this sink."""
     return point.sink is not None and Place.of(point.sink) == Place.of(sink.location)
+
+
+def _was_emptied(point: RestorePoint, sink: FileTree) -> bool:
+    """Return whether a rewind has set aside everything in a sink whose log the point holds."""
+    return _has_kept(point, sink) and bool(sink.entries(HEADWATER_FOLDER))
 
 
 def steps_back(roots: Mapping[Root, FileTree], done: Change, change_id: str) -> Iterator[Step]:
