@@ -82,7 +82,7 @@ def _tell_story(story: Story, services: Services, group: Connection, verbose: bo
         outcome = f"{type(error).__name__}: {error}"[:2000].replace(str(folder), "STORY")
         report = io.StringIO()
         traceback.print_exc(file=report)
-        transcript += [report.getvalue(), f"kept: {folder}", f"to repeat: python -m soak --seed {story.seed}"]
+        transcript += [report.getvalue(), f"kept: {folder}", f"to repeat: {_repeating(story, services)}"]
         print("\n".join(transcript), file=sys.stderr, flush=True)
     else:
         shutil.rmtree(folder, ignore_errors=True)
@@ -91,6 +91,11 @@ def _tell_story(story: Story, services: Services, group: Connection, verbose: bo
     group.send(_ledger_line(story, services.spark, runner, outcome, time.monotonic() - began))
     sys.stdout.flush()
     os._exit(0)  # threads of clients must not delay the group
+
+
+def _repeating(story: Story, services: Services) -> str:
+    version = "" if services.python == sys.executable else f" --spark {services.spark.rpartition('.')[0]}"
+    return f"python -m soak --seed {story.seed}{version}"
 
 
 def _ledger_line(story: Story, spark: str, runner: StoryRunner | None, outcome: str, seconds: float) -> dict[str, Any]:

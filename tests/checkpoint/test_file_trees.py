@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
@@ -69,6 +70,43 @@ def test_missing_files_and_folders(files: FileTree) -> None:
     assert files.tree("nowhere") == {}
     assert not files.exists("nowhere")
     files.remove_folder("nowhere")
+
+
+def test_a_draft_of_a_killed_process_is_not_written_through(tmp_path: Path) -> None:
+    """Such a draft can be a hard link to a file of a restore point, which stays as it is."""
+    files = LocalTree(tmp_path)
+    files.write("kept", b"kept")
+    (tmp_path / ".metadata.headwater.tmp").hardlink_to(tmp_path / "kept")
+    files.write("metadata", b"new")
+    assert (files.read("kept"), files.read("metadata")) == (b"kept", b"new")
+
+
+def test_a_shared_file_is_complete_or_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between file systems, sharing copies. If that is killed half way, nothing is at the target."""
+    origin, into = LocalTree(tmp_path / "origin"), LocalTree(tmp_path / "into")
+    origin.write("part-0", b"0123456789")
+
+    class Killed(BaseException):
+        pass
+
+    def copy_half(source: Path, target: Path) -> None:
+        target.write_bytes(source.read_bytes()[:5])
+        raise Killed
+
+    def refuse_link(self: Path, target: Path) -> None:
+        raise OSError(errno.EXDEV, "Invalid cross-device link")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "hardlink_to", refuse_link)
+        with monkeypatch.context() as killed:
+            killed.setattr("headwater.checkpoint.local_tree.shutil.copy2", copy_half)
+            with pytest.raises(Killed):
+                origin.share("part-0", into)
+        assert not into.exists("part-0")
+        origin.share("part-0", into)
+    assert into.read("part-0") == b"0123456789"
+    origin.share("part-0", into)  # over a file that is there
+    assert names(into, "") == ["part-0"]
 
 
 def test_move_copy_and_remove(files: FileTree) -> None:

@@ -43,7 +43,7 @@ def test_lag_and_lost_records(broker: Broker, checkpoint: Path) -> None:
     with pytest.raises(ChangeRefused) as refused:
         Checkpoint(checkpoint).plan_rewind(to=0).apply()
     assert refused.value.problem.startswith("clicks no longer has all the input")
-    assert refused.value.evidence == {"clicks": f"{CLICKS}[0] starts at offset 4, needed from 2"}
+    assert refused.value.evidence == {"clicks": f"{CLICKS}[0] now starts at offset 4, but offset 2 is needed"}
     assert History(files).last_committed == 1
 
 

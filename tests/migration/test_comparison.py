@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from corpus_support import as_memory_files
+from headwater.checkpoint.history import History
 from headwater.checkpoint.memory_tree import MemoryTree
 from headwater.checkpoint.plan_record import (
     RecordedPlan,
@@ -28,6 +30,11 @@ from headwater.migration.comparison import VERDICTS, Commands, Comparison, Diffe
 from headwater.migration.operator_matching import OperatorMatch, match_operators
 from headwater.migration.source_changes import match_sources
 from headwater.migration.state_shapes import UNKNOWN, Field, OperatorShape, StoreShape, type_text
+from headwater.timemachine.extra_batch import plan_extra_batch
+from headwater.timemachine.keep import make_point
+from headwater.timemachine.restore import plan_restore
+from headwater.timemachine.rewind import plan_rewind
+from headwater.timemachine.undo import plan_undo
 from headwater.views.code_check import comparison_lines
 
 COMMANDS = Commands("jobs.py:VISITS", "visits")
@@ -330,6 +337,64 @@ def test_record_survives_rewinds() -> None:
     write_plan(files, third)  # rewound to batch 4, then run with other code
     assert plan_before(read_plans(files), 10) == third
     assert plan_before(read_plans(files), 5) == first
+
+
+def run(files: MemoryTree, since: int, keys: str, *, accepted: bool = False) -> str | None:
+    """Record a run from a batch on; return the keys of the code that it is compared with."""
+    before = plan_before(read_plans(files), since)
+    write_plan(files, RecordedPlan(since, (changed(keys=(keys,)),), "4.2.0", accepted=("keys",) if accepted else ()))
+    return before.operators[0].facts["keys"][0] if before else None
+
+
+def test_record_is_that_of_the_code_that_wrote_the_state() -> None:
+    """Code whose batches were rewound is not in the record any more, and undo brings it back."""
+    files = as_memory_files("aggregation-changelog")
+    run(files, 0, "old")
+    run(files, 7, "new", accepted=True)
+    plan_rewind(files, to=4).apply(allow_missing_input=True)
+    assert run(files, 5, "old") == "old"
+    assert run(files, 8, "old") == "old"
+    plan_undo(files).apply()
+    assert run(files, 10, "new") == "new"
+
+
+def test_record_of_code_that_ran_between_a_rewind_and_its_undo() -> None:
+    """Undo drops its batches, and its entry with them."""
+    files = as_memory_files("aggregation-changelog")
+    start = dict(files.contents)
+    run(files, 0, "old")
+    plan_rewind(files, to=4).apply(allow_missing_input=True)
+    run(files, 5, "new", accepted=True)
+    files.contents |= {path: data for path, data in start.items() if path.startswith("commits/5")}
+    plan_undo(files, drop_newer=True).apply()
+    assert run(files, 10, "old") == "old"
+
+
+def test_record_of_code_that_ran_after_an_edit() -> None:
+    """The undo of an edit removes the entries of later batches, although the edit left the record as it was."""
+    files = as_memory_files("aggregation-changelog")
+    run(files, 0, "old")
+    plan_extra_batch(History(files), {}, verb="edit", about="an edit").apply(files, None)
+    run(files, 11, "new", accepted=True)
+    plan_undo(files).apply()
+    assert run(files, 10, "old") == "old"
+    assert run(files, 12, "old") == "old"
+
+
+def test_record_of_a_restore_point() -> None:
+    """A rewind to a point brings back its record; code that was accepted for the next batch stays accepted."""
+    files = as_memory_files("aggregation-changelog")
+    run(files, 0, "old")
+    run(files, 8, "new", accepted=True)
+    point = make_point(files, at="7")
+    plan_rewind(files, to=2).apply(allow_missing_input=True)
+    run(files, 3, "other", accepted=True)
+    plan_restore(files, point).apply(allow_missing_input=True)
+    plans = read_plans(files)
+    assert [plan.since_batch for plan in plans] == [0, 8]
+    assert is_accepted(plans, 8, plans[-1].operators)
+    plan_undo(files).apply()
+    assert [plan.since_batch for plan in read_plans(files)] == [0, 3]
 
 
 def test_accepted_change_is_recorded() -> None:

@@ -84,7 +84,7 @@ def test_rewind_through_a_topic(headwater_spark: SparkSession, broker: Broker, t
     assert (plan["to"], reader["job"], reader["plan"]["to"]) == (KEPT - 1, "reader", KEPT - 1)
     undone = 3 * (FEEDS - KEPT)
     assert plan["read_twice"] == [
-        f"reader reads {undone} records of {pipeline.topic} that writer wrote in the undone batches again"
+        f"reader will read again {undone} records of {pipeline.topic} that writer wrote in the undone batches again"
     ]
     refused = run_here(*rewind, "--yes")
     assert "error[read-twice]" in refused.stderr and "--allow-duplicates" in refused.stderr

@@ -21,10 +21,10 @@ from headwater.lakehouse.delta_actions import commit_path
 from headwater.timemachine.cascade import CascadePlan, plan_cascade
 from headwater.timemachine.joint_change import finish_cascade, plan_cascade_undo
 from headwater.timemachine.journal import last_to_undo, read_cascade
-from headwater.timemachine.rewind import plan_query_rewind
+from headwater.timemachine.rewind import plan_query_rewind, plan_rewind
 from headwater.timemachine.undo import plan_query_undo, plan_undo
 from lakehouse.delta_support import Writer, rows_of
-from timemachine.crashing import Crashed, CrashingDisk, CrashingObjectStore, CrashSchedule
+from timemachine.crashing import Crashed, CrashingDisk, CrashingObjectStore, CrashSchedule, Tree
 from timemachine.test_move import at_home
 from timemachine.test_moved_sources import offsets
 from timemachine.test_rewind_and_undo import bytes_of
@@ -314,3 +314,73 @@ def test_a_cascade_can_be_interrupted_at_any_moment(
             if not abort and verb == "rewind":
                 last = last_to_undo(again.first)
                 assert last is not None and last.change.details["readers"][0]["location"] == "/reader"
+
+
+class Undeletable(Tree):
+    """A tree on which nothing can be done to one file: a process that is killed there."""
+
+    protected: str | None = None
+
+    def write(self, path: str, data: bytes) -> None:
+        if path == self.protected:
+            raise Crashed
+        super().write(path, data)
+
+    def remove(self, path: str) -> None:
+        if path == self.protected:
+            raise Crashed
+        super().remove(path)
+
+
+def interrupted_pair(monkeypatch: pytest.MonkeyPatch) -> tuple[Undeletable, Undeletable]:
+    """Return two streams: the reader was rewound to 7 before, and a cascade was killed after it had rewound the reader."""
+    from headwater.timemachine.cascade import joined_plans
+
+    monkeypatch.setattr("headwater.timemachine.joint_change.hold_leases", lambda _: contextlib.nullcontext())
+    first, reader = (
+        Undeletable(checkpoint(name), f"/{place}")
+        for name, place in (("aggregation-changelog", "first"), ("dedup-changelog", "reader"))
+    )
+    for module in ("joint_change", "undo"):
+        monkeypatch.setattr(
+            f"headwater.timemachine.{module}.open_files", {"/first": first, "/reader": reader}.__getitem__
+        )
+    plan_rewind(reader, to=7).apply(allow_missing_input=True)
+    plans = [plan_query_rewind(first, to=4), plan_query_rewind(reader, to=5, replan=True)]
+    first.protected = PENDING_FILE
+    with contextlib.suppress(Crashed):
+        CascadePlan(tuple(joined_plans(plans)), ("first", "reader"), (), ()).carry_out()
+    first.protected = None
+    assert (History(first).last_committed, History(reader).last_committed) == (9, 5)
+    return first, reader
+
+
+def abort(first: Tree) -> None:
+    cascade = read_cascade(first)
+    assert cascade is not None
+    finish_cascade(first, cascade, abort=True)
+
+
+def test_abort_of_a_cascade_that_was_interrupted_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second --abort does not undo what was done before the cascade."""
+    first, reader = interrupted_pair(monkeypatch)
+    first.protected = CASCADE_FILE
+    with contextlib.suppress(Crashed):
+        abort(first)
+    assert read_cascade(first)
+    first.protected = None
+    abort(first)
+    assert (History(first).last_committed, History(reader).last_committed) == (9, 7)
+
+
+def test_abort_of_a_cascade_after_another_change_of_a_reader(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is refused, and possible once that change is undone."""
+    first, reader = interrupted_pair(monkeypatch)
+    plan_rewind(reader, to=3).apply(allow_missing_input=True)
+    with pytest.raises(ChangeRefused, match="one of its streams has been changed since") as refused:
+        abort(first)
+    assert refused.value.evidence == {"checkpoint": "/reader", "last change": "rewind to batch 3"}
+    assert History(reader).last_committed == 3
+    plan_undo(reader).apply()
+    abort(first)
+    assert (History(first).last_committed, History(reader).last_committed) == (9, 7)

@@ -82,7 +82,7 @@ def _verbs(name: str) -> Iterator[tuple[str, Verb]]:
     files, folder = start.trees
     history = History(files)
     moved = plan_extra_batch(
-        history, {}, verb="migrate", about="new sources and operators", sink=folder, layout=_new_layout(history)
+        history, {}, verb="migrate", about="new sources and operators", sink=folder, layout=new_layout(history)
     )
     placed = Verb.of(start, moved.change)
     yield "migrate sources and operators", placed
@@ -104,7 +104,7 @@ def _verb(name: str, wanted: str) -> Verb:
     return next(verb for label, verb in _verbs(name) if label == wanted)
 
 
-def _new_layout(history: History) -> NewLayout:
+def new_layout(history: History) -> NewLayout:
     """Return a layout with a new source in front, and without any operator."""
     old = (SourceShape("first", "files"),)
     files = source_files(history.logs, 9, SourceChanges(old, (SourceShape("new", "files"), *old), (None, 0)))

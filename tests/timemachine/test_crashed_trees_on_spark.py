@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from py4j.protocol import Py4JJavaError
 
 from headwater.checkpoint.history import History
+from headwater.migration.store_migration import plan_store_migration
 from headwater.timemachine.executor import guard_notice
 from headwater.timemachine.extra_batch import plan_extra_batch
 from headwater.timemachine.keep import make_point
@@ -53,7 +55,7 @@ def contents_of(folder: Path) -> Contents:
     return {str(file.relative_to(folder)): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
 
 
-def verbs(start: Place) -> Iterator[Verb]:
+def verbs(start: Place, other_store: str | None) -> Iterator[Verb]:
     files, sink = start.trees
     rewound = Verb.of(start, plan_rewind(files, to=TO, sink=sink).change)
     yield rewound
@@ -73,6 +75,15 @@ def verbs(start: Place) -> Iterator[Verb]:
     yield restored
     files, sink = restored.after.trees
     yield Verb.of(restored.after, plan_undo(files, sink=sink).change)
+    if other_store:
+        files, _ = start.trees
+        batch = plan_store_migration(files, store=other_store, sink=f"files:{start.sink_location}").batch
+        migrated = Verb.of(replace(start, checkpoint=start.checkpoint | dict(batch.files)), batch.change)
+        yield migrated
+        files, sink = migrated.after.trees
+        yield Verb.of(migrated.after, plan_undo(files, sink=sink).change)
+        files, sink = migrated.after.trees
+        yield Verb.of(migrated.after, plan_rewind(files, to=TO, sink=sink).change)
 
 
 def key_of(place: Place) -> tuple[int, int]:
@@ -84,10 +95,17 @@ def key_of(place: Place) -> tuple[int, int]:
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("medium", [CrashingDisk, CrashingObjectStore])
 @pytest.mark.parametrize(
-    ("operator", "store"),
-    [("two operators", "hdfs"), ("session", "rocksdb"), ("dedup", "changelog"), ("dedup", "format2")],
+    ("operator", "store", "other_store"),
+    [
+        ("two operators", "hdfs", "rocksdb"),
+        ("session", "rocksdb", "hdfs"),
+        ("dedup", "changelog", "hdfs"),
+        ("dedup", "format2", None),
+    ],
 )
-def test_spark_continues_or_refuses(stream_pair, operator: str, store: str, medium: Media) -> None:
+def test_spark_continues_or_refuses(
+    stream_pair, operator: str, store: str, other_store: str | None, medium: Media
+) -> None:
     """At every point of a change, Spark ends with the results of an undisturbed stream, or changes nothing."""
     pair: StreamPair = stream_pair(operator, store)
     pair.feed(pair.control_inboxes, FEEDS + 1)
@@ -98,7 +116,7 @@ def test_spark_continues_or_refuses(stream_pair, operator: str, store: str, medi
     pair.feed(pair.inboxes, FEEDS + 1)
     points = continued = refused = 0
     tried: set[tuple[int, int]] = set()
-    for verb in verbs(stream.read()):
+    for verb in list(verbs(stream.read(), other_store)):  # planned before the stream's folders change
         for crashed in points_of(medium, verb.before, lambda executor, verb=verb: executor.apply(verb.change)):
             points += 1
             if key_of(crashed) in tried:

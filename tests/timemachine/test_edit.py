@@ -392,7 +392,7 @@ def test_an_import_needs_the_same_schema_and_all_parts(tmp_path: Path) -> None:
     """Files of other schemas, of other programs, or of only some parts of an operator are refused."""
     files = as_memory_files("aggregation-hdfs")
     (table,) = export_tables(StateReader(as_memory_files("complete-hdfs")), 4)
-    with pytest.raises(ChangeRefused, match=r"the key of .* differs from the key of"):
+    with pytest.raises(ChangeRefused, match=r"the key schema in .* differs from that of"):
         plan_import(files, {"a.parquet": table})
     with pytest.raises(UsageProblem, match="not written by headwater export"):
         plan_import(files, {"a.parquet": pa.table({"user": ["a"]})})

@@ -20,6 +20,7 @@ from headwater.timemachine.restore import plan_restore
 from headwater.timemachine.rewind import plan_rewind
 from headwater.timemachine.undo import plan_undo
 from timemachine.crashing import Tree
+from timemachine.test_crash_safety import new_layout
 from timemachine.trees import checkpoint, spark_files
 
 SCHEMA = "state/0/0/_metadata/schema"
@@ -126,3 +127,12 @@ def test_comparisons_do_not_mix_schemas(files: Tree) -> None:
     assert refused.value.evidence["migrated in batch"] == str(batch)
     user = state_rows(files)[0]["key"]["user"]  # type: ignore[index]
     assert set(key_history(reader, target, {"user": user}).batch_id.to_pylist()) == {batch}
+
+
+def test_leftover_state_is_set_aside_once() -> None:
+    """A migration that moves operators sets all their files aside, also those that a killed batch has left."""
+    files = Tree(checkpoint("aggregation-changelog"))
+    files.contents["state/0/0/11.changelog"] = b"left by a kill"
+    layout = new_layout(History(files))
+    plan_extra_batch(History(files), {}, verb="migrate", about="m", layout=layout).apply(files, None)
+    assert not files.exists("state/0/0/11.changelog")

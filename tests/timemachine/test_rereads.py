@@ -89,7 +89,7 @@ def test_each_kafka_source_is_checked_at_its_own_broker() -> None:
     ads, clicks = find_rereads(History(joined().files), 1, retained)
     assert (ads.label, ads.rows, ads.still_there) == ("ads", 5, True)
     assert (clicks.label, clicks.rows, clicks.still_there) == ("clicks", 5, False)
-    assert clicks.why == "clicked[0] starts at offset 9, needed from 5"
+    assert clicks.why == "clicked[0] now starts at offset 9, but offset 5 is needed"
     assert (clicks.as_dict()["source"], clicks.as_dict()["description"]) == ("1", "kafka clicked")
 
 
@@ -131,7 +131,7 @@ def test_source_that_starts_later() -> None:
     made = TwoSources().batch(5, 0, watermark=None).batch(5, 0, watermark=None).batch(5, 4, watermark=None)
     _, clicks = find_rereads(History(made.files), 1, lambda source, topics: {"clicked": {0: 2}}, ["kafka://h:1/x"])
     assert (clicks.kind, clicks.rows, clicks.still_there) == ("kafka", 4, False)
-    assert clicks.why == "clicked[0] starts at offset 2, needed from 0"
+    assert clicks.why == "clicked[0] now starts at offset 2, but offset 0 is needed"
 
 
 @pytest.mark.parametrize("name", ["join-hdfs", "named", "offsets2-join"])

@@ -12,8 +12,10 @@ import pytest
 from corpus_support import as_memory_files, corpus_names, sampled
 from headwater.checkpoint.filetree import FileTree, walk
 from headwater.checkpoint.history import History
+from headwater.checkpoint.layout import JOB_FILE
 from headwater.checkpoint.local_tree import LocalTree
 from headwater.checkpoint.memory_tree import MemoryTree
+from headwater.checkpoint.record import JobRecord, read_job_record
 from headwater.checkpoint.restore_points import (
     FOLDER,
     RestorePoint,
@@ -25,15 +27,18 @@ from headwater.checkpoint.restore_points import (
 from headwater.core.errors import ChangeRefused, CheckpointUnreadable, UsageProblem
 from headwater.statefiles.reader import state_rows
 from headwater.timemachine import keep
+from headwater.timemachine.extra_batch import plan_extra_batch
 from headwater.timemachine.fork import plan_fork
-from headwater.timemachine.journal import read_entries
+from headwater.timemachine.journal import added_batches, read_entries
 from headwater.timemachine.keep import drop_expired, drop_point, make_point
+from headwater.timemachine.repair import plan_repair
 from headwater.timemachine.restore import is_in_checkpoint, plan_restore
 from headwater.timemachine.rewind import plan_rewind
 from headwater.timemachine.rewind_target import plan_rewind_to
 from headwater.timemachine.tables import fsck
 from headwater.timemachine.undo import plan_undo
 from timemachine.crashing import Tree
+from timemachine.test_crash_safety import new_layout
 from timemachine.trees import SINK, checkpoint, rerun, sink, spark_files
 
 CASE = "aggregation-changelog"
@@ -180,6 +185,79 @@ def test_the_sink_comes_back_after_a_rewind_to_the_start() -> None:
     assert spark_files(folder.contents).keys() == {path for path in sink(8) if not path.endswith(".crc")}
     plan_undo(files, sink=folder).apply()
     assert (spark_files(folder.contents), empty) == ({}, {})
+
+
+def test_a_point_without_the_log_of_the_sink() -> None:
+    """If its batches ran again, nothing tells which files of the sink belong to it, so the rewind is refused."""
+    files, folder = Tree(checkpoint(CASE)), Tree(sink(10), SINK)
+    start = dict(files.contents)
+    point = make_point(files, "plain", at="7")
+    plan_rewind(files, to=4, sink=folder).apply(allow_missing_input=True)
+    files.contents = rerun(files.contents, start, 5, 8)
+    with pytest.raises(ChangeRefused, match="does not have the log of the sink") as refused:
+        plan_restore(files, point, sink=folder)
+    assert refused.value.code == "sink-not-kept"
+    plan_undo(files, sink=folder, drop_newer=True).apply()
+    plan_rewind_to(files, point)
+
+
+@pytest.mark.parametrize("undone", [False, True])
+def test_repairs_do_not_count_as_rewinds(undone: bool) -> None:
+    """After a repair, the batches of a point are those that it kept, so its batch is rewound to as ever."""
+    files = Tree(checkpoint(CASE))
+    point = make_point(files, at="7")
+    files.contents["commits/.9.abc.tmp"] = b"left by a kill"
+    plan = plan_repair(files, fsck(files))
+    assert plan is not None
+    plan.apply()
+    if undone:
+        plan_undo(files).apply()
+    assert is_in_checkpoint(files, point)
+    assert plan_rewind_to(files, point).undone == (8, 9)
+
+
+def test_added_batches_after_a_restore() -> None:
+    """A batch that an edit added counts as added as long as it is the one in the checkpoint."""
+    files = Tree(checkpoint(CASE))
+    make_point(files, "genuine", at="9")
+    plan_rewind(files, to=8, replan=True).apply(allow_missing_input=True)
+    plan_extra_batch(History(files), {}, verb="edit", about="an edit").apply(files, None)
+    make_point(files, "edited", at="9")
+    assert list(added_batches(files)) == [9]
+    plan_restore(files, find_point(files, "genuine")).apply(allow_missing_input=True)
+    assert not added_batches(files)
+    plan_restore(files, find_point(files, "edited")).apply(allow_missing_input=True)
+    assert list(added_batches(files)) == [9]
+    plan_undo(files).apply()
+    assert not added_batches(files)
+
+
+def test_the_record_of_the_job_follows_a_restore_across_a_migration_of_sources() -> None:
+    """The offsets of the point have the sources of the former code, so the record names these too; undo brings both back."""
+    old, new = (JobRecord("j", sink="console:", sources=dict.fromkeys(names, "files:/in")) for names in ("a", "ba"))
+    files = Tree(checkpoint(CASE))
+    files.write(JOB_FILE, old.to_bytes())
+    point = make_point(files, at="7")
+    layout = new_layout(History(files))
+    metadata = {JOB_FILE: new.to_bytes()}
+    plan_extra_batch(History(files), {}, verb="migrate", about="m", metadata=metadata, layout=layout).apply(files, None)
+    plan = plan_rewind_to(files, point)
+    assert plan.restored
+    plan.apply(allow_missing_input=True)
+    assert read_job_record(files) == old
+    plan_undo(files).apply()
+    assert read_job_record(files) == new
+
+
+def test_the_record_of_a_job_that_only_moved_its_sink_stays() -> None:
+    """The present settings of a job are its own, unless its sources changed."""
+    files = Tree(checkpoint(CASE))
+    files.write(JOB_FILE, JobRecord("j", source="files:/in", sink="files:/old").to_bytes())
+    point = make_point(files, at="7")
+    moved = JobRecord("j", source="files:/in", sink="files:/new")
+    files.write(JOB_FILE, moved.to_bytes())
+    plan_restore(files, point).apply(allow_missing_input=True)
+    assert read_job_record(files) == moved
 
 
 def test_output_that_was_deleted_is_left_out_of_the_sinks_log() -> None:

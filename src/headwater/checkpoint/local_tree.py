@@ -108,6 +108,7 @@ class LocalTree(FileTree):
         target = self.local_path(path)
         make_folder(target.parent)
         draft = target.with_name(f".{target.name}.headwater.tmp")
+        draft.unlink(missing_ok=True)  # that of a killed process may be a link to another file
         with draft.open("wb") as out:
             for block in blocks:
                 out.write(block)
@@ -183,11 +184,14 @@ class LocalTree(FileTree):
         if target is None:
             super().share(path, into)
             return
-        target.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(target.parent)
         try:
             target.hardlink_to(source)
+        except FileExistsError:
+            if not target.samefile(source):
+                _link_or_copy(source, target)
         except OSError:  # another file system, or one without hard links
-            _copy(source, target)
+            _link_or_copy(source, target)
 
     def remove(self, path: str) -> None:
         self.local_path(path).unlink()

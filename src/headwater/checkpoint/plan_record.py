@@ -2,7 +2,8 @@
 
 Spark accepts code that gives the same state another meaning, such as windows of another length, and no file of its own
 shows it. The record therefore has the stateful operators of the query in a text form. It has an entry for each time that
-they changed, with the first batch that ran with them, so that it stays valid when the checkpoint is rewound.
+they changed, with the first batch that ran with them. A rewind removes the entries of later batches, and its undo brings
+them back.
 """
 
 from __future__ import annotations
@@ -73,6 +74,11 @@ def write_plan(files: FileTree, plan: RecordedPlan) -> None:
 def plans_with(files: FileTree, plan: RecordedPlan) -> bytes:
     """Return the contents of the record with one more plan."""
     return plans_file([*read_plans(files), plan][-MOST_ENTRIES:])
+
+
+def plans_until(plans: Sequence[RecordedPlan], next_batch: int) -> list[RecordedPlan]:
+    """Return the plans that are left if a batch is the next one. One that was accepted for this batch remains."""
+    return [plan for plan in plans if plan.since_batch <= next_batch]
 
 
 def _is_valid(plans: tuple[RecordedPlan, ...], plan: RecordedPlan) -> bool:

@@ -55,7 +55,7 @@ class CascadePlan:
     @property
     def again(self) -> tuple[str, ...]:
         """What readers read again although it was undone, because it cannot be taken out of a topic."""
-        return tuple(f"{one.link.reader.name} reads {one.again} again" for one in self.affected if one.again)
+        return tuple(f"{one.link.reader.name} will read again {one.again}" for one in self.affected if one.again)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the JSON form: the plan of the stream that was named, and those of its readers."""

@@ -19,6 +19,7 @@ from headwater.checkpoint.layout import (
     COMMITS,
     COMPACT,
     OFFSETS,
+    PLANS_FILE,
     SINK_LOG,
     SOURCES,
     batch_id,
@@ -29,6 +30,7 @@ from headwater.checkpoint.layout import (
 from headwater.checkpoint.log_entries import OffsetEntry
 from headwater.checkpoint.logtext import read_bytes, unreadable_file
 from headwater.checkpoint.migrated import former_path
+from headwater.checkpoint.plan_record import plans_file, plans_until, read_plans
 from headwater.checkpoint.source_offsets import kind_of, log_offset, offset_value
 from headwater.core.errors import ChangeRefused
 from headwater.timemachine.change import Preview, Put, Root, Step, set_aside
@@ -66,6 +68,13 @@ def _cut_steps(
         yield Put("checkpoint", path, data)
     for name, log_cut in cut_sources(history, next_batch, replan=replan).items():
         yield from log_steps(files, "checkpoint", f"{SOURCES}/{name}", log_cut, change_id)
+
+
+def cut_plans(files: FileTree, next_batch: int, change_id: str) -> Iterator[Step]:
+    """Yield the steps that cut the record of what the state means. An undo brings back the whole record."""
+    if files.exists(PLANS_FILE):
+        yield set_aside(change_id, "checkpoint", PLANS_FILE)
+        yield Put("checkpoint", PLANS_FILE, plans_file(plans_until(read_plans(files), next_batch)))
 
 
 def must_replan(history: History, next_batch: int) -> bool:

@@ -26,8 +26,8 @@ from headwater.timemachine.change import Link, Move, Preview, Step, set_aside
 from headwater.timemachine.newer_state import is_newer_state
 
 FORMER_LAYOUT = (
-    "batch {batch} changed the sources or stateful operators of the query; the rewind brings back those from before it, so "
-    "that only the code from before it can resume"
+    "batch {batch} changed the sources or stateful operators of the query; the rewind restores the earlier ones, so only "
+    "code from before that batch can resume the stream"
 )
 _METADATA_FOLDERS = ("_metadata", "_stateSchema", "_headwater")
 

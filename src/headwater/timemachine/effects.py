@@ -216,7 +216,7 @@ def _check_kafka(source: str, reread: Reread, ask: EarliestOffsets | None) -> Re
     except HeadwaterError as error:
         return replace(reread, why=_why_not(error))
     gone = [
-        f"{topic}[{partition}] starts at offset {earliest[topic][partition]}, needed from {offset}"
+        f"{topic}[{partition}] now starts at offset {earliest[topic][partition]}, but offset {offset} is needed"
         for (topic, partition), offset in needed.items()
         if earliest.get(topic, {}).get(partition, 0) > offset
     ]

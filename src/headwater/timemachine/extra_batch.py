@@ -91,6 +91,8 @@ def plan_extra_batch(
         contents |= writer.files(key, changes.get(key, StoreChange()), ids.get(key))
     contents[f"{COMMITS}/{added}"] = commit_with(commit, ids) if form.unique_ids else commit.text.to_bytes()
     leftovers = dict.fromkeys([*cut_batch_logs(files, added, replan=True), *cut_state(history, added), *aside])
+    for path in layout.leaving if layout else ():
+        leftovers.pop(path, None)
     logged = entry_without_files(sink, added) if sink is not None else {}
     steps: list[Step] = [set_aside(change_id, "checkpoint", path) for path in leftovers]
     steps += layout.steps(change_id, added) if layout else ()
@@ -134,15 +136,7 @@ def writable_batch(history: History, *, needs_state: bool = True) -> BatchId:
     location, last = history.files.location, history.last_committed
     if last is None or (needs_state and not history.logs.state.stores):
         raise ChangeRefused("no-state", "this checkpoint has no state", evidence={"checkpoint": location})
-    newest = history.batch_ids[-1]
-    if newest > last:
-        raise ChangeRefused(
-            "uncommitted-batch",
-            f"batch {newest} is planned but not committed",
-            evidence={"checkpoint": location},
-            remedy=f"run the job until it has finished the batch, or discard its plan: headwater rewind {location} "
-            f"--to {last} --replan",
-        )
+    refuse_uncommitted(history, last)
     batch = history.batch(last)
     if not batch.can_rewind_to:
         raise ChangeRefused(
@@ -153,6 +147,19 @@ def writable_batch(history: History, *, needs_state: bool = True) -> BatchId:
         )
     refuse_unknown_encoding(history.logs, last)
     return last
+
+
+def refuse_uncommitted(history: History, last: BatchId) -> None:
+    """Raise ``ChangeRefused`` if a batch after the last committed one has been planned."""
+    newest, location = history.batch_ids[-1], history.files.location
+    if newest > last:
+        raise ChangeRefused(
+            "uncommitted-batch",
+            f"batch {newest} is planned but not committed",
+            evidence={"checkpoint": location},
+            remedy=f"run the job until it has finished the batch, or discard its plan: headwater rewind {location} "
+            f"--to {last} --replan",
+        )
 
 
 def refuse_unknown_encoding(logs: CheckpointLogs, batch: int) -> None:
@@ -167,7 +174,9 @@ def refuse_unknown_encoding(logs: CheckpointLogs, batch: int) -> None:
     elif codec not in CODECS:
         why = f"the state files are compressed with {codec}; only {', '.join(CODECS)} can be written"
     elif provider == _ROCKSDB and not _reads_changelogs(logs, batch):
-        why = "it was written by a Spark before 4.0 without changelogs, and versions before 3.5 cannot read one"
+        why = (
+            "the state was written without changelogs by Spark before 4.0, and Spark before 3.5 cannot read changelogs"
+        )
     if why:
         raise ChangeRefused(
             "cannot-write-state", "the state of this checkpoint cannot be written", evidence={"why": why}

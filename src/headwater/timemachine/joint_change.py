@@ -46,6 +46,12 @@ class Part:
     def is_applied(self) -> bool:
         return any(entry.change.change_id == self.change.change_id for entry in read_entries(self.files))
 
+    @property
+    def is_done(self) -> bool:
+        """Whether the change is complete, and has not been undone since."""
+        is_undone = any(entry.change.undoes == self.change.change_id for entry in read_entries(self.files))
+        return self.is_applied and not self.is_pending and not is_undone
+
 
 def carry_out(first: FileTree, parts: Sequence[Part], progress: Progress) -> None:
     """Make changes one after the other. If the first one is refused, nothing has changed."""
@@ -113,12 +119,27 @@ def _roll_back(parts: Sequence[Part]) -> None:
             "a part of the interrupted undo is complete and cannot be rolled back",
             remedy=f"headwater rewind {parts[0].files.location} --resume",
         )
+    for part in parts:
+        if part.is_done:
+            _refuse_changed(part, parts[0])
     for part in reversed(parts):
         if part.is_pending:
             part.executor.abort()
-        elif part.is_applied and last_to_undo(part.files):
+        elif part.is_done:
             undo = plan_undo(part.files, drop_newer=True, in_cascade=True)
             Part.of(undo).executor.apply(undo.change, in_cascade=True)
+
+
+def _refuse_changed(part: Part, first: Part) -> None:
+    """Raise ``ChangeRefused`` if the last change of a checkpoint is not that of the cascade."""
+    last = last_to_undo(part.files)
+    if last is not None and last.change.change_id != part.change.change_id:
+        raise ChangeRefused(
+            "changed-since",
+            "cannot roll back the cascade: one of its streams has been changed since",
+            evidence={"checkpoint": part.files.location, "last change": last.change.about},
+            remedy=f"headwater undo {part.files.location}, then headwater rewind {first.files.location} --abort",
+        )
 
 
 def _refuse_newer(part: Part) -> None:

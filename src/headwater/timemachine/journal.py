@@ -16,6 +16,9 @@ from headwater.timemachine.change import Change, Put, quarantine_of
 
 FOLDER = f"{HEADWATER_FOLDER}/journal"
 _ADDS = b'"added"'  # the detail of a change that adds batches, as it is stored
+_KEEP_BATCHES = ("repair", "promote", "move")
+RESTORED_SINCE = "generation"
+"""The detail of a rewind to a restore point: the number of the last change before the point was made."""
 
 
 @dataclass(frozen=True)
@@ -131,6 +134,21 @@ def last_to_undo(files: FileTree) -> Entry | None:
     return candidates[-1] if candidates else None
 
 
+def first_rerun(files: FileTree, generation: int) -> int | None:
+    """Return the first batch that may have run again since the change with a number; None if there is none.
+
+    Repairs, promotions, moves and the undo of these leave all batches as they are.
+    """
+    entries = read_entries(files)
+    verbs = {entry.change.change_id: entry.change.verb for entry in entries}
+    since = [
+        entry.change
+        for entry in entries
+        if entry.number > generation and verbs.get(entry.change.undoes or "", entry.change.verb) not in _KEEP_BATCHES
+    ]
+    return min((0 if change.to is None else change.to + 1 for change in since), default=None)
+
+
 def added_batches(files: FileTree) -> dict[int, Entry]:
     """Return the batches that changes have added and that no later change has removed, each with its change.
 
@@ -145,15 +163,18 @@ def added_batches(files: FileTree) -> dict[int, Entry]:
         return {}
     found: dict[int, Entry] = {}
     earlier: dict[str, dict[int, Entry]] = {}
+    after: dict[int, dict[int, Entry]] = {0: {}}
     for entry in entries:
         change = entry.change
         earlier[change.change_id] = found
         if change.undoes is not None:
             found = earlier.get(change.undoes, found)
         elif change.verb == "rewind":
+            found = after.get(change.details.get(RESTORED_SINCE, -1), found)
             found = {batch: added for batch, added in found.items() if change.to is not None and batch <= change.to}
         else:
             found = found | dict.fromkeys(change.details.get("added", ()), entry)
+        after[entry.number] = found
     return found
 
 

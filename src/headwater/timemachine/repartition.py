@@ -8,7 +8,7 @@ from typing import Any
 from headwater.checkpoint.filetree import FileTree
 from headwater.checkpoint.history import History
 from headwater.core.errors import ChangeRefused, UsageProblem
-from headwater.core.ids import BatchId
+from headwater.timemachine.extra_batch import refuse_uncommitted
 from headwater.timemachine.journal import refuse_if_pending
 
 _PROVIDER = "spark.sql.streaming.stateStore.providerClass"
@@ -44,7 +44,7 @@ def plan_repartition(files: FileTree, partitions: int) -> RepartitionPlan:
         raise ChangeRefused(
             "no-state", "this checkpoint has no state to repartition", evidence={"checkpoint": files.location}
         )
-    _refuse_uncommitted(history, last)
+    refuse_uncommitted(history, last)
     entry = history.logs.offsets.get(last)
     provider = (entry.conf if entry else {}).get(_PROVIDER, "")
     if "RocksDB" not in provider:
@@ -58,15 +58,3 @@ def plan_repartition(files: FileTree, partitions: int) -> RepartitionPlan:
     if before == partitions:
         raise ChangeRefused("nothing-to-do", f"the state already has {partitions} partitions")
     return RepartitionPlan(files, last + 1, before, partitions)
-
-
-def _refuse_uncommitted(history: History, last: BatchId) -> None:
-    newest, location = history.batch_ids[-1], history.files.location
-    if newest > last:
-        raise ChangeRefused(
-            "uncommitted-batch",
-            f"batch {newest} is planned but not committed",
-            evidence={"checkpoint": location},
-            remedy="run the job until it has finished the batch"
-            + (f", or headwater rewind {location} --to {last - 1} --replan" if last else ""),
-        )

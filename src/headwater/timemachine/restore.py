@@ -15,7 +15,18 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from headwater.checkpoint.file_logs import FileSinkLog
 from headwater.checkpoint.filetree import FileTree, walk
 from headwater.checkpoint.history import History
-from headwater.checkpoint.layout import HEADWATER_FOLDER, OFFSETS, SINK_LOG, SOURCES, hadoop_crc_of, parent_and_name
+from headwater.checkpoint.layout import (
+    HEADWATER_FOLDER,
+    JOB_FILE,
+    OFFSETS,
+    PLANS_FILE,
+    SINK_LOG,
+    SOURCES,
+    hadoop_crc_of,
+    parent_and_name,
+)
+from headwater.checkpoint.plan_record import plans_file, plans_until, read_plans
+from headwater.checkpoint.record import JobRecord
 from headwater.checkpoint.restore_points import RestorePoint, listed_files, point_files
 from headwater.checkpoint.signs_of_life import signs_of_life
 from headwater.core.errors import ChangeRefused, HeadwaterError
@@ -45,7 +56,7 @@ from headwater.timemachine.effects import (
     table_warnings,
 )
 from headwater.timemachine.fork import spark_paths
-from headwater.timemachine.journal import read_entries
+from headwater.timemachine.journal import RESTORED_SINCE, first_rerun
 from headwater.timemachine.moved_sources import MovedSource, moved_offsets, moved_sources
 from headwater.timemachine.relocate import Place
 from headwater.timemachine.rewind import RewindPlan
@@ -57,9 +68,8 @@ RESTORED = "restored"
 
 def is_in_checkpoint(files: FileTree, point: RestorePoint) -> bool:
     """Return whether the checkpoint can still be rewound to exactly the batch that a point has kept."""
-    for entry in read_entries(files):
-        if entry.number > point.generation and (entry.change.to is None or entry.change.to < point.batch_id):
-            return False  # the batch may have run again since
+    if _first_to_undo(files, point) <= point.batch_id:
+        return False  # the batch may have run again since
     live, number = History(files), point.batch_id
     if number not in live.batch_ids or not live.batch(number).can_rewind_to:
         return False
@@ -133,12 +143,13 @@ def plan_restore(
             *(set_aside(change_id, "checkpoint", path) for path in sorted(spark_paths(files))),
             *swap.coming,
             *_links(kept, point, moved, read_table, replan=replan),
+            *_records(history, kept, next_batch, change_id),
             *table_step,
         ),
         joined_fingerprint(seen, seen_table if table_step else ""),
         sink.location if sink else None,
         point.batch_id,
-        details={"undone": list(undone), "replan": replan, RESTORED: point.name},
+        details={"undone": list(undone), "replan": replan, RESTORED: point.name, RESTORED_SINCE: point.generation},
         table=table.reference if table and table_step else None,
     )
     return RewindPlan(
@@ -175,8 +186,8 @@ def _pinned_version(files: FileTree, point: RestorePoint, table: RewindableTable
 
 def _first_to_undo(files: FileTree, point: RestorePoint) -> int:
     """Return the first batch that may not be one that the point continues: rewinds since may have gone back further."""
-    since = [entry.change for entry in read_entries(files) if entry.number > point.generation]
-    return min([point.batch_id + 1, *(0 if change.to is None else change.to + 1 for change in since)])
+    again = first_rerun(files, point.generation)
+    return point.batch_id + 1 if again is None else min(point.batch_id + 1, again)
 
 
 def _rerun_warning(point: RestorePoint, undone: Sequence[int]) -> tuple[str, ...]:
@@ -253,11 +264,33 @@ def _links(
         yield Put("checkpoint", path, data)
 
 
+def _records(history: History, kept: History, next_batch: int, change_id: str) -> Iterator[Step]:
+    """Yield the steps that replace Headwater's own records by those of a point, where the present ones do not fit it."""
+    records = {PLANS_FILE: plans_file(plans_until(read_plans(kept.files), next_batch))}
+    if kept.files.exists(JOB_FILE) and _sources_of(kept.logs.job) != _sources_of(history.logs.job):
+        records[JOB_FILE] = kept.files.read(JOB_FILE)  # a migration of the sources is in between
+    for path, data in records.items():
+        if history.files.exists(path):
+            yield set_aside(change_id, "checkpoint", path)
+            yield Put("checkpoint", path, data)
+
+
+def _sources_of(job: JobRecord) -> tuple[frozenset[str], tuple[str, ...]]:
+    return frozenset(job.sources), job.source_order
+
+
 def _kept_log(files: FileTree, kept: History, point: RestorePoint, sink: FileTree) -> SinkLog:
     """Return the sink's log as of the point: the kept one, or else what can be derived from the present one."""
     if _has_kept(point, sink):
         folder = f"{point.sink_place}/{SINK_LOG}"
         return parse_sink_log({one.name: files.read(f"{folder}/{one.name}") for one in files.entries(folder)})
+    if _first_to_undo(files, point) <= point.batch_id:
+        raise ChangeRefused(
+            "sink-not-kept",
+            f"the restore point {point.name} does not have the log of the sink, and its batches ran again since",
+            evidence={"sink": sink.location, "kept": point.sink or "none"},
+            remedy="undo the rewinds since, or choose a restore point that was made after them",
+        )
     cut = cut_sink(kept, sink, point.batch_id + 1).log
     staying = [name for name in FileSinkLog(sink).names.by_id.values() if name not in cut.aside]
     return parse_sink_log({name: sink.read(f"{SINK_LOG}/{name}") for name in staying} | dict(cut.written))
@@ -294,6 +327,7 @@ def steps_back(roots: Mapping[Root, FileTree], done: Change, change_id: str) -> 
         }
         listed = {entry.path for entries in parse_sink_log(contents).values() for entry in entries}
         yield from steps_aside(sink, listed, change_id)
-    for path in sorted(spark_paths(roots["checkpoint"])):
+    records = [step.source for step in done.steps if isinstance(step, Move) and step.source in (JOB_FILE, PLANS_FILE)]
+    for path in (*sorted(spark_paths(roots["checkpoint"])), *records):
         yield set_aside(change_id, "checkpoint", path)
     yield from returning

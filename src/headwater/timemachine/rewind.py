@@ -26,7 +26,7 @@ from headwater.timemachine.change import (
     new_change_id,
     shown_path,
 )
-from headwater.timemachine.cuts import cut_steps, has_sink_log, log_steps, must_replan
+from headwater.timemachine.cuts import cut_plans, cut_steps, has_sink_log, log_steps, must_replan
 from headwater.timemachine.earlier_layout import FORMER_LAYOUT, history_before, refuse_other_layout
 from headwater.timemachine.effects import (
     AskRetention,
@@ -248,6 +248,7 @@ def plan_rewind(
             evidence={"checkpoint": files.location},
             remedy=f"headwater rewind {files.location} --redo {next_batch} --replan   (to plan it again)",
         )
+    steps += tuple(cut_plans(files, next_batch, change_id))
     if returned is not None:
         effects, warnings = table_effects(returned, to), list(returned.warnings)
     elif not undone:

@@ -155,7 +155,7 @@ def plan_import(
         target = _target_of(editor, origin, ref if len(tables) == 1 else ANY_STORE, what)
         _refuse_other_schema(origin, target, what)
         if target in changes:
-            raise UsageProblem("bad-file", f"several files are for {target.label}")
+            raise UsageProblem("bad-file", f"more than one file contains {target.label}")
         changes[target] = Wanted(rows=FlatRows.of(target).conform(table, what), complete=True)
     _refuse_incomplete(editor, list(changes))
     return editor.plan(changes, verb="import", reason=reason)
@@ -190,7 +190,7 @@ def _refuse_other_schema(origin: Origin, target: StateTarget, what: str) -> None
         if given != own:
             raise ChangeRefused(
                 "schema-mismatch",
-                f"the {part} of {what} differs from the {part} of {target.label}",
+                f"the {part} schema in {what} differs from that of {target.label}",
                 evidence={"in the file": _described(given), "in the checkpoint": _described(own)},
             )
 

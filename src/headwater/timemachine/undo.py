@@ -32,7 +32,7 @@ from headwater.timemachine.change import (
     shown_path,
     sink_part,
 )
-from headwater.timemachine.cuts import cut_steps, has_sink_log
+from headwater.timemachine.cuts import cut_plans, cut_steps, has_sink_log
 from headwater.timemachine.erased import ERASES
 from headwater.timemachine.executor import Progress, apply_change, no_progress
 from headwater.timemachine.journal import Entry, is_emptied, last_to_undo, read_entries, refuse_if_pending
@@ -190,7 +190,12 @@ def plan_undo(
     if is_restore(done):
         steps: tuple[Step, ...] = (*first, *steps_back(roots, done, change_id), *last)
     else:
-        cut = () if next_batch is None else tuple(cut_steps(history, sink, next_batch, change_id, replan=replan))
+        cut: tuple[Step, ...] = ()
+        if next_batch is not None:
+            cut = (
+                *cut_steps(history, sink, next_batch, change_id, replan=replan),
+                *cut_plans(files, next_batch, change_id),
+            )
         steps = (*first, *steps_of_undo(roots, done, cut, change_id), *last)
     steps = complete_steps(roots, steps, done)
     if newer:
