@@ -123,8 +123,11 @@ def format_figures(lines: list[dict[str, Any]]) -> str:
 def _format_failures(failures: list[dict[str, Any]], good: list[dict[str, Any]]) -> str:
     """Return how many runs failed. On PySpark 4.0, a seed gives another story since one of its stores was left out."""
     failed, passed = ({(line["seed"], line["cell"]) for line in lines} for lines in (failures, good))
-    other = f", and {left} are not among the stories any more" if (left := len(failed - passed)) else ""
-    return f"{len(failures)}, of {len(failed)} stories: {len(failed & passed)} pass now{other}" if failures else "0"
+    left = [seed for seed, _ in failed - passed]
+    replaced = sum(seed in {line["seed"] for line in good} for seed in left)
+    numbers = {"pass now": len(failed & passed), "became other stories": replaced, "still fail": len(left) - replaced}
+    outcomes = ", ".join(f"{number} {outcome}" for outcome, number in numbers.items() if number)
+    return f"{len(failures)}, of {len(failed)} stories: {outcomes}" if failures else "0"
 
 
 def write_report(file: Path = FILE, page: Path = PAGE) -> None:

@@ -11,11 +11,13 @@ import pytest
 
 from alerts.receiver import Receiver
 from headwater.alerts.delivery import GIVE_UP_MS, NotDelivered, deliver
-from headwater.alerts.rules import AlertConfig, Command, Rule, Webhook
+from headwater.alerts.rules import AlertConfig, Command, Rule, Webhook, load_config
 from headwater.alerts.state import NO_ALERTS, STATE_FILE, Notification, parse_state
 from headwater.alerts.watching import AlertThread, PageAlerts, StreamAlerts
 from headwater.checkpoint.local_tree import LocalTree
+from headwater.checkpoint.object_tree import ObjectTree
 from headwater.checkpoint.record import PROGRESS_FILE, ProgressRecord
+from headwater.core.errors import ServiceUnreachable
 from waiting_support import wait_until
 
 MINUTE = 60_000
@@ -231,3 +233,21 @@ def test_progress_that_grows(stream: Stream) -> None:
     assert alerts.step(NOW) == []
     (stream.path / PROGRESS_FILE).write_text(ProgressRecord(0, NOW, input_rows=4, malformed=3).to_line())
     assert [sent.value for sent in alerts.step(NOW + 1)] == [0.75]
+
+
+def test_an_outage_of_the_store_does_not_end_the_alerts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The client of S3 has errors of its own, which the next evaluation may not meet."""
+    for name, value in {"ENDPOINT_URL": "http://127.0.0.1:1", "ACCESS_KEY_ID": "a", "SECRET_ACCESS_KEY": "b"}.items():
+        monkeypatch.setenv(f"AWS_{name}", value)
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
+    (tmp_path / "headwater.toml").write_text('[[alerts.rule]]\nwhen = "watermark-behind"\nabove = "15m"\n')
+    config = load_config(tmp_path / "headwater.toml")
+    assert config is not None
+    files, warned = ObjectTree("s3://bucket/ckpt"), list[str]()
+    with pytest.raises(ServiceUnreachable, match="cannot access s3://bucket/ckpt"):
+        files.read("metadata")
+    with pytest.raises(ServiceUnreachable):
+        list(files.read_blocks("metadata"))
+    stream = StreamAlerts(files, config, name="visits", warn=warned.append)
+    assert stream.step() == []
+    assert warned == ["warning: alerts cannot be evaluated: cannot access s3://bucket/ckpt"]

@@ -19,6 +19,7 @@ from headwater.checkpoint.local_tree import LocalTree
 from headwater.checkpoint.locate import open_files
 from headwater.checkpoint.memory_tree import MemoryTree
 from headwater.checkpoint.object_tree import ObjectTree
+from headwater.checkpoint.stop_request import REQUEST, request_stop, wait_until_stopped
 from headwater.core.errors import CheckpointBusy
 from s3_support import S3
 
@@ -166,3 +167,83 @@ def test_a_file_system_without_locks(code: int, tmp_path: Path, monkeypatch: pyt
         with pytest.raises(CheckpointBusy, match="headwater rewind is running"):
             refuse_if_held(files, "cannot undo")
     assert not files.exists(RECORD)
+
+
+class ConditionalStore(StoreWithAClock):
+    """A store with conditional writes, on which the reply to one of them can be lost."""
+
+    can_create = True
+    lost_replies = 0
+
+    def create(self, path: str, data: bytes) -> None:
+        if self.exists(path):
+            raise FileExistsError(path)
+        self._reply(path, data)
+
+    def replace(self, path: str, data: bytes, expected: bytes) -> None:
+        if not self.exists(path) or self.read(path) != expected:
+            raise FileExistsError(path)
+        self._reply(path, data)
+
+    def _reply(self, path: str, data: bytes) -> None:
+        self.write(path, data)
+        if self.lost_replies:
+            self.lost_replies -= 1
+            raise FileExistsError(path)  # the client repeats the request, which the store then refuses
+
+    @property
+    def heartbeat_ms(self) -> int:
+        found = Lease.from_bytes(self.read(RECORD))
+        assert found is not None
+        return found.heartbeat_ms
+
+
+def test_heartbeats_go_on_after_a_lost_reply(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The holder recognizes its own record, both when it acquires the lease and when it renews it."""
+    monkeypatch.setattr(lease, "HEARTBEAT_MS", 20)
+    files = ConditionalStore(int(time.time() * 1000))
+    files.lost_replies = 2
+    with hold_lease(files, "headwater rewind", "cannot rewind"):
+        first = files.heartbeat_ms
+        deadline = time.monotonic() + 30
+        while files.lost_replies or files.heartbeat_ms <= first + 100:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+    assert not files.exists(RECORD)
+
+
+def test_a_holder_with_the_same_host_name_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its process cannot be seen from here, in another container for example, but its heartbeats can."""
+    monkeypatch.setattr(lease, "HEARTBEAT_MS", 500)
+    files = StoreWithAClock(int(time.time() * 1000))
+    ended, unknown_pid = threading.Event(), 2**22 - 7
+
+    def beat() -> None:
+        files.now_ms = now = int(time.time() * 1000)
+        holder = Lease("visits", unknown_pid, Lease.of_this_process("").host, 1, now)
+        files.write(RECORD, holder.to_bytes())
+
+    def keep_beating() -> None:
+        while not ended.wait(0.1):
+            beat()
+
+    beat()
+    thread = threading.Thread(target=keep_beating)
+    thread.start()
+    try:
+        assert is_held(files)
+    finally:
+        ended.set()
+        thread.join()
+
+
+def test_stop_asks_the_clock_of_the_store() -> None:
+    """A host whose clock is ahead does not take a running job for one that has stopped."""
+    now = int(time.time() * 1000)
+    files = StoreWithAClock(now)
+    held_elsewhere(files, now - 60_000)  # this host is a minute ahead of the holder and of the store
+    request, holder = request_stop(files) or pytest.fail("no job is running")
+    assert not wait_until_stopped(files, request, holder, timeout=0)
+    assert files.exists(REQUEST)
+    files.remove(RECORD)
+    assert wait_until_stopped(files, request, holder, timeout=0)

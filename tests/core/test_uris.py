@@ -178,3 +178,11 @@ def test_any_text_is_parsed_or_refused(text: str) -> None:
         assert parse_uri(text).scheme in FORMS
     except UsageProblem as refused:
         assert refused.remedy
+
+
+@pytest.mark.parametrize(
+    ("text", "path"), [("files:a%20b", "a b"), ("delta:/a/50%25", "/a/50%"), ("s3://b/a%20b", "s3a://b/a b")]
+)
+def test_paths_are_percent_decoded(text: str, path: str) -> None:
+    """As everywhere in URIs; the other commands read recorded URIs in the same way."""
+    assert parse_uri(text).path == path

@@ -7,11 +7,19 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from deltalake import DeltaTable as RustTable
+from pyarrow import parquet
 
+from headwater.checkpoint.layout import JOB_FILE
+from headwater.checkpoint.local_tree import LocalTree
+from headwater.checkpoint.record import JobRecord
 from headwater.core.errors import ChangeRefused
 from headwater.lakehouse.delta_actions import commit_path
+from headwater.lakehouse.delta_lineage import lineage
+from headwater.lakehouse.delta_log import DeltaLog
+from headwater.timemachine.sink_rows import rows_by_batch
 from lakehouse.delta_support import Writer, commits, delta_table, query, rewind, rows_of
 
 LAST = 5
@@ -272,3 +280,93 @@ def test_taking_back_adds_a_commit(written: Writer) -> None:
         line["commitInfo"]["operation"] for one in commits(written.path)[6:] for line in one if "commitInfo" in line
     ]
     assert marks == ["HEADWATER REWIND", "HEADWATER ABORT"] * 2
+
+
+def test_a_domain_in_a_log_checkpoint(tmp_path: Path) -> None:
+    """Its configuration is a text, not a map as that of a table."""
+    table = Writer(tmp_path / "t")
+    for number in range(4):
+        table.batch("a", number)
+    actions: dict[str, list[dict[str, Any]]] = {}
+    for commit in commits(table.path)[:3]:
+        for action in commit:
+            for kind, value in action.items():
+                actions.setdefault(kind, []).append(value)
+    metadata = {"id": actions["metaData"][0]["id"], "schemaString": actions["metaData"][0]["schemaString"]}
+    domain = {"domain": "delta.clustering", "configuration": '{"clusteringColumns":[]}', "removed": False}
+    kept = ("path", "size", "modificationTime", "dataChange", "stats")
+    rows: list[dict[str, Any]] = [
+        {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}},
+        {"metaData": metadata},
+        {"txn": {"appId": "a", "version": 2}},
+        {"domainMetadata": domain},
+        *({"add": {name: add[name] for name in kept}} for add in actions["add"]),
+    ]
+    path = table.path / "_delta_log" / f"{2:020d}.checkpoint.parquet"
+    parquet.write_table(pa.Table.from_pylist(rows, _schema_of(rows)), path)
+    for version in range(2):
+        (table.path / "_delta_log" / f"{version:020d}.json").unlink()
+    snapshot = DeltaLog(LocalTree(table.path)).snapshot(3)
+    assert snapshot.domains["delta.clustering"]["configuration"] == domain["configuration"]
+    assert len(snapshot.files) == 4
+    plan = delta_table(table.path).plan_rewind(query(3), 2, change_id="c")
+    assert plan.batches == (3,)
+
+
+def _schema_of(rows: list[dict[str, Any]]) -> pa.Schema:
+    return pa.schema(
+        [
+            (name, pa.array([value]).type)
+            for name, value in {name: value for row in rows for name, value in row.items()}.items()
+        ]
+    )
+
+
+@pytest.mark.parametrize("separator", ["\u2028", "\u2029", "\x85"])
+def test_separators_of_lines_in_statistics(tmp_path: Path, separator: str) -> None:
+    """JSON may have them as they are, and only a line feed ends an action."""
+    table = Writer(tmp_path / "t")
+    table.batch("a", 0)
+    table.batch(f"a{separator}b", 1)
+    assert any(separator in file.read_text() for file in (table.path / "_delta_log").glob("*.json"))
+    assert rewind(table.path, "a", -1, 0, keep_foreign=True).batches == (0,)
+    assert rows_of(table.path) == [(f"a{separator}b", 1)]
+
+
+def test_a_point_does_not_bring_back_what_another_query_has_undone(tmp_path: Path) -> None:
+    """The other query writes these rows again."""
+    table = Writer(tmp_path / "t")
+    table.batch("a", 0)
+    table.batch("b", 0)
+    pinned = delta_table(table.path).version_of(query(0), 0)
+    rewind(table.path, "b", -1, 0)
+    table.batch("a", 1)
+    for keep_foreign in (False, True):
+        with pytest.raises(ChangeRefused, match="that have been undone since") as refused:
+            delta_table(table.path).plan_rewind(query(1), 0, change_id="c", keep_foreign=keep_foreign, pinned=pinned)
+        assert refused.value.code == "foreign-commits"
+    assert rewind(table.path, "a", 0, 1).batches == (1,)
+    assert rows_of(table.path) == [("a", 0)]
+
+
+def test_rows_of_batches_after_a_rewind(tmp_path: Path) -> None:
+    """Batches that were rewound have no rows, and the commit of the rewind is not a batch."""
+    table, files = Writer(tmp_path / "t"), LocalTree(tmp_path / "ckpt")
+    for number in range(6):
+        table.batch("a", number)
+    files.write("metadata", b'{"id":"a"}')
+    files.write(JOB_FILE, JobRecord("job", sink=f"delta:{table.path}", mode="append").to_bytes())
+    rewind(table.path, "a", 2, 5)
+    table.batch("a", 3)
+    rows, _ = rows_by_batch(files)
+    assert rows is not None
+    assert [rows(batch) for batch in range(5)] == [*([{"who": "a", "batch": batch}] for batch in range(4)), None]
+
+
+def test_a_commit_that_claims_to_return_to_itself(written: Writer) -> None:
+    """A corrupt record of a rewind ends the lineage, which would otherwise have no end."""
+    rewind(written.path, "a", 2, LAST)
+    path = written.path / commit_path(LAST + 1)
+    path.write_text(path.read_text().replace('\\"base\\":2', f'\\"base\\":{LAST + 1}'))
+    links = lineage(DeltaLog(LocalTree(written.path)), LAST + 1)
+    assert [link.version for link in links] == [LAST + 1]

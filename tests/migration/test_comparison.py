@@ -6,12 +6,14 @@ import pytest
 
 from corpus_support import as_memory_files
 from headwater.checkpoint.history import History
+from headwater.checkpoint.layout import PLANS_FILE
 from headwater.checkpoint.memory_tree import MemoryTree
 from headwater.checkpoint.plan_record import (
     RecordedPlan,
     StatefulOperator,
     is_accepted,
     plan_before,
+    plans_with,
     read_plans,
     write_plan,
 )
@@ -395,6 +397,33 @@ def test_record_of_a_restore_point() -> None:
     assert is_accepted(plans, 8, plans[-1].operators)
     plan_undo(files).apply()
     assert [plan.since_batch for plan in read_plans(files)] == [0, 3]
+
+
+def test_record_after_the_undo_of_a_rewind_by_an_earlier_release() -> None:
+    """Such a rewind left the record as it was, with the entries of the batches that return now."""
+    files = as_memory_files("aggregation-changelog")
+    plan_rewind(files, to=4).apply(allow_missing_input=True)
+    run(files, 0, "old")
+    run(files, 7, "new", accepted=True)
+    plan_undo(files).apply()
+    assert run(files, 10, "new") == "new"
+
+
+def test_change_that_was_accepted_for_a_migration() -> None:
+    """It is not accepted for the state from before the migration."""
+    files = as_memory_files("aggregation-changelog")
+    run(files, 0, "old")
+    point = make_point(files)
+    migrated = RecordedPlan(10, (changed(keys=("new",)),), "4.2.0", accepted=("keys",))
+    records = {PLANS_FILE: plans_with(files, migrated)}
+    plan_extra_batch(History(files), {}, verb="migrate", about="m", records=records).apply(files, None)
+    assert is_accepted(read_plans(files), 10, migrated.operators)
+    plan_rewind(files, to=9).apply(allow_missing_input=True)
+    assert not is_accepted(read_plans(files), 10, migrated.operators)
+    plan_undo(files).apply()
+    assert is_accepted(read_plans(files), 10, migrated.operators)
+    plan_restore(files, point).apply(allow_missing_input=True)
+    assert not is_accepted(read_plans(files), 10, migrated.operators)
 
 
 def test_accepted_change_is_recorded() -> None:

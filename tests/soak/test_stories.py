@@ -438,7 +438,7 @@ def test_the_ledger_adds_up(tmp_path: Path) -> None:
     assert text.startswith("above\n") and text.endswith("\nbelow\n")
     assert "previous" not in text
     assert "| stories that passed | 1, with 15 actions |" in text
-    assert "| failed runs on the way | 1, of 1 stories, 0 of which pass now |" in text
+    assert "| failed runs on the way | 1, of 1 stories: 1 still fail |" in text
 
 
 def test_a_batch_that_the_sink_had_already_teaches_no_times() -> None:

@@ -71,3 +71,22 @@ def test_two_jobs_and_their_tables(headwater_spark: SparkSession, tmp_path: Path
         sorted([*(("a", amount) for amount in AMOUNTS), *(("b", 10 * amount) for amount in AMOUNTS)]),
         [("10:00", "a", sum(AMOUNTS)), ("10:00", "b", 10 * sum(AMOUNTS))],
     )
+
+
+def test_both_jobs_continue_after_an_undo(headwater_spark: SparkSession, tmp_path: Path) -> None:
+    """The reader passes the commits that took its rows away and brought them back, and reads none of them again."""
+    shop = sold(headwater_spark, tmp_path / "shop", 1)
+    for verb in (
+        ("rewind", shop.checkpoint(shop.bronze), "--to", 0, "--cascade"),
+        ("undo", shop.checkpoint(shop.bronze)),
+    ):
+        done = run_here(*verb, "--yes")
+        assert done.returncode == 0, done.stderr
+    unload_state_stores(headwater_spark)
+    shop.sell(("a", 4, "10:04"), ("b", 40, "10:04"))
+    shop.run(shop.bronze, shop.totals)
+    amounts = (*AMOUNTS, 4)
+    assert tables(shop) == (
+        sorted([*(("a", amount) for amount in amounts), *(("b", 10 * amount) for amount in amounts)]),
+        [("10:00", "a", sum(amounts)), ("10:00", "b", 10 * sum(amounts))],
+    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 
 import numpy as np
 import pyarrow as pa
@@ -55,3 +55,19 @@ def test_rows_are_those_of_arrow() -> None:
     assert python_rows(table) == table.to_pylist()
     assert python_rows(table.select(["text"])) == [{"text": "ünï"}, {"text": None}]
     assert python_rows(table)[0]["window"]["start"].tzinfo is UTC
+
+
+def test_python_rows_have_times_beyond_the_years_of_python() -> None:
+    """Spark has years up to 294247, which become text; all other values are those of Arrow."""
+    kind = pa.struct([("at", pa.timestamp("us", "UTC")), ("days", pa.list_(pa.date32()))])
+    plain = {"at": datetime(2026, 7, 1, 10, 0, 0, 5, tzinfo=UTC), "days": [date(1969, 12, 31), None]}
+    distant = pa.array(
+        [{"at": 253_402_300_800_000_000, "days": [4_000_000]}],
+        pa.struct([("at", pa.int64()), ("days", pa.list_(pa.int32()))]),
+    )
+    table = pa.table({"row": pa.concat_arrays([pa.array([plain, None], kind), distant.cast(kind)])})
+    assert python_rows(table) == [
+        {"row": plain},
+        {"row": None},
+        {"row": {"at": "10000-01-01T00:00:00.000000", "days": ["12921-08-18"]}},
+    ]

@@ -235,7 +235,11 @@ def test_readers_of_a_delta_table(tmp_path: Path) -> None:
     assert undo is not None
     undo.apply()
     assert rows_of(table.path) == [("bronze", batch) for batch in range(4)]
-    assert b'"reservoirVersion":4' in reader.read("offsets/3")
+    # Version 4 removed the rows, and version 5 brought them back: the reader has read them, and continues after both.
+    assert b'"reservoirVersion":6' in reader.read("offsets/3")
+    assert [one.sentence for one in undo.plans[1].moved_sources] == [
+        f"source 0 at version 6 of delta:{table.path}, 0 rows: version 5 returned the table to what the query has read"
+    ]
 
 
 class Pair:
@@ -382,5 +386,56 @@ def test_abort_of_a_cascade_after_another_change_of_a_reader(monkeypatch: pytest
     assert refused.value.evidence == {"checkpoint": "/reader", "last change": "rewind to batch 3"}
     assert History(reader).last_committed == 3
     plan_undo(reader).apply()
+    abort(first)
+    assert (History(first).last_committed, History(reader).last_committed) == (9, 7)
+
+
+def test_abort_after_another_process_has_finished_the_cascade(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it read before it held the leases is outdated, so it changes nothing."""
+    first, reader = interrupted_pair(monkeypatch)
+    cascade = read_cascade(first)
+    assert cascade is not None
+    finish_cascade(first, cascade)
+    heads = (History(first).last_committed, History(reader).last_committed)
+    with pytest.raises(ChangeRefused, match="another process has finished the interrupted cascade"):
+        finish_cascade(first, cascade, abort=True)
+    assert (History(first).last_committed, History(reader).last_committed) == heads == (4, 5)
+
+
+@pytest.mark.parametrize("protected", [PENDING_FILE, CASCADE_FILE])
+def test_an_interrupted_abort_is_not_resumed_as_the_cascade(monkeypatch: pytest.MonkeyPatch, protected: str) -> None:
+    """The reader is rolled back, or about to be, so only another --abort can end it."""
+    first, reader = interrupted_pair(monkeypatch)
+    (reader if protected == PENDING_FILE else first).protected = protected
+    with contextlib.suppress(Crashed):
+        abort(first)
+    first.protected = reader.protected = None
+    if protected == PENDING_FILE:  # the reader's own undo has not begun
+        assert History(reader).last_committed == 5
+    else:
+        cascade = read_cascade(first)
+        assert cascade is not None
+        with pytest.raises(ChangeRefused, match="it has been rolled back in part"):
+            finish_cascade(first, cascade)
+    abort(first)
+    assert (History(first).last_committed, History(reader).last_committed) == (9, 7)
+
+
+def test_abort_that_was_killed_while_it_undid_a_reader(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another --abort finishes the undo of the reader first."""
+    first, reader = interrupted_pair(monkeypatch)
+
+    def die(source: str, target: str) -> None:
+        raise Crashed
+
+    with monkeypatch.context() as killed:
+        killed.setattr(reader, "move", die)
+        with contextlib.suppress(Crashed):
+            abort(first)
+    assert reader.exists(PENDING_FILE)
+    cascade = read_cascade(first)
+    assert cascade is not None
+    with pytest.raises(ChangeRefused, match="it has been rolled back in part"):
+        finish_cascade(first, cascade)
     abort(first)
     assert (History(first).last_committed, History(reader).last_committed) == (9, 7)

@@ -151,3 +151,14 @@ def test_other_files_with_the_key_are_named(tmp_path: Path) -> None:
     plan = Checkpoint(path).edit({"user": "çelik"}, delete=True, erase=True)
     assert any(warning.startswith("_headwater/job.json also contains") for warning in plan.warnings)
     assert any("only the checkpoint is erased" in warning for warning in plan.warnings)
+
+
+def test_points_that_were_made_after_the_plan_are_deleted_too(tmp_path: Path) -> None:
+    """An erasure leaves no restore point that still has the rows."""
+    path = load("aggregation-changelog", tmp_path).path
+    opened = Checkpoint(path)
+    plan = opened.edit({"user": NAMES[0]}, delete=True, erase=True)
+    make_point(opened.files, "meanwhile")
+    assert files_with(path, NAMES[0])
+    plan.apply()
+    assert files_with(path, NAMES[0]) == []

@@ -25,7 +25,7 @@ from headwater.checkpoint.restore_points import (
     restore_points,
 )
 from headwater.core.errors import ChangeRefused, CheckpointUnreadable, UsageProblem
-from headwater.statefiles.reader import state_rows
+from headwater.statefiles.reader import StateReader, state_rows
 from headwater.timemachine import keep
 from headwater.timemachine.extra_batch import plan_extra_batch
 from headwater.timemachine.fork import plan_fork
@@ -510,3 +510,22 @@ def test_fsck_reports_unusable_points() -> None:
         state: "warning",
     }
     assert found[state].message.startswith("is missing")
+
+
+@pytest.mark.parametrize("name", ["custom-format2", "avro-format2", "row-checksum-format2"])
+def test_every_batch_of_a_restored_point_that_is_readable_is_right(name: str) -> None:
+    """A point of format 2 has the commits back to its snapshot, and the offsets that describe the state of each."""
+    files = Tree(checkpoint(name))
+    for _ in range(4):
+        plan_extra_batch(History(files), {}, verb="edit", about="a batch without a snapshot").apply(files, None)
+    batches = StateReader(files).readable()
+    expected = {batch: rows(files, batch) for batch in batches}
+    point = make_point(files)
+    plan_rewind(files, to=8, replan=True).apply(allow_missing_input=True)
+    plan_restore(files, point).apply(allow_missing_input=True)
+    readable = StateReader(files).readable()
+    assert len(readable) > 3
+    assert {batch: rows(files, batch) for batch in readable} == {batch: expected[batch] for batch in readable}
+    for batch in readable[:-1]:  # as points of earlier releases
+        files.contents.pop(f"offsets/{batch}")
+    assert StateReader(files).readable() == [readable[-1]]

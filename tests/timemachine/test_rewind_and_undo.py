@@ -24,6 +24,7 @@ from headwater.timemachine.change import Preview
 from headwater.timemachine.compact import empty_quarantine, measure_quarantine
 from headwater.timemachine.executor import apply_change
 from headwater.timemachine.interrupted import abort
+from headwater.timemachine.journal import read_entries
 from headwater.timemachine.repair import plan_repair
 from headwater.timemachine.rewind import plan_query_rewind, plan_rewind
 from headwater.timemachine.undo import plan_undo
@@ -269,6 +270,19 @@ def test_compact_empties_the_quarantine_and_prevents_undo(tmp_path: Path) -> Non
     with pytest.raises(ChangeRefused) as refused:
         plan_undo(files)
     assert refused.value.code == "quarantine-emptied"
+
+
+def test_compact_leaves_what_was_set_aside_since() -> None:
+    """It deletes what the user was asked about: a rewind in the meantime can still be undone."""
+    files = Tree(checkpoint("aggregation-changelog"))
+    plan_rewind(files, to=7).apply(allow_missing_input=True)
+    asked = {entry.change.change_id for entry in read_entries(files)}
+    plan_rewind(files, to=4).apply(allow_missing_input=True)
+    empty_quarantine(files, only=asked)
+    plan_undo(files).apply()
+    assert History(files).last_committed == 7
+    with pytest.raises(ChangeRefused, match="has removed the files"):
+        plan_undo(files)
 
 
 def test_undo_is_refused_if_the_quarantine_is_incomplete() -> None:

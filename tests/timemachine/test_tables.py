@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,11 +13,17 @@ from deltalake import DeltaTable as RustTable
 
 from broker_support import run_here
 from corpus_support import as_memory_files, load
+from headwater.checkpoint.layout import JOB_FILE
 from headwater.checkpoint.local_tree import LocalTree
 from headwater.checkpoint.record import JobRecord
+from headwater.checkpoint.restore_points import find_point
 from headwater.core.errors import ChangeRefused
 from headwater.lakehouse.delta_log import DeltaLog
-from headwater.timemachine.rewind import plan_query_rewind
+from headwater.timemachine.fork import plan_query_fork
+from headwater.timemachine.keep import make_point
+from headwater.timemachine.rewind import plan_query_rewind, plan_rewind
+from headwater.timemachine.rewind_target import plan_rewind_to
+from headwater.timemachine.tables import fsck
 from lakehouse.delta_support import Writer, rows_of
 
 LAST = 9
@@ -220,3 +227,49 @@ def test_a_table_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(ChangeRefused) as refused:
         plan_query_rewind(files, to=4, sink=f"delta:{tmp_path}/nothing")
     assert refused.value.code == "not-a-delta-table"
+
+
+def stream_with_point(tmp_path: Path) -> tuple[Path, Writer, str]:
+    """Return a checkpoint with a restore point at batch 6, its Delta table, and the id of the query."""
+    path = load("aggregation-hdfs", tmp_path).path
+    query_id = json.loads((path / "metadata").read_text())["id"]
+    table = Writer(tmp_path / "table")
+    for number in range(10):
+        table.batch(query_id, number)
+    LocalTree(path).write(JOB_FILE, JobRecord("job", sink=f"delta:{table.path}").to_bytes())
+    point = make_point(LocalTree(path), "good", at="6")
+    assert (point.table_version, point.table_id is None) == (6, False)
+    return path, table, query_id
+
+
+@pytest.mark.parametrize("ran_again", [False, True])
+def test_a_fork_of_a_point_copies_the_table_of_the_point(tmp_path: Path, ran_again: bool) -> None:
+    """The state of the fork is that of the point, and so are the rows, also if the batches ran again since."""
+    path, table, query_id = stream_with_point(tmp_path)
+    plan_query_rewind(LocalTree(path), to=4).apply(allow_missing_input=True)
+    if ran_again:
+        for number in (5, 6):
+            table.batch(query_id, number)
+    copy = tmp_path / "copy"
+    plan_query_fork(LocalTree(path), str(tmp_path / "fork"), at="good", sink=f"delta:{copy}").apply()
+    wanted, copied = (DeltaLog(LocalTree(place)) for place in (table.path, copy))
+    assert len(copied.snapshot(0).files) == 7
+    assert {Path(name).name for name, _ in copied.snapshot(0).files} == {
+        Path(name).name for name, _ in wanted.snapshot(6).files
+    }
+
+
+def test_a_point_of_a_table_that_was_created_again(tmp_path: Path) -> None:
+    """Its versions are those of another table, so the rewind is refused, and fsck says why."""
+    path, table, query_id = stream_with_point(tmp_path)
+    shutil.rmtree(table.path)
+    other = Writer(table.path)
+    other.insert(0)
+    for number in range(10):
+        other.batch(query_id, number)
+    files = LocalTree(path)
+    plan_rewind(files, to=4).apply(allow_missing_input=True)
+    with pytest.raises(ChangeRefused, match="another one is at its place now") as refused:
+        plan_rewind_to(files, find_point(files, "good"))
+    assert refused.value.code == "table-not-kept"
+    assert "restore point good, batch 6: another table is at its place now" in [one.message for one in fsck(files)]

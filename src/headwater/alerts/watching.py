@@ -121,7 +121,7 @@ class StreamAlerts:
         self._memory, self._saved_ms = state, now_ms
         try:
             self.files.write(STATE_FILE, state.to_bytes())
-        except OSError as error:
+        except (HeadwaterError, OSError) as error:
             self._warn_once(f"the state of alerts cannot be recorded, so they may fire again after a restart: {error}")
 
     def _warn_once(self, text: str) -> None:

@@ -27,7 +27,7 @@ class FailureRecord:
 def read_failures(files: FileTree) -> tuple[FailureRecord, ...]:
     """Return the recorded failures, oldest first. Lines that are not as this version writes them are ignored."""
     try:
-        lines = files.read(FAILURES_FILE).decode("utf-8", "replace").splitlines()
+        lines = files.read(FAILURES_FILE).decode("utf-8", "replace").split("\n")
     except OSError:
         return ()
     found = (_parse(line, number) for number, line in enumerate(lines, start=1))

@@ -141,6 +141,11 @@ def live_lease(files: FileTree) -> Lease | None:
     return _live_lease(files, _age_by_clock)
 
 
+def held_lease(files: FileTree) -> Lease | None:
+    """Return the lease that any process holds now. It is free only if the clock of the store says so, too."""
+    return live_lease(files) or _live_lease(files, _age_by_store)
+
+
 def _live_lease(files: FileTree, age_ms: Callable[[FileTree, Lease], int]) -> Lease | None:
     record, lock = _read_record(files), lock_of(files)
     if lock is not None:
@@ -152,6 +157,16 @@ def lock_of(files: FileTree) -> Path | None:
     """Return the lock file of a checkpoint; None on an object store and on a file system without locks."""
     lock = files.local_path(LOCK)
     return lock if lock is not None and has_locks(lock) else None
+
+
+def lock_to_hold(files: FileTree) -> Path | None:
+    """Return what ``lock_of`` returns, after the file was created with which the file system is asked for locks."""
+    lock = files.local_path(LOCK)
+    if lock is not None:
+        make_folder(lock.parent)
+        with suppress(OSError):
+            lock.touch()
+    return lock_of(files)
 
 
 def _age_by_clock(files: FileTree, record: Lease) -> int:  # noqa: ARG001  the other way to tell needs the tree
@@ -198,14 +213,18 @@ def awaited_lease(files: FileTree) -> Lease | None:
     """Return the live lease, but wait for one whose holder has just been killed.
 
     The JVM of a killed job notices within about a second, and then releases its lock. A record on an object store
-    remains: it is ignored once the holder has ended, if that can be seen from here, and its JVM has had time to end.
+    remains: it is ignored once the holder has ended, if that can be seen from here, and its JVM has had time to end. A
+    holder in another container or on another machine with this host's name cannot be seen, but it sends heartbeats.
     """
     has_lock = lock_of(files) is not None
     lease = _live_lease(files, _age_by_store)
     if lease is None or lease.may_be_alive:
         return lease
-    deadline = time.monotonic() + (LOCK_GRACE_SECONDS if has_lock else _grace_after_death(lease))
+    deadline = time.monotonic() + (LOCK_GRACE_SECONDS if has_lock else _grace_after_death(files, lease))
+    seen_ms = lease.heartbeat_ms
     while lease and not lease.may_be_alive:
+        if not has_lock and lease.heartbeat_ms > seen_ms:
+            return lease
         if time.monotonic() >= deadline:
             return lease if has_lock else None
         time.sleep(0.05)
@@ -213,22 +232,21 @@ def awaited_lease(files: FileTree) -> Lease | None:
     return lease
 
 
-def _grace_after_death(lease: Lease) -> float:
-    """Return the seconds to wait for the JVM of a holder that died before its next heartbeat was due."""
-    left = (lease.heartbeat_ms + HEARTBEAT_MS) / 1000 + RECORD_GRACE_SECONDS - time.time()
-    return min(RECORD_GRACE_SECONDS, max(0.0, left))
+def _grace_after_death(files: FileTree, lease: Lease) -> float:
+    """Return the seconds until the next heartbeat of a holder that seems to be dead would be overdue."""
+    most = HEARTBEAT_MS / 1000 + RECORD_GRACE_SECONDS
+    return min(most, max(0.0, most - _age_by_store(files, lease) / 1000))
 
 
 @contextmanager
 def hold_lease(files: FileTree, holder: str, problem: str) -> Iterator[None]:
     """Hold the lease in this process while the block makes a change; refuse as ``refuse_if_held`` does."""
-    lease, lock = Lease.of_this_process(holder), lock_of(files)
+    lease, lock = Lease.of_this_process(holder), lock_to_hold(files)
     if lock is None:
         with lease_with_heartbeat(files, lease, problem):
             yield
         return
     refuse_if_held(files, problem)
-    make_folder(lock.parent)
     with file_lock(lock) as acquired:
         if not acquired:
             refuse_busy(files, problem)
@@ -247,7 +265,7 @@ def lease_with_heartbeat(files: FileTree, lease: Lease, problem: str) -> Iterato
         nonlocal written
         while not ended.wait(HEARTBEAT_MS / 1000):
             with suppress(Exception):  # the next heartbeat may succeed
-                written = _write_record(files, replace(lease, heartbeat_ms=_now_ms()), written)
+                written = _write_own_record(files, replace(lease, heartbeat_ms=_now_ms()), written)
 
     thread = threading.Thread(target=beat, name="headwater-lease", daemon=True)
     thread.start()
@@ -271,9 +289,21 @@ def _acquire_record(files: FileTree, lease: Lease, problem: str) -> bytes:
     if stale is not None:
         refuse_if_held(files, problem)
     try:
-        return _write_record(files, lease, stale)
+        return _write_own_record(files, lease, stale)
     except FileExistsError:
         refuse_busy(files, problem)
+
+
+def _write_own_record(files: FileTree, lease: Lease, before: bytes | None) -> bytes:
+    """Write a record as ``_write_record`` does. One whose reply was lost is there already, so that the retry is refused."""
+    try:
+        return _write_record(files, lease, before)
+    except FileExistsError:
+        found = files.read(RECORD)
+        present = Lease.from_bytes(found)
+        if present is None or present.identity != lease.identity:
+            raise
+        return found
 
 
 def _write_record(files: FileTree, lease: Lease, before: bytes | None) -> bytes:

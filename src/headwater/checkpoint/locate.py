@@ -11,8 +11,8 @@ from headwater.checkpoint.filetree import FileTree
 from headwater.checkpoint.layout import is_checkpoint
 from headwater.checkpoint.local_tree import LocalTree
 from headwater.checkpoint.moved import follow_promotion
-from headwater.checkpoint.object_tree import ObjectTree
-from headwater.core.errors import CheckpointUnreadable, HeadwaterError, ServiceUnreachable
+from headwater.checkpoint.object_tree import ObjectTree, first_line, unreachable
+from headwater.core.errors import CheckpointUnreadable, HeadwaterError
 
 CHECKPOINTS = ".headwater/checkpoints"
 START_SUFFIX = re.compile(r"-([0-9]{8}-[0-9]{6})(?:-([0-9]+))?")
@@ -33,7 +33,7 @@ def open_files(location: str) -> FileTree:
         raise CheckpointUnreadable(
             "unknown-store",
             f"cannot open {scheme}://: its driver is missing or does not work",
-            evidence={"location": location, "reason": _first_line(error)},
+            evidence={"location": location, "reason": first_line(error)},
             remedy="pip install 'headwater[s3]'" if scheme.startswith("s3") else "install the fsspec driver for it",
         ) from None
 
@@ -119,20 +119,6 @@ def _names(files: FileTree, folder: str) -> list[str]:
         if files.is_local:
             raise
         raise unreachable(files, error) from None
-
-
-def unreachable(files: FileTree, error: Exception | str) -> ServiceUnreachable:
-    """Return the error for a store that does not respond or denies access."""
-    return ServiceUnreachable(
-        "store-unreachable",
-        f"cannot access {files.location}",
-        evidence={"reason": _first_line(error)},
-        remedy="check the address and the credentials (for S3: AWS_ENDPOINT_URL, AWS_ACCESS_KEY_ID, AWS_PROFILE)",
-    )
-
-
-def _first_line(error: Exception | str) -> str:
-    return str(error).splitlines()[0] if str(error) else type(error).__name__
 
 
 def _no_checkpoint(name: str) -> CheckpointUnreadable:

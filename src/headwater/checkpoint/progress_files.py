@@ -37,7 +37,7 @@ class ProgressIndex:
                 text = self._files.read(path).decode("utf-8", "replace")
             except OSError:
                 continue
-            for line in text.splitlines():
+            for line in text.split("\n"):
                 if not line.endswith("}"):
                     continue  # truncated: the line before it is still valid
                 start = self._START.match(line)
@@ -73,7 +73,7 @@ class ProgressTail:
             return self._found
         lines = data[: data.rfind(b"\n") + 1]
         self._read_bytes += len(lines)
-        records = map(parse_line, lines.decode("utf-8", "replace").splitlines())
+        records = map(parse_line, lines.decode("utf-8", "replace").split("\n"))
         self._found |= {record.batch_id: record for record in records if record}
         return dict(self._found)
 

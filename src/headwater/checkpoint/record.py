@@ -266,7 +266,7 @@ def read_progress(files: FileTree) -> dict[int, ProgressRecord]:
     found: dict[int, ProgressRecord] = {}
     for path in (OLDER_FILE, PROGRESS_FILE):
         with suppress(OSError):
-            records = map(parse_line, files.read(path).decode("utf-8", "replace").splitlines())
+            records = map(parse_line, files.read(path).decode("utf-8", "replace").split("\n"))
             found |= {record.batch_id: record for record in records if record}
     return found
 
@@ -287,7 +287,7 @@ def _last_lines(files: FileTree, path: str, most: int) -> list[str]:
     local = files.local_path(path)
     try:
         if local is None:
-            return files.read(path).decode("utf-8", "replace").splitlines()[-most:]
+            return files.read(path).decode("utf-8", "replace").removesuffix("\n").split("\n")[-most:]
         with local.open("rb") as file:
             size = file.seek(0, os.SEEK_END)
             length = _LINE_BYTES * most

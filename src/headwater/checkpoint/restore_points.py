@@ -50,6 +50,8 @@ class RestorePoint:
     table: str | None = None
     """The URI of the table that the query writes to, and the version that has the batch and none after it."""
     table_version: int | None = None
+    table_id: str | None = None
+    """The id of that table, because another one may be created at the same path."""
 
     @property
     def place(self) -> str:

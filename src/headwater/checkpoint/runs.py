@@ -64,7 +64,7 @@ def deployed_changes(before: RunRecord, after: RunRecord) -> list[str]:
 def read_runs(files: FileTree) -> tuple[RunRecord, ...]:
     """Return the recorded runs, oldest first. Lines that are not as this version writes them are ignored."""
     try:
-        lines = files.read(RUNS_FILE).decode("utf-8", "replace").splitlines()
+        lines = files.read(RUNS_FILE).decode("utf-8", "replace").split("\n")
     except OSError:
         return ()
     return tuple(record for record in map(_parse, lines) if record)

@@ -20,7 +20,7 @@ from typing import Any
 from headwater.checkpoint.filetree import FileTree
 from headwater.checkpoint.history import History
 from headwater.checkpoint.layout import HEADWATER_FOLDER
-from headwater.checkpoint.lease import Lease, awaited_lease, live_lease, record_end
+from headwater.checkpoint.lease import Lease, awaited_lease, held_lease, record_end
 from headwater.checkpoint.signs_of_life import signs_of_life
 from headwater.core.errors import CheckpointBusy
 
@@ -161,7 +161,7 @@ def wait_until_stopped(
     started, answered = time.monotonic(), False
     pause = POLL_SECONDS if files.local_path() is not None else REMOTE_POLL_SECONDS
     while True:
-        current = live_lease(files)
+        current = held_lease(files)
         if current is None or current.identity != lease.identity:
             _withdraw(files, request)
             if current is None:

@@ -27,13 +27,15 @@ def compact(
     """
     from headwater.checkpoint.locate import open_checkpoint
     from headwater.timemachine.compact import empty_quarantine, measure_quarantine, sinks_with_quarantine
+    from headwater.timemachine.journal import read_entries
 
     files = open_checkpoint(checkpoint)
+    changes = {entry.change.change_id for entry in read_entries(files)}
     sinks = sinks_with_quarantine(files)
     found = [measure_quarantine(root) for root in (files, *sinks)]
     number, size = sum(one.files for one in found), sum(one.bytes for one in found)
     say(f"{count(number, 'file')} ({size / 1_000_000:,.1f} MB) set aside in {files.location}")
     if not number or dry_run or not confirm("Delete them permanently?", yes=yes):
         return
-    empty_quarantine(files, sinks)
+    empty_quarantine(files, sinks, only=changes)
     note("done")

@@ -151,10 +151,10 @@ def _folder_path(text: str, scheme: str, rest: str) -> str:
             _refuse(
                 text, scheme, "S3 keys belong in the environment or in --conf spark.hadoop.fs.s3a.*, not in the URI"
             )
-        return f"s3a://{location}"
+        return f"s3a://{unquote(location)}"
     if rest.startswith("//") and not rest.startswith("///"):
         _refuse(text, scheme, f"the path must follow {scheme}: directly, without //")
-    return "/" + rest.lstrip("/") if rest.startswith("/") else rest
+    return unquote("/" + rest.lstrip("/") if rest.startswith("/") else rest)
 
 
 def _refuse(text: str, scheme: str, problem: str) -> NoReturn:

@@ -13,7 +13,8 @@ from pathlib import PurePosixPath
 from headwater.checkpoint.filetree import FileTree
 from headwater.checkpoint.layout import COMMITS, HEADWATER_FOLDER, OFFSETS, STATE
 from headwater.checkpoint.lease import live_lease
-from headwater.checkpoint.locate import open_files, unreachable
+from headwater.checkpoint.locate import open_files
+from headwater.checkpoint.object_tree import unreachable
 from headwater.checkpoint.pipelines import stream_names
 from headwater.checkpoint.record import PROGRESS_FILE
 from headwater.checkpoint.restore_points import FOLDER as KEPT

@@ -189,7 +189,7 @@ def uri_of(endpoint: Source | Sink | Static) -> str:
             return redact(f"kafka://{endpoint.servers}/{endpoint.topic}" + query)
         case Files():
             chosen = {"format": endpoint.format} if endpoint.format else {}
-            return redact(f"files:{endpoint.path}" + _query({**chosen, **endpoint.options}))
+            return redact(f"files:{_quoted(endpoint.path)}" + _query({**chosen, **endpoint.options}))
         case Socket():
             return f"socket://{endpoint.host}:{endpoint.port}"
         case Rate():
@@ -207,11 +207,15 @@ def uri_of(endpoint: Source | Sink | Static) -> str:
         case Delta():
             columns = {"partition_by": ",".join(endpoint.partition_names), "merge_on": ",".join(endpoint.merge_names)}
             named = {name: value for name, value in columns.items() if value}
-            return redact(f"delta:{endpoint.path}" + _query({**named, **endpoint.options}))
+            return redact(f"delta:{_quoted(endpoint.path)}" + _query({**named, **endpoint.options}))
         case Iceberg():
             partitions = {"partition_by": ",".join(endpoint.partition_names)} if endpoint.partition_names else {}
             catalog = {f"{CATALOG}{name}": value for name, value in endpoint.catalog.items()}
             return redact(f"iceberg:{endpoint.table}" + _query({**partitions, **catalog, **endpoint.options}))
+
+
+def _quoted(path: str) -> str:
+    return path.replace("%", "%25")
 
 
 def _query(options: Options) -> str:

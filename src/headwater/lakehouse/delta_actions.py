@@ -95,7 +95,7 @@ def parse_commit(data: bytes, version: int, path: str | None = None) -> Commit:
     path = path or commit_path(version)
     found: dict[str, list[Action]] = {}
     try:
-        for line in data.decode("utf-8").splitlines():
+        for line in data.decode("utf-8").split("\n"):  # statistics may contain other separators of lines
             if line.strip():
                 for kind, action in json.loads(line).items():
                     if isinstance(action, dict):
@@ -166,7 +166,7 @@ def _plain_action(kind: str, value: Mapping[str, Any]) -> Action:
             continue
         if name == "stats_parsed":
             found.setdefault("stats", _counts_of(part))
-        elif name in _MAPS:
+        elif name in _MAPS and not isinstance(part, str):  # the configuration of a domain is a text
             found[name] = dict(part)
         elif isinstance(part, Mapping):
             found[name] = _plain_action(name, part)

@@ -19,16 +19,26 @@ from headwater.lakehouse.delta_features import refuse_features
 from headwater.lakehouse.delta_files import absolute, missing_files, vector_path
 from headwater.lakehouse.delta_lineage import Mark
 from headwater.lakehouse.delta_log import DeltaLog, Snapshot
-from headwater.lakehouse.delta_restore import moved, plan_restoration
+from headwater.lakehouse.delta_restore import moved, plan_restoration, refuse_cleaned_version
 from headwater.lakehouse.tables import Checkpointed, TableCopy
 
 
-def plan_delta_copy(log: DeltaLog, query: Checkpointed, at: int, *, app_id: str, query_id: str, uri: str) -> TableCopy:
-    """Return the first commit of a copy as of a batch, with the transaction of the query that continues it."""
+def plan_delta_copy(
+    log: DeltaLog, query: Checkpointed, at: int, *, app_id: str, query_id: str, uri: str, pinned: int | None = None
+) -> TableCopy:
+    """Return the first commit of a copy as of a batch, with the transaction of the query that continues it.
+
+    ``pinned`` is the version with that batch, if a restore point recorded it: the batch may have run again since.
+    """
     head = log.snapshot(log.head)
     refuse_features(head, uri)
-    found = plan_restoration(log, query, at, uri=uri, app_id=app_id, others_since="leave out")
-    table = head if found is None else found.result
+    if pinned is not None:
+        refuse_cleaned_version(log, pinned, uri)
+        table = log.snapshot(pinned)
+    else:
+        found = plan_restoration(log, query, at, uri=uri, app_id=app_id, others_since="leave out")
+        table = head if found is None else found.result
+        pinned = log.head if found is None else None if found.kept else found.base
     lost = missing_files(log.files, table.files.values())
     if lost:
         raise ChangeRefused(
@@ -40,7 +50,7 @@ def plan_delta_copy(log: DeltaLog, query: Checkpointed, at: int, *, app_id: str,
     warnings = [f"the copy reads data files of {uri}: VACUUM of that table can delete files that only the copy needs"]
     return TableCopy(
         {commit_path(0): _first_commit(log, table, at, query_id, uri).encode()},
-        None if found is not None and found.kept else (log.head if found is None else found.base),
+        pinned,
         moved(table.files.values()),
         tuple(warnings) if table.files else (),
     )

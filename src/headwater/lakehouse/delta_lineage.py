@@ -94,19 +94,18 @@ def lineage(log: DeltaLog, head: int) -> Generator[Link, None, bool]:
         commit = log.commit(version)
         yield Link(version, commit)
         mark = mark_of(commit)
+        target: int | None = version - 1
         if mark is not None:
             for kept in reversed(mark.kept):
                 if not log.has(kept):
                     return False
                 yield Link(kept, log.commit(kept), is_exact=False)
-            version = -1 if mark.is_copy else mark.base
+            target = -1 if mark.is_copy else mark.base
         elif commit.operation == "RESTORE":
             target = _restored_version(log, commit)
-            if target is None:
-                return False
-            version = target
-        else:
-            version -= 1
+        if target is None or target >= version:  # a corrupt record would lead in a circle
+            return False
+        version = target
     return True
 
 

@@ -96,13 +96,31 @@ def plan_pinned(
     """
     if not log.can_rebuild(version):
         raise _log_cleaned(log, query, batch, uri)
-    known = {link.version for link in lineage(log, version)}
+    pinned = list(lineage(log, version))
+    _refuse_foreign_return(log, pinned, app_id, uri, query, batch)
+    known = {link.version for link in pinned}
     links, _ = lineage_until(log, log.head, lambda link: link.version in known)
     since = [link for link in links if link.version not in known]
     head = log.snapshot(log.head)
     if log.snapshot(version).files.keys() == head.files.keys() and head.transactions.get(app_id) == batch:
         return None
     return _return_to(log, query, version, since, batch, uri=uri, keep_foreign=keep_foreign, app_id=app_id, to=batch)
+
+
+def _refuse_foreign_return(
+    log: DeltaLog, pinned: Iterable[Link], app_id: str, uri: str, query: Checkpointed, batch: int
+) -> None:
+    """Raise ``ChangeRefused`` if a version has changes of other programs that these have undone since."""
+    present = {link.version for link in lineage(log, log.head)}
+    others = _others(log, (link for link in pinned if link.version not in present), app_id)
+    if others:
+        raise ChangeRefused(
+            "foreign-commits",
+            f"the restore point would bring back changes of other programs that have been undone since "
+            f"({count(len(others), 'commit')})",
+            evidence={"table": uri, "commits": described([link.commit for link in others if link.commit])},
+            remedy=f"headwater rewind {query.location} --to {batch} --sink {uri}   (if the checkpoint still has the batch)",
+        )
 
 
 def version_of_batch(log: DeltaLog, app_id: str, batch: int) -> int | None:
@@ -192,12 +210,8 @@ def _replay(
 
     A commit is kept if all the files that it removed are there. One that only rearranged rows is left out otherwise.
     """
-    if base is not None and not log.can_rebuild(base):
-        raise ChangeRefused(
-            "table-log-cleaned",
-            f"the log of the table no longer has version {base}",
-            evidence={"table": uri, "oldest commit": log.versions[0] if log.versions else "none"},
-        )
+    if base is not None:
+        refuse_cleaned_version(log, base, uri)
     empty = Snapshot(-1, head.protocol, head.metadata, domains=dict(head.domains))
     result = log.snapshot(base).copy() if base is not None else empty
     result.metadata = _merged_metadata(result.metadata, head)
@@ -221,6 +235,16 @@ def _replay(
         result.domains = dict(head.domains)
     result.protocol = head.protocol
     return result, tuple(kept)
+
+
+def refuse_cleaned_version(log: DeltaLog, version: int, uri: str) -> None:
+    """Raise ``ChangeRefused`` if the log has been cleaned so far that a version cannot be read."""
+    if not log.can_rebuild(version):
+        raise ChangeRefused(
+            "table-log-cleaned",
+            f"the log of the table no longer has version {version}",
+            evidence={"table": uri, "oldest commit": log.versions[0] if log.versions else "none"},
+        )
 
 
 def _merged_metadata(earlier: Action, head: Snapshot) -> Action:

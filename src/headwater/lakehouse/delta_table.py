@@ -33,7 +33,7 @@ from headwater.lakehouse.delta_restore import (
     refuse_missing_files,
     version_of_batch,
 )
-from headwater.lakehouse.tables import Checkpointed, RewindableTable, TableCopy, TablePlan, TableUri
+from headwater.lakehouse.tables import Checkpointed, FilesMoved, RewindableTable, TableCopy, TablePlan, TableUri
 
 FILE_RETENTION = "delta.deletedFileRetentionDuration"
 DAY_MS = 86_400_000
@@ -41,6 +41,10 @@ _UNITS = {"second": 1000, "minute": 60_000, "hour": 3_600_000, "day": DAY_MS, "w
 DOWNSTREAM = (
     "streams that read this Delta table fail when rows are removed (DELTA_SOURCE_IGNORE_DELETE): rewind them too. With "
     "skipChangeCommits they read the rows of the re-run a second time"
+)
+DOWNSTREAM_OF_UNDO = (
+    "streams that have read this Delta table before fail at the commit that removed the rows (DELTA_SOURCE_IGNORE_DELETE): "
+    "rewind them to their last batch. With skipChangeCommits they read the rows that return a second time"
 )
 
 
@@ -73,6 +77,10 @@ class DeltaTable(RewindableTable):
     def log(self) -> DeltaLog:
         """The log as it was when it was first needed."""
         return DeltaLog(self.files)
+
+    @property
+    def table_id(self) -> str | None:
+        return self.log.snapshot(self.log.head).table_id if self.exists else None
 
     def app_id(self, query: Checkpointed) -> str:
         """Return the id of the query's transactions."""
@@ -129,7 +137,7 @@ class DeltaTable(RewindableTable):
     def _plan(self, found: Restoration, change_id: str, verb: str, remedy: str | None) -> TablePlan:
         action = self.action_for(found, change_id, verb)
         refuse_missing_files(self.log, found, self.uri, remedy)
-        leaving = moved(found.leaving)
+        leaving, returning = moved(found.leaving), moved(found.returning)
         return TablePlan(
             self.uri,
             action,
@@ -137,9 +145,9 @@ class DeltaTable(RewindableTable):
             None if found.kept else found.base,
             found.gone,
             leaving,
-            moved(found.returning),
+            returning,
             tuple(described([commit]) for commit in found.others),
-            (DOWNSTREAM,) if leaving.files else (),
+            _about_readers(leaving, returning, verb),
             note=f"as version {found.head.version + 1}",
         )
 
@@ -248,9 +256,24 @@ class DeltaTable(RewindableTable):
     def compare(self, query: Checkpointed) -> Iterator[Finding]:
         yield from _without_raising(self.uri, lambda: compare_batches(self.log, query, self.app_id(query), self.uri))
 
-    def plan_copy(self, query: Checkpointed, at: int, *, query_id: str, into: FileTree) -> TableCopy:  # noqa: ARG002
+    def plan_copy(
+        self,
+        query: Checkpointed,
+        at: int,
+        *,
+        query_id: str,
+        into: FileTree,  # noqa: ARG002
+        pinned: int | None = None,
+    ) -> TableCopy:
         self._refuse_missing()
-        return plan_delta_copy(self.log, query, at, app_id=self.app_id(query), query_id=query_id, uri=self.uri)
+        app_id = self.app_id(query)
+        return plan_delta_copy(self.log, query, at, app_id=app_id, query_id=query_id, uri=self.uri, pinned=pinned)
+
+
+def _about_readers(leaving: FilesMoved, returning: FilesMoved, verb: str) -> tuple[str, ...]:
+    if verb == "undo" and returning.files:
+        return (DOWNSTREAM_OF_UNDO,)
+    return (DOWNSTREAM,) if leaving.files else ()
 
 
 def retention_ms(interval: str | None) -> int:

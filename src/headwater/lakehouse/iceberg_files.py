@@ -105,7 +105,10 @@ def missing_of(files: Iterable[ListedFile]) -> list[str]:
 def read_location(location: str) -> bytes:
     """Return the contents of a file that the table names."""
     folder, name = _split(location)
-    return open_files(folder).read(name)
+    try:
+        return open_files(folder).read(name)
+    except (IsADirectoryError, NotADirectoryError):
+        raise _unreadable(location, "is not a file") from None
 
 
 def location_exists(location: str) -> bool:

@@ -43,14 +43,7 @@ def plan_return_to_batch(
     if not own:
         _refuse_unknown_query(table, lineage, query, to, named)
         return None
-    newest = max(batch for _, batch in own)
-    if newest < to <= query.committed:
-        raise ChangeRefused(
-            "table-behind",
-            f"the table ends at batch {newest}: rows of later batches that would be kept are missing",
-            evidence={"table": named.uri, "checkpoint": query.location, "committed": query.committed},
-            remedy=f"headwater rewind {query.location} --to {newest} --sink {named.option}",
-        )
+    refuse_behind(table, query, to, named)
     gone = [(snapshot, batch) for snapshot, batch in own if batch > to]
     if not gone:
         return None
@@ -67,6 +60,21 @@ def plan_return_to_batch(
     return Return(target, tuple(sorted({batch for _, batch in gone})))
 
 
+def refuse_behind(table: TableMetadata, query: Checkpointed, to: int, named: Named) -> None:
+    """Raise ``ChangeRefused`` if the table lacks committed batches up to one."""
+    newest = max(
+        (batch for one in table.lineage(table.head) if (batch := table.batch_of(one, query.query_id)) is not None),
+        default=None,
+    )
+    if newest is not None and newest < to <= query.committed:
+        raise ChangeRefused(
+            "table-behind",
+            f"the table ends at batch {newest}: rows of later batches that would be kept are missing",
+            evidence={"table": named.uri, "checkpoint": query.location, "committed": query.committed},
+            remedy=f"headwater rewind {query.location} --to {newest} --sink {named.option}",
+        )
+
+
 def plan_return_to_snapshot(
     table: TableMetadata, query: Checkpointed, target: int | None, *, to: int | None, named: Named, keep_foreign: bool
 ) -> Return:
@@ -76,6 +84,10 @@ def plan_return_to_snapshot(
     known = {snapshot.snapshot_id for snapshot in table.lineage(target)}
     since = [snapshot for snapshot in table.lineage(table.head) if snapshot.snapshot_id not in known]
     refuse_foreign(table, since, query, to, named=named, keep_foreign=keep_foreign)
+    if to is not None:  # changes that other programs have undone since must not come back
+        present = {snapshot.snapshot_id for snapshot in table.lineage(table.head)}
+        again = [snapshot for snapshot in table.lineage(target) if snapshot.snapshot_id not in present]
+        refuse_foreign(table, again, query, to, named=named, keep_foreign=keep_foreign)
     gone = {batch for snapshot in since if (batch := table.batch_of(snapshot, query.query_id)) is not None}
     return Return(target, tuple(sorted(gone)))
 

@@ -26,6 +26,7 @@ from headwater.lakehouse.iceberg_restore import (
     compare_batches,
     plan_return_to_batch,
     plan_return_to_snapshot,
+    refuse_behind,
     refuse_format,
     snapshot_of_batch,
 )
@@ -95,6 +96,11 @@ class IcebergTable(RewindableTable):
                 remedy="name the table that the query writes to: --sink iceberg:CATALOG.DATABASE.TABLE",
             )
         return found
+
+    @property
+    def table_id(self) -> str | None:
+        found = self.catalog.load()
+        return None if found is None else found.table_id
 
     def fingerprint(self) -> str:
         found = self.catalog.load()
@@ -257,10 +263,14 @@ class IcebergTable(RewindableTable):
         except (OSError, KeyError, TypeError, ValueError) as error:
             yield Finding("error", "table-unreadable", self.uri, f"cannot be read: {error}")
 
-    def plan_copy(self, query: Checkpointed, at: int, *, query_id: str, into: FileTree) -> TableCopy:
+    def plan_copy(
+        self, query: Checkpointed, at: int, *, query_id: str, into: FileTree, pinned: int | None = None
+    ) -> TableCopy:
         refuse_format(self.table, self.named)
-        head = snapshot_of_batch(self.table, query.query_id, at)
-        if head is None:
+        if pinned is None:
+            refuse_behind(self.table, query, at, self.named)
+        head = snapshot_of_batch(self.table, query.query_id, at) if pinned is None else pinned
+        if head not in self.table.snapshots:
             raise ChangeRefused(
                 "snapshot-expired",
                 f"the table has no snapshot of batch {at}",

@@ -91,6 +91,10 @@ class RewindableTable(Protocol):
     def exists(self) -> bool:
         """Whether there is such a table."""
 
+    @property
+    def table_id(self) -> str | None:
+        """The id of the table itself, which another table at the same place does not have."""
+
     def fingerprint(self) -> str:
         """Return a text that differs after every commit."""
 
@@ -122,8 +126,13 @@ class RewindableTable(Protocol):
     def compare(self, query: Checkpointed) -> Iterator[Finding]:
         """Yield what ``fsck`` reports: whether the table is ahead of the checkpoint, behind it or equal."""
 
-    def plan_copy(self, query: Checkpointed, at: int, *, query_id: str, into: FileTree) -> TableCopy:
-        """Plan a copy of the table as of batch ``at``, in an empty folder, for a query with another id."""
+    def plan_copy(
+        self, query: Checkpointed, at: int, *, query_id: str, into: FileTree, pinned: int | None = None
+    ) -> TableCopy:
+        """Plan a copy of the table as of batch ``at``, in an empty folder, for a query with another id.
+
+        ``pinned`` is the version that a restore point recorded for the batch.
+        """
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from headwater.checkpoint.lease import (
     RECORD,
     Lease,
     lease_with_heartbeat,
-    lock_of,
+    lock_to_hold,
     recorded_end,
     refuse_busy,
     refuse_if_held,
@@ -62,7 +62,7 @@ def checkpoint_location(given: str | None, job: Job) -> str:
         if given:
             refuse_socket_checkpoint(job, given)
         return str(Path(new_start(job.name, datetime.now(UTC))).absolute())
-    location = (given or f"{CHECKPOINTS}/{job.name}").removeprefix("file://")
+    location = (given or f"{CHECKPOINTS}/{job.name}").removeprefix("file://").removeprefix("file:")
     if "://" not in location:
         return _followed(str(Path(_known(location)).absolute()))
     # Spark knows S3 as s3a.
@@ -202,10 +202,9 @@ def _absolute(endpoint: Source | Sink, conf: Mapping[str, str]) -> str:
     if isinstance(endpoint, Iceberg):
         endpoint = replace(endpoint, catalog=endpoint.catalog or configured_catalog(endpoint, conf))
         endpoint = replace(endpoint, catalog=endpoint.absolute_catalog)
-    uri = uri_of(endpoint)
     if isinstance(endpoint, Files | Delta) and "://" not in endpoint.path:
-        return uri.replace(endpoint.path, str(Path(endpoint.path).absolute()), 1)
-    return uri
+        endpoint = replace(endpoint, path=str(Path(endpoint.path).absolute()))
+    return uri_of(endpoint)
 
 
 @contextmanager
@@ -215,7 +214,7 @@ def holding_lease(spark: SparkSession, files: FileTree, job: str) -> Iterator[Le
     A holder that was just killed gets a moment to exit: its JVM may still be finishing a batch.
     """
     lease = Lease.of_this_process(job)
-    lock = lock_of(files)
+    lock = lock_to_hold(files)
     if lock is None:
         with lease_with_heartbeat(files, lease, _cannot_run(job)):
             yield lease

@@ -149,7 +149,7 @@ def seed(
             reserve(into)
             run.finish_from(read_progress(scratch), complete)
         batches = tuple(CheckpointLogs(scratch).commits.ids)
-        record = seed_record(plan, batches=batches, rows=run.rows, by=current_user(), at=_now())
+        record = seed_record(run.plan, batches=batches, rows=run.rows, by=current_user(), at=_now())
         adopt(scratch, into, {**run.records(), SEED_FILE: record})
     scratch.remove_folder("")
     seconds = round(time.monotonic() - begun, 2)
@@ -190,6 +190,7 @@ class _SeedRun:
         if progress is not None:
             refuse_other_seed(progress, self.plan)
             offsets = dict(progress.offsets)
+            self.plan = self.plan.with_offsets(offsets)  # the topic may have grown since
             self.rows, self.state_rows = progress.rows, progress.state_rows
         current = progress or self._record(Progress("history", self.plan.asked, offsets))
         if current.stage == "history":

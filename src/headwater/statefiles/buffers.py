@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from datetime import UTC
+from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -229,42 +229,52 @@ def _binary_in_parts(kind: pa.DataType, space: ByteSpace, start: Ints, length: I
 
 
 def python_rows(table: pa.Table) -> list[dict[str, Any]]:
-    """Return a small table as ``to_pylist`` does, which imports pandas to convert a time that has a time zone."""
-    schema = pa.schema([field.with_type(_without_zone(field.type)) for field in table.schema])
+    """Return a small table as ``to_pylist`` does, without pandas, and with texts for times beyond Python's years."""
+    schema = pa.schema([field.with_type(_with_numbers(field.type)) for field in table.schema])
     if schema.types == table.schema.types:
         found: list[dict[str, Any]] = table.to_pylist()
         return found
     kinds = dict(zip(table.schema.names, table.schema.types, strict=True))
     return [
-        {name: _with_zone(kinds[name], value) for name, value in row.items()}
+        {name: _with_times(kinds[name], value) for name, value in row.items()}
         for row in table.cast(schema, safe=False).to_pylist()
     ]
 
 
-def _without_zone(kind: pa.DataType) -> pa.DataType:
+def _with_numbers(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_timestamp(kind):
-        return pa.timestamp(kind.unit)
+        return pa.int64()
+    if pa.types.is_date32(kind):
+        return pa.int32()
     if pa.types.is_struct(kind):
         return pa.struct(
-            [kind.field(each).with_type(_without_zone(kind.field(each).type)) for each in range(kind.num_fields)]
+            [kind.field(each).with_type(_with_numbers(kind.field(each).type)) for each in range(kind.num_fields)]
         )
     if pa.types.is_map(kind):
-        return pa.map_(_without_zone(kind.key_type), _without_zone(kind.item_type))
+        return pa.map_(_with_numbers(kind.key_type), _with_numbers(kind.item_type))
     if pa.types.is_list(kind):
-        return pa.list_(_without_zone(kind.value_type))
+        return pa.list_(_with_numbers(kind.value_type))
     return kind
 
 
-def _with_zone(kind: pa.DataType, value: Any) -> Any:
-    """Return a value with the time zone that its type has; state only has UTC."""
+def _with_times(kind: pa.DataType, value: Any) -> Any:
+    """Return a value with times in place of numbers of microseconds or days; state has no other units."""
     if value is None:
         return None
     if pa.types.is_timestamp(kind):
-        return value.replace(tzinfo=UTC) if kind.tz else value
+        try:
+            return datetime(1970, 1, 1, tzinfo=UTC if kind.tz else None) + timedelta(microseconds=value)
+        except OverflowError:
+            return str(np.datetime64(value, "us"))
+    if pa.types.is_date32(kind):
+        try:
+            return date(1970, 1, 1) + timedelta(days=value)
+        except OverflowError:
+            return str(np.datetime64(value, "D"))
     if pa.types.is_struct(kind):
-        return {name: _with_zone(kind.field(name).type, item) for name, item in value.items()}
+        return {name: _with_times(kind.field(name).type, item) for name, item in value.items()}
     if pa.types.is_map(kind):
-        return [(_with_zone(kind.key_type, key), _with_zone(kind.item_type, item)) for key, item in value]
+        return [(_with_times(kind.key_type, key), _with_times(kind.item_type, item)) for key, item in value]
     if pa.types.is_list(kind):
-        return [_with_zone(kind.value_type, item) for item in value]
+        return [_with_times(kind.value_type, item) for item in value]
     return value

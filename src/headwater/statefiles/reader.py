@@ -110,12 +110,19 @@ class StateReader:
         return [
             batch
             for batch in self.committed
-            if all(
+            # Without its offsets, a batch of a restore point does not show how its state is encoded.
+            if (batch in self.logs.offsets.entries or not self.logs.offsets.entries)
+            and all(
                 self.logs.state.store(key).can_build(version_written_by(batch))
                 for key in self.logs.expected_stores(batch)
                 if operator_id is None or key.operator_id == operator_id
             )
         ]
+
+    def is_repartitioned(self, batch: int) -> bool:
+        """Return whether a batch changed the number of partitions: its files of changes then have all rows of a store."""
+        before, after = (self.settings(number).partitions for number in (batch - 1, batch))
+        return None not in (before, after) and before != after
 
     def targets(self, batch: int) -> list[StateTarget]:
         """Return everything that can be read as of a batch."""

@@ -42,6 +42,8 @@ def first_by_changes(
 
 def _written(reader: StateReader, target: StateTarget, before: int, batch: int) -> StateAnswer:
     """Return the rows in the state as of a batch that batches after ``before`` wrote."""
+    if any(reader.is_repartitioned(number) for number in range(before + 1, batch + 1)):
+        return reader.answer(target, batch)
     parts: list[Records] = []
     partitions: list[np.ndarray] = []
     for key in reader.stores(target, batch):

@@ -7,18 +7,13 @@ goes the other way.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from headwater.checkpoint.filetree import FileTree
 from headwater.checkpoint.history import History
-from headwater.checkpoint.locate import open_files
 from headwater.core.errors import ChangeRefused
-from headwater.lakehouse.delta_actions import commit_path
-from headwater.lakehouse.delta_log import DeltaLog
-from headwater.lakehouse.tables import TableUri, parse_table_uri
-from headwater.timemachine.change import Preview, Put
 from headwater.timemachine.downstream import (
     Affected,
     OffsetsAt,
@@ -30,8 +25,7 @@ from headwater.timemachine.downstream import (
 )
 from headwater.timemachine.executor import Progress, no_progress
 from headwater.timemachine.joint_change import Part, carry_out, hold_leases
-from headwater.timemachine.moved_sources import OpenLog, log_of
-from headwater.timemachine.relocate import Place
+from headwater.timemachine.moved_sources import OpenLog, log_after
 from headwater.timemachine.rewind import RewindPlan, WithEngine, plan_query_rewind
 
 PlanReader = Callable[[FileTree, int | None, OpenLog], RewindPlan]
@@ -134,7 +128,7 @@ def plan_cascade(
             known = plans.get(reader.location)
             if known is not None and is_before(known.to, to):
                 continue
-            planned = plan_reader(reader.files, to, log_after(plans.values()))
+            planned = plan_reader(reader.files, to, log_after(one.table for one in plans.values()))
             refuse_unmoved(found, planned, is_table=is_table)
             if link.kind != "kafka":  # what it has read there leaves, and what is written again is new to it
                 others = tuple(one for one in planned.rereads if one.source != link.source)
@@ -168,24 +162,6 @@ def last_kept(reader: Stream, found: Affected) -> int | None:
 def is_before(known: int | None, to: int | None) -> bool:
     """Return whether a rewind to one batch undoes at least as much as a rewind to another; None is before all batches."""
     return known is None or (to is not None and known <= to)
-
-
-def log_after(plans: Iterable[RewindPlan]) -> OpenLog:
-    """Return what opens the log of a table as it will be after the commits of plans."""
-    commits = {
-        Place.of(parsed.path): plan.table.action
-        for plan in plans
-        if plan.table is not None and plan.table.action is not None and (parsed := parse_table_uri(plan.table.uri))
-    }
-
-    def open_log(table: TableUri) -> DeltaLog:
-        action = commits.get(Place.of(table.path))
-        if action is None:
-            return log_of(table)
-        put = Put("checkpoint", commit_path(int(action["version"])), str(action["commit"]).encode())
-        return DeltaLog(Preview(open_files(table.path), [put]))
-
-    return open_log
 
 
 def refuse_unmoved(found: Affected, plan: RewindPlan, *, is_table: bool) -> None:

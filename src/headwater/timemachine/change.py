@@ -20,7 +20,9 @@ from headwater.checkpoint.filetree import Entry, FileTree, ReadOnlyTree
 from headwater.checkpoint.layout import (
     COMMITS,
     HEADWATER_FOLDER,
+    JOB_FILE,
     OFFSETS,
+    PLANS_FILE,
     SINK_LOG,
     SOURCES,
     STATE,
@@ -31,6 +33,8 @@ from headwater.lakehouse.tables import RewindableTable
 
 Root: TypeAlias = Literal["checkpoint", "sink", "table"]
 SCRATCH = f"{HEADWATER_FOLDER}/scratch"
+OWN_RECORDS = (JOB_FILE, PLANS_FILE)
+"""Records of Headwater that follow a change. Plans do not list them among the files of the stream."""
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass
 
 from headwater.checkpoint.filetree import FileTree, walk
@@ -35,11 +35,14 @@ def sinks_with_quarantine(files: FileTree) -> list[FileTree]:
     return [open_files(location) for location in found if location]
 
 
-def empty_quarantine(files: FileTree, sinks: Iterable[FileTree] = ()) -> None:
-    """Delete everything that changes to a checkpoint have set aside, in the checkpoint and in its sinks."""
+def empty_quarantine(files: FileTree, sinks: Iterable[FileTree] = (), *, only: Container[str] | None = None) -> None:
+    """Delete everything that changes to a checkpoint have set aside, in the checkpoint and in its sinks.
+
+    ``only`` are the ids of the changes that the user was asked about: none that was made since is emptied.
+    """
     with hold_lease(files, "headwater compact", "cannot compact"):
         refuse_if_pending(files)
-        changes = [entry.change for entry in read_entries(files)]
+        changes = [entry.change for entry in read_entries(files) if only is None or entry.change.change_id in only]
         # The marker comes first: a change whose quarantine is incomplete must never be undone.
         for change in changes:
             if not is_emptied(files, change):

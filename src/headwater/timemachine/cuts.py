@@ -70,11 +70,19 @@ def _cut_steps(
         yield from log_steps(files, "checkpoint", f"{SOURCES}/{name}", log_cut, change_id)
 
 
-def cut_plans(files: FileTree, next_batch: int, change_id: str) -> Iterator[Step]:
+def cut_plans(history: History, next_batch: int, change_id: str) -> Iterator[Step]:
     """Yield the steps that cut the record of what the state means. An undo brings back the whole record."""
-    if files.exists(PLANS_FILE):
+    if history.files.exists(PLANS_FILE):
         yield set_aside(change_id, "checkpoint", PLANS_FILE)
-        yield Put("checkpoint", PLANS_FILE, plans_file(plans_until(read_plans(files), next_batch)))
+        yield Put("checkpoint", PLANS_FILE, plans_before(history, next_batch))
+
+
+def plans_before(history: History, next_batch: int) -> bytes:
+    """Return the record of what the state means if a batch is the next one.
+
+    What the user accepted for that batch remains, unless it was for the state that a migration left in the batch.
+    """
+    return plans_file(plans_until(read_plans(history.files), next_batch - was_added(history, next_batch)))
 
 
 def must_replan(history: History, next_batch: int) -> bool:

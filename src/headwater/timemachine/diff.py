@@ -59,12 +59,13 @@ def diff(reader: StateReader, target: StateTarget, a: int, b: int) -> StateDiff:
         return diff_of_answers(reader.answer(target, a), reader.answer(target, b))
     older, newer = reader.stores(target, a), reader.stores(target, b)
     # After a repartition a key may be in another partition, so the complete states are compared.
-    groups = [(older, newer)] if older != newer else [([key], [key]) for key in older]
+    first, last = min(a, b), max(a, b)
+    is_moved = older != newer or any(reader.is_repartitioned(batch) for batch in range(first + 1, last + 1))
+    groups = [(older, newer)] if is_moved else [([key], [key]) for key in older]
     sides: list[_Side] = []
     others: list[_Side] = []
     for number, (before_stores, after_stores) in enumerate(groups):
-        same = before_stores == after_stores
-        keys = _touched(reader.partition(target, before_stores[0]), min(a, b), max(a, b)) if same else None
+        keys = None if is_moved else _touched(reader.partition(target, before_stores[0]), first, last)
         before = _side(reader, target, before_stores, a, keys, number)
         after = _side(reader, target, after_stores, b, keys, number)
         differing = _differing(before.rows, after.rows)

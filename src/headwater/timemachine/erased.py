@@ -20,6 +20,6 @@ def delete_erased(files: FileTree, change: Change) -> None:
         # The marker comes first: a change whose quarantine is incomplete must never be undone.
         files.write(emptied_marker(change_id), b"")
         files.remove_folder(quarantine_of(change_id))
-    for name in erases["points"]:
-        files.remove_folder(f"{KEPT}/{name}")
+    for entry in files.entries(KEPT):  # also points that were made since the erasure was planned
+        files.remove_folder(f"{KEPT}/{entry.name}")
     files.remove_folder(SCRATCH)

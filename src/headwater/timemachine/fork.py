@@ -34,7 +34,7 @@ from headwater.checkpoint.operator_metadata import is_operator_metadata, with_sc
 from headwater.checkpoint.plan_record import plans_file, read_plans
 from headwater.checkpoint.record import FILES, sink_of, uri_kind
 from headwater.checkpoint.restore_points import FOLDER as KEPT
-from headwater.checkpoint.restore_points import locate_batch
+from headwater.checkpoint.restore_points import RestorePoint, locate_batch
 from headwater.checkpoint.runs import RUNS_FILE, read_runs, runs_file
 from headwater.core.errors import ChangeRefused, HeadwaterError, UsageProblem
 from headwater.core.ids import BatchId
@@ -59,7 +59,7 @@ from headwater.timemachine.cuts import (
 from headwater.timemachine.earlier_layout import history_before
 from headwater.timemachine.journal import refuse_if_pending
 from headwater.timemachine.seed_record import SEED_FILE, was_seeded
-from headwater.timemachine.tables import checkpointed, table_of
+from headwater.timemachine.tables import checkpointed, first_to_undo, pinned_version, table_of
 
 ORIGIN_FILE = f"{HEADWATER_FOLDER}/forked_from.json"
 ORIGINAL_LOG = f"{HEADWATER_FOLDER}/original_sink_log"
@@ -163,8 +163,19 @@ def plan_query_fork(
             remedy=f"--sink {uri_kind(table.uri)}:…",
         )
     return plan_fork(
-        located.files, target, at=located.batch_id, sink=new_table_folder(new_table), table=table, new_table=True
+        located.files,
+        target,
+        at=located.batch_id,
+        sink=new_table_folder(new_table),
+        table=table,
+        new_table=True,
+        pinned=None if located.point is None or table is None else _pinned(files, located.point, table),
     )
+
+
+def _pinned(files: FileTree, point: RestorePoint, table: RewindableTable) -> int | None:
+    """Return the version of the table that a restore point recorded, if its batches may have run again since."""
+    return pinned_version(files, point, table) if first_to_undo(files, point) <= point.batch_id else None
 
 
 def plan_fork(
@@ -177,13 +188,15 @@ def plan_fork(
     table: RewindableTable | None = None,
     new_table: bool = False,
     kept_log: FileTree | None = None,
+    pinned: int | None = None,
 ) -> ForkPlan:
     """Plan a fork of a checkpoint into an empty folder, with batch ``at`` as its last one; None for no batches.
 
     ``keep_next`` includes the recorded offsets of the next batch, so that it runs with them, as a replay needs it.
     ``sink`` is a new file sink for the fork. It gets an empty log, because Spark expects entries of earlier batches. With
     ``new_table`` it is the folder of a new table instead, which gets the contents of ``table`` as of the batch, if that
-    is given. ``kept_log`` has the log of the original's file sink, if a restore point has kept it.
+    is given; ``pinned`` is the version with the batch that a restore point recorded. ``kept_log`` has the log of the
+    original's file sink, if a restore point has kept it.
     """
     next_batch = 0 if at is None else at + 1
     history = history_before(History(files), next_batch)
@@ -214,7 +227,7 @@ def plan_fork(
         return ForkPlan(files, into, sink, at, tuple(shared), written, sink_log, tuple(warnings))
     copy = None
     if table is not None and at is not None and sink is not None:
-        copy = table.plan_copy(checkpointed(history), at, query_id=query_id, into=sink)
+        copy = table.plan_copy(checkpointed(history), at, query_id=query_id, into=sink, pinned=pinned)
         warnings += copy.warnings
     else:
         warnings.append(f"the new table starts empty: rows of batches before {next_batch} are not in it")

@@ -19,10 +19,11 @@ from headwater.core.errors import ChangeRefused
 from headwater.lakehouse.tables import open_table
 from headwater.timemachine.change import Change
 from headwater.timemachine.executor import Executor, OpenTable, Progress, executor_for, no_progress
-from headwater.timemachine.journal import PendingCascade, last_to_undo, read_entries, read_pending
+from headwater.timemachine.journal import PendingCascade, last_to_undo, read_cascade, read_entries, read_pending
 from headwater.timemachine.move import absolute
+from headwater.timemachine.moved_sources import log_after
 from headwater.timemachine.rewind import RewindPlan
-from headwater.timemachine.undo import UndoPlan, plan_undo
+from headwater.timemachine.undo import UndoPlan, plan_undo, with_moved_sources
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,12 @@ class Part:
     @property
     def is_applied(self) -> bool:
         return any(entry.change.change_id == self.change.change_id for entry in read_entries(self.files))
+
+    @property
+    def is_being_undone(self) -> bool:
+        """Whether a roll-back was interrupted while it undid the change."""
+        pending = read_pending(self.files)
+        return pending is not None and pending.change.undoes == self.change.change_id
 
     @property
     def is_done(self) -> bool:
@@ -86,6 +93,13 @@ def finish_cascade(
     files = absolute(files)
     parts = [_reopened(files, location, change, open_table) for location, change in cascade.members]
     with hold_leases([part.files for part in parts]):
+        if read_cascade(files) != cascade:
+            raise ChangeRefused(
+                "plan-stale",
+                "another process has finished the interrupted cascade, or rolled it back",
+                evidence={"checkpoint": files.location},
+                remedy=f"headwater log {files.location}",
+            )
         if abort:
             _roll_back(parts)
         else:
@@ -101,12 +115,18 @@ def _reopened(files: FileTree, location: str, change: Change, open_table: OpenTa
 
 
 def _finish(parts: Sequence[Part]) -> None:
-    if all(part.is_applied and not part.is_pending for part in parts):
+    if all(part.is_done for part in parts):
         return
+    if any(part.is_applied and not part.is_pending and (part.is_being_undone or not part.is_done) for part in parts):
+        raise ChangeRefused(
+            "plan-stale",
+            "the interrupted cascade cannot be finished: it has been rolled back in part",
+            remedy=f"headwater rewind {parts[-1].files.location} --abort",
+        )
     for part in parts:
         if part.is_pending:
             part.executor.resume()
-        elif part.is_applied:
+        elif part.is_done:
             _refuse_newer(part)
         else:
             part.executor.apply(part.change, in_cascade=True)
@@ -125,6 +145,8 @@ def _roll_back(parts: Sequence[Part]) -> None:
     for part in reversed(parts):
         if part.is_pending:
             part.executor.abort()
+        elif part.is_being_undone:
+            part.executor.resume()
         elif part.is_done:
             undo = plan_undo(part.files, drop_newer=True, in_cascade=True)
             Part.of(undo).executor.apply(undo.change, in_cascade=True)
@@ -195,5 +217,6 @@ def plan_cascade_undo(files: FileTree, plan_one: Callable[[FileTree], UndoPlan])
                 evidence={"checkpoint": tree.location, "last change": last.change.about if last else "none"},
                 remedy=f"headwater undo {tree.location}, then repeat this command",
             )
-        plans.append(plan_one(tree))
+        restored = log_after(plan.table for plan in plans)
+        plans.append(with_moved_sources(plan_one(tree), restored))
     return CascadeUndoPlan(tuple(plans))

@@ -108,7 +108,7 @@ class _Attempt:
                 sum(sizes.values()),
                 self._automatic,
                 self._sink.location if self._sink and needed.sink else None,
-                *pinned_table(history, batch.batch_id),
+                **pinned_table(history, batch.batch_id),
             )
             self._files.write(f"{place}{LIST_SUFFIX}", json.dumps(sizes).encode())
             self._refuse_changed(generation)

@@ -22,8 +22,9 @@ from headwater.statefiles.reader import StateReader
 from headwater.statefiles.records import Records, concat_ranked
 from headwater.statefiles.stores import StateTarget, StoreSettings
 
-# The row of a key after each batch that has one, by partition and stored key: records, and the index in them.
-_Found = dict[tuple[int, bytes], dict[int, tuple[Records, int]]]
+# The row of a key after each batch that has one, by stored key: records, the index in them, and the partition, which a
+# repartition changes.
+_Found = dict[bytes, dict[int, tuple[Records, int, int]]]
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ def key_history(
     for key in sorted({key for batch in batches for key in reader.stores(target, batch)}):
         for batch, rows in rows_by_batch(reader, target, key, lambda decoder: MatchingKeys(fields, decoder), batches):
             for number in range(len(rows)):
-                found.setdefault((key.partition_id, rows.key(number)), {})[batch] = (rows, number)
+                found.setdefault(rows.key(number), {})[batch] = (rows, number, key.partition_id)
     return _assemble(reader, target, found, batches)
 
 
@@ -92,7 +93,8 @@ def rows_by_batch(
         settings = reader.settings(batch)
         if settings not in filters:
             filters[settings] = filter_for(reader.decoder(target, batch))
-        changes = store.changes(batch, filters[settings]) if live is not None and before == batch - 1 else None
+        follows = live is not None and before == batch - 1 and not reader.is_repartitioned(batch)
+        changes = store.changes(batch, filters[settings]) if follows else None
         if changes is None or live is None:
             live = store.rows(batch, filters[settings])
         elif len(changes):
@@ -106,33 +108,34 @@ def _assemble(reader: StateReader, target: StateTarget, found: _Found, batches: 
     pieces: list[Records] = []
     partitions: list[int] = []
     rows: list[tuple[int, int, int | None]] = []
-    for (partition, _), by_batch in found.items():
+    changed: list[bool] = []
+    for by_batch in found.values():
         previous: tuple[bytes, int] | None = None
-        any_row = len(pieces)
-        for batch in batches:
-            if batch not in by_batch:
-                rows.append((batch, any_row, None))
-                continue
-            records, number = by_batch[batch]
-            value = records.value(number)
-            if previous is None or previous[0] != value:
-                previous = (value, len(pieces))
-                pieces.append(records.take(np.array([number])))
-                partitions.append(partition)
-            rows.append((batch, any_row, previous[1]))
+        any_row, last = len(pieces), None
+        for number_of_batch, batch in enumerate(batches):
+            value = None
+            if batch in by_batch:
+                records, number, partition = by_batch[batch]
+                value = records.value(number)
+                if previous != (value, partition):
+                    previous = (value, partition)
+                    pieces.append(records.take(np.array([number])))
+                    partitions.append(partition)
+            rows.append((batch, any_row, None if value is None else len(pieces) - 1))
+            changed.append(number_of_batch == 0 or value != last)
+            last = value
     newest = batches[-1] if batches else 0
     answer = reader.answer_per_key(target, concat_ranked(pieces), np.array(partitions, np.int32), newest)
     keyed = answer.keyed().combine_chunks()
     key_rows = numbers(np.array([row[1] for row in rows], np.int64))
+    places = np.array([row[1] if row[2] is None else row[2] for row in rows], np.int64)
     is_there = np.array([row[2] is not None for row in rows], bool)
     value_rows = numbers(np.array([row[2] or 0 for row in rows], np.int64), is_there)
-    before = [(None, None), *((row[1], row[2]) for row in rows)]
-    changed = [row[1:] != previous for row, previous in zip(rows, before, strict=False)]
     return KeyHistory(
         answer,
         numbers(np.array([row[0] for row in rows], np.int64)),
         one_array(keyed["key"]).take(key_rows),
         one_array(keyed["value"]).take(value_rows),
-        one_array(keyed["partition_id"]).take(key_rows),
+        one_array(keyed["partition_id"]).take(numbers(places)),
         np.array(changed, bool),
     )

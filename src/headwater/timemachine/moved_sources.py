@@ -8,7 +8,7 @@ When Spark starts a query, it also asks the source for the last batch, so the of
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,16 +19,19 @@ from headwater.checkpoint.source_offsets import offset_value
 from headwater.checkpoint.table_offsets import DeltaPosition, delta_position
 from headwater.core.errors import CheckpointUnreadable
 from headwater.core.text import count
-from headwater.lakehouse.delta_actions import file_key
+from headwater.lakehouse.delta_actions import commit_path, file_key
+from headwater.lakehouse.delta_lineage import Link
 from headwater.lakehouse.delta_log import DeltaLog
 from headwater.lakehouse.delta_source import files_before, removes_rows, snapshot_files, unread_rows
-from headwater.lakehouse.tables import TableUri
+from headwater.lakehouse.tables import TablePlan, TableUri, parse_table_uri
+from headwater.timemachine.change import Preview, Put
 from headwater.timemachine.compacted_log import LogCut
+from headwater.timemachine.relocate import Place
 
 
 @dataclass(frozen=True)
 class MovedSource:
-    """A source that continues at another position. ``returned_at`` is the last version that removed rows."""
+    """A source that continues at another position. ``returned_at`` is the version that has the files it has read."""
 
     source: str
     label: str
@@ -63,6 +66,24 @@ def log_of(table: TableUri) -> DeltaLog:
     return DeltaLog(open_files(table.path))
 
 
+def log_after(tables: Iterable[TablePlan | None]) -> OpenLog:
+    """Return what opens the log of a table as it will be after what is planned for some tables."""
+    commits = {
+        Place.of(parsed.path): plan.action
+        for plan in tables
+        if plan is not None and plan.action is not None and (parsed := parse_table_uri(plan.uri))
+    }
+
+    def open_log(table: TableUri) -> DeltaLog:
+        action = commits.get(Place.of(table.path))
+        if action is None:
+            return log_of(table)
+        put = Put("checkpoint", commit_path(int(action["version"])), str(action["commit"]).encode())
+        return DeltaLog(Preview(open_files(table.path), [put]))
+
+    return open_log
+
+
 def moved_sources(
     history: History, to: int, table_of: Callable[[str], TableUri | None], open_log: OpenLog = log_of
 ) -> tuple[MovedSource, ...]:
@@ -84,7 +105,8 @@ def moved_sources(
         identity = history.logs.identities.get(source)
         label = identity.label if identity else f"source {source}"
         rows = unread_rows(log, after)
-        found.append(MovedSource(source, label, table.sink, position, after, _removing(log, position)[-1], rows))
+        returned_at = after.version if after.in_snapshot else after.version - 1
+        found.append(MovedSource(source, label, table.sink, position, after, returned_at, rows))
     return tuple(found)
 
 
@@ -121,20 +143,26 @@ def _positions(history: History, batch: int) -> dict[str, DeltaPosition]:
 
 
 def _moved(log: DeltaLog, position: DeltaPosition) -> DeltaPosition | None:
-    """Return the position after the last version that removed rows which has the same files before it; None if none has."""
+    """Return the position with the same files before it, after the last version that removed rows; None if none has.
+
+    A restore after that version can bring the files back that the query has read.
+    """
     try:
         removing = _removing(log, position) if log.exists else []
         if not removing or log.snapshot(log.head).table_id != position.table_id:
             return None
         has_read = {file_key(action) for action in files_before(log, position)}
-        files = [file_key(action) for action in snapshot_files(log, removing[-1])]
+        since = range(removing[-1] + 1, log.head + 1)
+        restored = [number for number in since if log.has(number) and Link(number, log.commit(number)).is_jump]
+        for version in (removing[-1], *restored):
+            files = [file_key(action) for action in snapshot_files(log, version)]
+            if set(files[: len(has_read)]) == has_read:
+                if len(has_read) == len(files):
+                    return DeltaPosition(version + 1, None, False, position.table_id)
+                return DeltaPosition(version, len(has_read) - 1 if has_read else None, True, position.table_id)
     except (CheckpointUnreadable, OSError):
-        return None
-    if set(files[: len(has_read)]) != has_read:
-        return None
-    if len(has_read) == len(files):
-        return DeltaPosition(removing[-1] + 1, None, False, position.table_id)
-    return DeltaPosition(removing[-1], len(has_read) - 1 if has_read else None, True, position.table_id)
+        pass
+    return None
 
 
 def _removing(log: DeltaLog, position: DeltaPosition) -> list[int]:

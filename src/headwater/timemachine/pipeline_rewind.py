@@ -18,13 +18,13 @@ from headwater.checkpoint.pipelines import Pipeline
 from headwater.checkpoint.revisions import time_ms
 from headwater.core.errors import ChangeRefused
 from headwater.core.times import iso_from_ms
-from headwater.timemachine.cascade import CascadePlan, is_before, joined_plans, last_kept, log_after, refuse_unmoved
+from headwater.timemachine.cascade import CascadePlan, is_before, joined_plans, last_kept, refuse_unmoved
 from headwater.timemachine.downstream import Affected, Link, Stream, first_affected, open_stream, readers_of
 from headwater.timemachine.effects import EarliestOffsets
 from headwater.timemachine.executor import Progress, no_progress
 from headwater.timemachine.journal import last_to_undo
 from headwater.timemachine.move import absolute
-from headwater.timemachine.moved_sources import OpenLog
+from headwater.timemachine.moved_sources import OpenLog, log_after
 from headwater.timemachine.rewind import RewindPlan, WithEngine, plan_query_rewind
 
 AfterPlanning = Callable[[RewindPlan], RewindPlan]
@@ -166,7 +166,7 @@ class _Planning:
         self._refuse_table(name, stream)
         try:
             # What a flow has read of another flow's table may be undone: its batch is planned again.
-            plan = plan_flow(stream, target, log_after(self.plans.values()), replan=bool(links))
+            plan = plan_flow(stream, target, log_after(one.table for one in self.plans.values()), replan=bool(links))
         except ChangeRefused as error:
             if error.code == "nothing-to-undo":
                 return

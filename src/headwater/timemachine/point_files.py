@@ -87,6 +87,7 @@ def _batch_logs(history: History, number: int, recipes: dict[str, Recipe]) -> It
     if history.logs.is_format_two:
         versions = [file.version for one in recipes.values() for name in _names(one) if (file := state_file(name))]
         wanted[COMMITS] = [*range(min(versions, default=number + 1) - 1, number + 1)]
+        wanted[OFFSETS] = list(dict.fromkeys([*before, *wanted[COMMITS], number + 1]))  # they describe the state
     for log in (offsets, commits):
         names = [log.entries[one].name for one in wanted[log.folder] if one in log.entries]
         present = {entry.name for entry in history.files.entries(log.folder)}

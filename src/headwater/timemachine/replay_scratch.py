@@ -23,6 +23,7 @@ from headwater.checkpoint.source_offsets import SourceRange, log_offset, offset_
 from headwater.core.errors import ChangeRefused, CheckpointUnreadable
 from headwater.core.ids import BatchId
 from headwater.timemachine.cuts import was_added
+from headwater.timemachine.earlier_layout import history_before
 from headwater.timemachine.fork import plan_fork
 from headwater.timemachine.seed_record import refuse_before_seed
 
@@ -65,7 +66,9 @@ def scratch_with_state(files: FileTree, first: int, folder: Path) -> ReplayScrat
     """Create a scratch checkpoint with the state from which the first batch started."""
     scratch = LocalTree(folder)
     plan_fork(files, scratch, at=first - 1 if first > 0 else None, keep_next=True).apply()
-    return ReplayScratch(scratch, partial(_plan_batch, files, scratch))
+    # A later migration may have moved the sources.
+    former = history_before(History(files), first).files
+    return ReplayScratch(scratch, partial(_plan_batch, former, scratch))
 
 
 def scratch_without_state(files: FileTree, first: int, folder: Path) -> ReplayScratch:

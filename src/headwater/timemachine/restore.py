@@ -25,7 +25,6 @@ from headwater.checkpoint.layout import (
     hadoop_crc_of,
     parent_and_name,
 )
-from headwater.checkpoint.plan_record import plans_file, plans_until, read_plans
 from headwater.checkpoint.record import JobRecord
 from headwater.checkpoint.restore_points import RestorePoint, listed_files, point_files
 from headwater.checkpoint.signs_of_life import signs_of_life
@@ -46,7 +45,7 @@ from headwater.timemachine.change import (
     quarantine_of,
     set_aside,
 )
-from headwater.timemachine.cuts import cut_sink, cut_sources, has_sink_log, must_replan
+from headwater.timemachine.cuts import cut_sink, cut_sources, has_sink_log, must_replan, plans_before
 from headwater.timemachine.effects import (
     EarliestOffsets,
     find_rereads_since,
@@ -56,19 +55,19 @@ from headwater.timemachine.effects import (
     table_warnings,
 )
 from headwater.timemachine.fork import spark_paths
-from headwater.timemachine.journal import RESTORED_SINCE, first_rerun
+from headwater.timemachine.journal import RESTORED_SINCE
 from headwater.timemachine.moved_sources import MovedSource, moved_offsets, moved_sources
 from headwater.timemachine.relocate import Place
 from headwater.timemachine.rewind import RewindPlan
 from headwater.timemachine.sink_swap import SinkLog, SinkSwap, parse_sink_log, steps_aside, swap_sink
-from headwater.timemachine.tables import checkpointed
+from headwater.timemachine.tables import checkpointed, first_to_undo, pinned_version
 
 RESTORED = "restored"
 
 
 def is_in_checkpoint(files: FileTree, point: RestorePoint) -> bool:
     """Return whether the checkpoint can still be rewound to exactly the batch that a point has kept."""
-    if _first_to_undo(files, point) <= point.batch_id:
+    if first_to_undo(files, point) <= point.batch_id:
         return False  # the batch may have run again since
     live, number = History(files), point.batch_id
     if number not in live.batch_ids or not live.batch(number).can_rewind_to:
@@ -119,12 +118,12 @@ def plan_restore(
             point.batch_id,
             change_id=change_id,
             keep_foreign=keep_foreign,
-            pinned=_pinned_version(files, point, table),
+            pinned=pinned_version(files, point, table),
         )
     )
     table_step = (CommitToTable(returned.action),) if returned and returned.action else ()
     swap = SinkSwap() if sink is None else swap_sink(sink, _kept_log(files, kept, point, sink), change_id)
-    first = _first_to_undo(files, point)
+    first = first_to_undo(files, point)
     # Batches that Spark has removed from the logs ran too, and run again.
     forgotten = range(first, history.batch_ids[0]) if history.batch_ids else range(0)
     undone = (*forgotten, *(number for number in history.batch_ids if number >= first))
@@ -168,26 +167,6 @@ def plan_restore(
         table if table_step else None,
         moved,
     )
-
-
-def _pinned_version(files: FileTree, point: RestorePoint, table: RewindableTable) -> int | None:
-    """Return the version of the table that the point recorded; None if the table itself still shows it."""
-    if point.table == table.uri and point.table_version is not None:
-        return point.table_version
-    if _first_to_undo(files, point) > point.batch_id:
-        return None
-    raise ChangeRefused(
-        "table-not-kept",
-        f"the restore point {point.name} does not record the version of the table, and its batches ran again since",
-        evidence={"table": table.uri, "recorded": point.table or "none"},
-        remedy="undo the rewinds since, or choose a restore point that was made after them",
-    )
-
-
-def _first_to_undo(files: FileTree, point: RestorePoint) -> int:
-    """Return the first batch that may not be one that the point continues: rewinds since may have gone back further."""
-    again = first_rerun(files, point.generation)
-    return point.batch_id + 1 if again is None else min(point.batch_id + 1, again)
 
 
 def _rerun_warning(point: RestorePoint, undone: Sequence[int]) -> tuple[str, ...]:
@@ -266,7 +245,7 @@ def _links(
 
 def _records(history: History, kept: History, next_batch: int, change_id: str) -> Iterator[Step]:
     """Yield the steps that replace Headwater's own records by those of a point, where the present ones do not fit it."""
-    records = {PLANS_FILE: plans_file(plans_until(read_plans(kept.files), next_batch))}
+    records = {PLANS_FILE: plans_before(kept, next_batch)}
     if kept.files.exists(JOB_FILE) and _sources_of(kept.logs.job) != _sources_of(history.logs.job):
         records[JOB_FILE] = kept.files.read(JOB_FILE)  # a migration of the sources is in between
     for path, data in records.items():
@@ -284,7 +263,7 @@ def _kept_log(files: FileTree, kept: History, point: RestorePoint, sink: FileTre
     if _has_kept(point, sink):
         folder = f"{point.sink_place}/{SINK_LOG}"
         return parse_sink_log({one.name: files.read(f"{folder}/{one.name}") for one in files.entries(folder)})
-    if _first_to_undo(files, point) <= point.batch_id:
+    if first_to_undo(files, point) <= point.batch_id:
         raise ChangeRefused(
             "sink-not-kept",
             f"the restore point {point.name} does not have the log of the sink, and its batches ran again since",

@@ -16,6 +16,7 @@ from headwater.core.errors import ChangeRefused
 from headwater.core.ids import BatchId
 from headwater.lakehouse.tables import RewindableTable, TablePlan, TableUri
 from headwater.timemachine.change import (
+    OWN_RECORDS,
     Change,
     CommitToTable,
     Link,
@@ -104,12 +105,14 @@ class RewindPlan:
     @property
     def set_aside(self) -> list[str]:
         """The paths of the files to set aside; those in the sink have the prefix ``sink:``."""
-        return [shown_path(step.root, step.source) for step in self.change.steps if isinstance(step, Move)]
+        moves = (step for step in self.change.steps if isinstance(step, Move) and step.source not in OWN_RECORDS)
+        return [shown_path(step.root, step.source) for step in moves]
 
     @property
     def rewritten(self) -> list[str]:
         """The paths of the files to write; those in the sink have the prefix ``sink:``."""
-        return [shown_path(step.root, step.path) for step in self.change.steps if isinstance(step, Put)]
+        puts = (step for step in self.change.steps if isinstance(step, Put) and step.path not in OWN_RECORDS)
+        return [shown_path(step.root, step.path) for step in puts]
 
     @property
     def restored(self) -> list[str]:
@@ -240,15 +243,15 @@ def plan_rewind(
         for cut in moved_offsets(history, next_batch - 1, moved, read_table, open_log)
         for step in log_steps(files, "checkpoint", OFFSETS, cut, change_id)
     ]
-    steps = (*cut_steps(history, sink, next_batch, change_id, replan=replan), *moves, *table_step)
-    if not steps:
+    steps = (*cut_steps(history, sink, next_batch, change_id, replan=replan), *moves)
+    if not steps and not table_step:
         raise ChangeRefused(
             "nothing-to-undo",
             f"nothing to rewind: batch {next_batch} is already planned with these offsets and has written nothing",
             evidence={"checkpoint": files.location},
             remedy=f"headwater rewind {files.location} --redo {next_batch} --replan   (to plan it again)",
         )
-    steps += tuple(cut_plans(files, next_batch, change_id))
+    steps += (*cut_plans(history, next_batch, change_id), *table_step)
     if returned is not None:
         effects, warnings = table_effects(returned, to), list(returned.warnings)
     elif not undone:

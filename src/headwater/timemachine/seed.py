@@ -84,6 +84,10 @@ class SeedPlan:
     warnings: tuple[str, ...] = ()
     asked: str = ""
 
+    def with_offsets(self, offsets: Mapping[str, str | None]) -> SeedPlan:
+        """Return the plan with the positions that an interrupted seed has resolved."""
+        return replace(self, sources=tuple(replace(one, offset=offsets[one.name]) for one in self.sources))
+
     def as_dict(self) -> dict[str, Any]:
         """Return the JSON form."""
         return {

@@ -16,6 +16,8 @@ from headwater.checkpoint.locate import open_files
 from headwater.checkpoint.record import read_job_record, sink_of, uri_kind
 from headwater.core.errors import CheckpointUnreadable, HeadwaterError
 from headwater.core.uris import parse_uri
+from headwater.lakehouse.delta_actions import Commit
+from headwater.lakehouse.delta_lineage import lineage
 from headwater.lakehouse.delta_log import DeltaLog
 from headwater.lakehouse.tables import parse_table_uri
 from headwater.timemachine.cuts import relative_to_sink
@@ -71,12 +73,16 @@ def _delta_rows(files: FileTree, uri: str) -> tuple[RowsOf | None, str]:
     if not log.exists:
         return None, f"there is no Delta table at {parsed.path}"
     app_id = parsed.options.get("txnAppId", query.query_id)
-    by_batch = {batch: number for number in log.versions if (batch := log.commit(number).batch_of(app_id)) is not None}
+    by_batch: dict[int, Commit] = {}
+    for link in lineage(log, log.head):  # without batches that were rewound
+        batch = link.batch_of(app_id)
+        if link.commit is not None and batch is not None and not link.is_jump:
+            by_batch.setdefault(batch, link.commit)
 
     def rows_of(batch: int) -> list[Row] | None:
         if batch not in by_batch:
             return None
-        adds = log.commit(by_batch[batch]).adds
+        adds = by_batch[batch].adds
         if any(action.get("deletionVector") for action in adds):
             return None
         return [row for action in adds for row in _read_file(folder, unquote(str(action["path"])), {}, "parquet")]
@@ -103,7 +109,8 @@ def _parsed(data: bytes, form: str | None, path: str, options: dict[str, str]) -
             lines = csv.reader(io.StringIO(data.decode("utf-8")), delimiter=options.get("sep", ","))
             yield from ({f"_c{number}": value for number, value in enumerate(row)} for row in lines)
         case "txt":
-            yield from ({"value": line} for line in data.decode("utf-8").splitlines())
+            texts = data.decode("utf-8").removesuffix("\n").split("\n") if data else []
+            yield from ({"value": text} for text in texts)
         case "parquet" | "orc":
             from pyarrow import orc, parquet  # noqa: PLC0415  only these formats need it
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from typing import TypedDict
 
 from headwater.checkpoint.checks import run_checks
 from headwater.checkpoint.checks.context import CheckContext
@@ -14,11 +15,11 @@ from headwater.checkpoint.layout import METADATA
 from headwater.checkpoint.log_entries import parse_query_metadata
 from headwater.checkpoint.logtext import read_bytes
 from headwater.checkpoint.record import FILES, read_job_record, sink_of
-from headwater.checkpoint.restore_points import restore_points
-from headwater.core.errors import HeadwaterError, UsageProblem, redact
+from headwater.checkpoint.restore_points import RestorePoint, restore_points
+from headwater.core.errors import ChangeRefused, HeadwaterError, UsageProblem, redact
 from headwater.core.finding import Finding
 from headwater.lakehouse.tables import TABLE_NAMES, TABLE_URIS, Checkpointed, RewindableTable, open_table
-from headwater.timemachine.journal import added_batches
+from headwater.timemachine.journal import added_batches, first_rerun
 
 
 def table_of(files: FileTree, given: str | None = None) -> RewindableTable | None:
@@ -44,14 +45,52 @@ def checkpointed(history: History) -> Checkpointed:
     )
 
 
-def pinned_table(history: History, batch: int) -> tuple[str | None, int | None]:
+class Pinned(TypedDict):
+    """What a restore point records of a table."""
+
+    table: str | None
+    table_version: int | None
+    table_id: str | None
+
+
+def pinned_table(history: History, batch: int) -> Pinned:
     """Return the recorded table of a query and the version that a restore point of a batch pins; None if unknown."""
+    unknown = Pinned(table=None, table_version=None, table_id=None)
     try:
         table = table_of(history.files)
         version = None if table is None else table.version_of(checkpointed(history), batch)
+        if table is None or version is None:
+            return unknown
+        return Pinned(table=table.uri, table_version=version, table_id=table.table_id)
     except (HeadwaterError, OSError):
-        return None, None
-    return (None, None) if table is None or version is None else (table.uri, version)
+        return unknown
+
+
+def pinned_version(files: FileTree, point: RestorePoint, table: RewindableTable) -> int | None:
+    """Return the version of the table that the point recorded; None if the table itself still shows it."""
+    if point.table == table.uri and point.table_version is not None:
+        if point.table_id is not None and point.table_id != table.table_id:
+            raise ChangeRefused(
+                "table-not-kept",
+                f"the table of the restore point {point.name} is gone: another one is at its place now",
+                evidence={"table": table.uri, "id": table.table_id or "none", "recorded": point.table_id},
+                remedy="choose a restore point that was made since",
+            )
+        return point.table_version
+    if first_to_undo(files, point) > point.batch_id:
+        return None
+    raise ChangeRefused(
+        "table-not-kept",
+        f"the restore point {point.name} does not record the version of the table, and its batches ran again since",
+        evidence={"table": table.uri, "recorded": point.table or "none"},
+        remedy="undo the rewinds since, or choose a restore point that was made after them",
+    )
+
+
+def first_to_undo(files: FileTree, point: RestorePoint) -> int:
+    """Return the first batch that may not be one that the point continues: rewinds since may have gone back further."""
+    again = first_rerun(files, point.generation)
+    return point.batch_id + 1 if again is None else min(point.batch_id + 1, again)
 
 
 def fsck(files: FileTree, sink: str | None = None) -> list[Finding]:
@@ -73,7 +112,10 @@ def fsck(files: FileTree, sink: str | None = None) -> list[Finding]:
 def _pins(context: CheckContext, table: RewindableTable) -> Iterator[Finding]:
     for point in restore_points(context.files):
         if point.table == table.uri and point.table_version is not None:
-            problem = table.check_pinned(point.table_version, point.kept_at_ms, context.now_ms)
+            if point.table_id in (None, table.table_id):
+                problem = table.check_pinned(point.table_version, point.kept_at_ms, context.now_ms)
+            else:
+                problem = "another table is at its place now"
             if problem:
                 message = f"restore point {point.name}, batch {point.batch_id}: {problem}"
                 yield Finding("warning", "kept-table", table.uri, message)

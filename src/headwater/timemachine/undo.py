@@ -7,17 +7,18 @@ an undo after which Spark could not continue is refused.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from headwater.checkpoint.filetree import FileTree
 from headwater.checkpoint.history import History
-from headwater.checkpoint.layout import parent_and_name
+from headwater.checkpoint.layout import OFFSETS, PLANS_FILE, parent_and_name
 from headwater.checkpoint.locate import open_files
 from headwater.checkpoint.record import sink_of
 from headwater.core.errors import ChangeRefused
-from headwater.lakehouse.tables import RewindableTable, TablePlan, open_table
+from headwater.lakehouse.tables import RewindableTable, TablePlan, TableUri, open_table
 from headwater.timemachine.change import (
+    OWN_RECORDS,
     Change,
     CommitToTable,
     Move,
@@ -32,10 +33,12 @@ from headwater.timemachine.change import (
     shown_path,
     sink_part,
 )
-from headwater.timemachine.cuts import cut_plans, cut_steps, has_sink_log
+from headwater.timemachine.cuts import cut_batch_logs, cut_plans, cut_steps, has_sink_log, log_steps
+from headwater.timemachine.effects import source_table
 from headwater.timemachine.erased import ERASES
 from headwater.timemachine.executor import Progress, apply_change, no_progress
 from headwater.timemachine.journal import Entry, is_emptied, last_to_undo, read_entries, refuse_if_pending
+from headwater.timemachine.moved_sources import MovedSource, OpenLog, moved_offsets, moved_sources
 from headwater.timemachine.restore import is_restore, steps_back
 from headwater.timemachine.rewind import WithEngine
 from headwater.timemachine.tables import checkpointed, table_of
@@ -59,6 +62,8 @@ class UndoPlan:
     change: Change
     table: TablePlan | None = None
     writes_table: RewindableTable | None = field(default=None, repr=False, compare=False)
+    moved_sources: tuple[MovedSource, ...] = ()
+    """Sources that continue at another position, because the table that they read is restored as well."""
 
     def apply(self, progress: Progress = no_progress, *, by: str | None = None) -> Entry:
         """Undo the change. The query has to be stopped.
@@ -80,7 +85,8 @@ class UndoPlan:
         return [shown_path(step.root, step.source) for step in self._moves() if not self._is_restored(step)]
 
     def _moves(self) -> Iterator[Move]:
-        return (step for step in self.change.steps if isinstance(step, Move))
+        moves = (step for step in self.change.steps if isinstance(step, Move))
+        return (step for step in moves if not {step.source, step.target} & {*OWN_RECORDS})
 
     def _is_restored(self, step: Move) -> bool:
         return step.source.startswith(f"{quarantine_of(self.undoes.change.change_id)}/")
@@ -192,10 +198,11 @@ def plan_undo(
     else:
         cut: tuple[Step, ...] = ()
         if next_batch is not None:
-            cut = (
-                *cut_steps(history, sink, next_batch, change_id, replan=replan),
-                *cut_plans(files, next_batch, change_id),
-            )
+            cut = tuple(cut_steps(history, sink, next_batch, change_id, replan=replan))
+            # Earlier releases rewound without the record of plans, which then has the entries of all batches.
+            is_cut = any(isinstance(step, Move) and step.source == PLANS_FILE for step in done.steps)
+            if is_cut or newer or done.verb != "rewind":
+                cut += tuple(cut_plans(history, next_batch, change_id))
         steps = (*first, *steps_of_undo(roots, done, cut, change_id), *last)
     steps = complete_steps(roots, steps, done)
     if newer:
@@ -212,6 +219,26 @@ def plan_undo(
         table=table.reference if table and table_step else None,
     )
     return UndoPlan(files, sink, entry, newer, change, returned, table if table_step else None)
+
+
+def with_moved_sources(plan: UndoPlan, open_log: OpenLog) -> UndoPlan:
+    """Return the plan with sources that continue after the commit which restores the table that they read."""
+    history = History(Preview(plan.files, plan.change.steps))
+    last = history.last_committed
+
+    def read_table(source: str) -> TableUri | None:
+        return source_table(history, source)
+
+    moved = () if last is None else moved_sources(history, last, read_table, open_log)
+    if last is None or not moved:
+        return plan
+    change_id = plan.change.change_id
+    steps = list(plan.change.steps)
+    for path in cut_batch_logs(history.files, last + 1, replan=True):  # planned at the former position
+        steps.append(set_aside(change_id, "checkpoint", path))
+    for cut in moved_offsets(history, last, moved, read_table, open_log):
+        steps += log_steps(history.files, "checkpoint", OFFSETS, cut, change_id)
+    return replace(plan, change=replace(plan.change, steps=tuple(steps)), moved_sources=moved)
 
 
 def _sink_to_undo(files: FileTree, done: Change, newer: Sequence[int], given: FileTree | None) -> FileTree | None:

@@ -260,7 +260,8 @@ def _search_store(
             now = {rows.key(number): rows.value(number) for number in range(len(rows))}
             for number in range(len(rows)):
                 samples.setdefault(rows.key(number), (batch, rows, number))
-            for key in (now.keys() | before.keys()) if first is not None else ():
+            is_known = first is not None and not reader.is_repartitioned(batch)
+            for key in (now.keys() | before.keys()) if is_known else ():
                 if now.get(key) != before.get(key):
                     changed.setdefault(key, []).append(batch)
             first = set(now) if first is None else first

@@ -66,6 +66,7 @@ def undo_text(plan: UndoPlan) -> PlanText:
         facts.append(("discarded", _batch_span(plan.dropped)))
     if plan.set_aside:
         facts.append(("set aside", file_counts(plan.set_aside)))
+    facts += [("continues", source.sentence) for source in plan.moved_sources]
     facts += _table_facts(plan.table)
     warnings = plan.table.warnings if plan.table else ()
     return PlanText(f"Undo the {undone.verb} {undone.change_id} of {plan.files.location}", tuple(facts), warnings)

@@ -33,10 +33,12 @@ def locked_by_jvm(spark: SparkSession, path: Path) -> Iterator[bool]:
     if registry.putIfAbsent(key, "job") is not None:
         yield False
         return
-    handle = spark._jvm.java.io.RandomAccessFile(str(path), "rw")
+    handle = None
     try:
+        handle = spark._jvm.java.io.RandomAccessFile(str(path), "rw")
         yield handle.getChannel().tryLock() is not None
     finally:
         with suppress(Py4JError, OSError):  # a JVM that died has released the lock
-            handle.close()
+            if handle is not None:
+                handle.close()
             registry.remove(key)

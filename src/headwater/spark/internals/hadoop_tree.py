@@ -13,7 +13,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from headwater.checkpoint.filetree import Entry, FileTree, names_by_folder, walk
-from headwater.checkpoint.locate import unreachable
+from headwater.checkpoint.object_tree import unreachable
 from headwater.spark.failures import root_cause
 
 Params = ParamSpec("Params")
