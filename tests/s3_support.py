@@ -91,6 +91,18 @@ def s3() -> Iterator[S3]:
         server.wait(120)
 
 
+@pytest.fixture
+def unreachable_s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """S3 at an address where nothing listens. Clients are cached, with the address that they started with."""
+    import s3fs
+
+    for name, value in {**CREDENTIALS, "AWS_ENDPOINT_URL": "http://127.0.0.1:1", "AWS_MAX_ATTEMPTS": "1"}.items():
+        monkeypatch.setenv(name, value)
+    s3fs.S3FileSystem.clear_instance_cache()
+    yield
+    s3fs.S3FileSystem.clear_instance_cache()
+
+
 def _answers(port: int, server: subprocess.Popen[bytes]) -> bool:
     assert server.poll() is None, "the S3 server exited before it responded"
     try:

@@ -235,11 +235,9 @@ def test_progress_that_grows(stream: Stream) -> None:
     assert [sent.value for sent in alerts.step(NOW + 1)] == [0.75]
 
 
-def test_an_outage_of_the_store_does_not_end_the_alerts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("unreachable_s3")
+def test_an_outage_of_the_store_does_not_end_the_alerts(tmp_path: Path) -> None:
     """The client of S3 has errors of its own, which the next evaluation may not meet."""
-    for name, value in {"ENDPOINT_URL": "http://127.0.0.1:1", "ACCESS_KEY_ID": "a", "SECRET_ACCESS_KEY": "b"}.items():
-        monkeypatch.setenv(f"AWS_{name}", value)
-    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
     (tmp_path / "headwater.toml").write_text('[[alerts.rule]]\nwhen = "watermark-behind"\nabove = "15m"\n')
     config = load_config(tmp_path / "headwater.toml")
     assert config is not None

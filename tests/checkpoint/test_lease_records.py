@@ -7,6 +7,7 @@ import fcntl
 import queue
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -212,15 +213,16 @@ def test_heartbeats_go_on_after_a_lost_reply(monkeypatch: pytest.MonkeyPatch) ->
     assert not files.exists(RECORD)
 
 
-def test_a_holder_with_the_same_host_name_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its process cannot be seen from here, in another container for example, but its heartbeats can."""
+@pytest.mark.parametrize("skew_ms", [-3_600_000, 0, 3_600_000])
+def test_a_holder_with_the_same_host_name_elsewhere(monkeypatch: pytest.MonkeyPatch, skew_ms: int) -> None:
+    """Its process cannot be seen from here, in another container for example, but its heartbeats can, whatever its clock."""
     monkeypatch.setattr(lease, "HEARTBEAT_MS", 500)
     files = StoreWithAClock(int(time.time() * 1000))
     ended, unknown_pid = threading.Event(), 2**22 - 7
 
     def beat() -> None:
         files.now_ms = now = int(time.time() * 1000)
-        holder = Lease("visits", unknown_pid, Lease.of_this_process("").host, 1, now)
+        holder = Lease("visits", unknown_pid, Lease.of_this_process("").host, 1, now + skew_ms)
         files.write(RECORD, holder.to_bytes())
 
     def keep_beating() -> None:
@@ -247,3 +249,22 @@ def test_stop_asks_the_clock_of_the_store() -> None:
     assert files.exists(REQUEST)
     files.remove(RECORD)
     assert wait_until_stopped(files, request, holder, timeout=0)
+
+
+def test_a_record_whose_last_reply_was_lost_is_removed() -> None:
+    """The holder recognizes its record at the end, although it does not know that the heartbeat was written."""
+    files = ConditionalStore(int(time.time() * 1000))
+    with hold_lease(files, "headwater rewind", "cannot rewind"):
+        held = Lease.from_bytes(files.read(RECORD))
+        assert held is not None
+        files.write(RECORD, replace(held, heartbeat_ms=held.heartbeat_ms + 1).to_bytes())
+    assert not files.exists(RECORD)
+
+
+def test_a_lease_that_is_released_while_another_process_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The waiting process gets it."""
+    files = ConditionalStore(int(time.time() * 1000))
+    held_elsewhere(files, 1)
+    monkeypatch.setattr(lease, "refuse_if_held", lambda tree, _: tree.remove(RECORD))
+    with hold_lease(files, "headwater rewind", "cannot rewind"):
+        assert Lease.from_bytes(files.read(RECORD)).holder == "headwater rewind"  # type: ignore[union-attr]

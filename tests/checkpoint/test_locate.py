@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from headwater.checkpoint.locate import new_start, open_checkpoint
-from headwater.core.errors import CheckpointUnreadable
+from headwater.core.errors import CheckpointUnreadable, ServiceUnreachable
 
 
 @pytest.fixture
@@ -87,3 +87,11 @@ def test_similar_names_are_no_starts(other: str, home: Path) -> None:
     (home / ".headwater" / "checkpoints" / other / "offsets").mkdir(parents=True)
     with pytest.raises(CheckpointUnreadable):
         open_checkpoint("words")
+
+
+@pytest.mark.usefixtures("unreachable_s3")
+def test_a_store_that_does_not_answer() -> None:
+    """The error has the reason that the client of the store gives."""
+    with pytest.raises(ServiceUnreachable) as refused:
+        open_checkpoint("s3://bucket/ckpt")
+    assert "Could not connect to the endpoint URL" in str(refused.value.evidence["reason"])

@@ -145,3 +145,15 @@ def test_migrated_from_older_code(scenario) -> None:
     s = scenario(new, migrated_from=old.checkpoint, migration=set_to)
     s.feed(click("ann", "10:30")).emits({"user": "ann", "clicks": 2, "last": "2024-03-01T12:00:00Z"})
     assert [row["value"] for row in old.state] == [{"count": 1}, {"count": 1}]
+
+
+def test_late_records_are_those_of_the_batch_that_read_them(scenario) -> None:
+    """After a crash, a step runs the batch of an earlier one again, whose watermark is another one."""
+    s = scenario(CLICKS)
+    s.feed(click("ann", "10:00")).emits(hour("ann", "10:00", 1))
+    s.feed(click("bob", "12:00"), Crash.AFTER_COMMIT).emits(hour("bob", "12:00", 1))
+    crashed = s.feed(click("cat", "12:01"), Crash.BEFORE_BATCH).emits_nothing()
+    with pytest.raises(AssertionError, match="no batch has read the records of this step"):
+        crashed.drops(0)
+    s.feed(click("ann", "10:01")).drops(1).emits(hour("cat", "12:00", 1))
+    s.restart().drops(0)

@@ -19,8 +19,9 @@ from headwater.checkpoint.record import JobRecord
 from headwater.core.errors import ChangeRefused, CheckpointBusy
 from headwater.lakehouse.delta_actions import commit_path
 from headwater.timemachine.cascade import CascadePlan, plan_cascade
+from headwater.timemachine.executor import Executor
 from headwater.timemachine.joint_change import finish_cascade, plan_cascade_undo
-from headwater.timemachine.journal import last_to_undo, read_cascade
+from headwater.timemachine.journal import Pending, last_to_undo, read_cascade
 from headwater.timemachine.rewind import plan_query_rewind, plan_rewind
 from headwater.timemachine.undo import plan_query_undo, plan_undo
 from lakehouse.delta_support import Writer, rows_of
@@ -204,26 +205,47 @@ def test_readers_of_a_topic(tmp_path: Path) -> None:
         plan_cascade(first)
 
 
+Tables = dict[str, Writer]
+
+
+def tables_of_streams(home: Path, jobs: dict[str, tuple[dict[str, str], str]]) -> tuple[dict[str, LocalTree], Tables]:
+    """Return streams of four batches through Delta tables: for each folder the tables that it reads, and the one it writes.
+
+    Each batch of a stream has read one batch of each of its tables.
+    """
+    tables = {name: Writer(home / name) for _, name in jobs.values() if name}
+    for folder, (_, written) in jobs.items():
+        for batch in range(4 if written else 0):
+            tables[written].batch(folder, batch)
+    ids = {}
+    for name, table in tables.items():
+        lines = LocalTree(table.path).read(commit_path(0)).decode().splitlines()
+        ids[name] = next(action["metaData"]["id"] for action in map(json.loads, lines) if "metaData" in action)
+    streams = {}
+    for folder, (reads, written) in jobs.items():
+        files = streams[folder] = LocalTree(home / "jobs" / folder)
+        uris = {source: f"delta:{tables[name].path}" for source, name in reads.items()}
+        sink = f"delta:{tables[written].path}" if written else "console:"
+        one = (
+            {"sources": uris, "source_order": tuple(uris)}
+            if len(uris) > 1
+            else {"source": next(iter(uris.values()), "rate:")}
+        )
+        files.write(JOB_FILE, JobRecord(folder, sink=sink, **one).to_bytes())
+        files.write("metadata", json.dumps({"id": folder}).encode())
+        for batch in range(4):
+            positions = [
+                offsets(batch + 1).decode().split("\n")[2].replace('"t"', f'"{ids[name]}"') for name in reads.values()
+            ] or [str(batch)]
+            files.write(f"offsets/{batch}", (CONF % 1_700_000_000_000 + "\n".join(positions)).encode())
+            files.write(f"commits/{batch}", b'v1\n{"nextBatchWatermarkMs":0}')
+    return streams, tables
+
+
 def test_readers_of_a_delta_table(tmp_path: Path) -> None:
     """A reader of a Delta table returns to before the undone versions, and continues after the commit that removes them."""
-    jobs, table = tmp_path / "jobs", Writer(tmp_path / "table")
-    writer, reader = LocalTree(jobs / "writer"), LocalTree(jobs / "reader")
-    for files, job, source, sink in (
-        (writer, "bronze", "rate:", f"delta:{table.path}"),
-        (reader, "silver", f"delta:{table.path}", "console:"),
-    ):
-        files.write(JOB_FILE, JobRecord(job, source, sink).to_bytes())
-        files.write("metadata", json.dumps({"id": job}).encode())
-    for batch in range(4):
-        table.batch("bronze", batch)
-    log = LocalTree(table.path)
-    actions = [json.loads(line) for line in log.read(commit_path(0)).decode().splitlines()]
-    table_id = next(action["metaData"]["id"] for action in actions if "metaData" in action)
-    for batch in range(4):
-        writer.write(f"offsets/{batch}", (CONF % 1_700_000_000_000 + str(batch)).encode())
-        reader.write(f"offsets/{batch}", offsets(batch + 1).replace(b'"t"', f'"{table_id}"'.encode()))
-        for files in (writer, reader):
-            files.write(f"commits/{batch}", b'v1\n{"nextBatchWatermarkMs":0}')
+    streams, tables = tables_of_streams(tmp_path, {"bronze": ({}, "table"), "silver": ({"x": "table"}, "")})
+    writer, reader, table = streams["bronze"], streams["silver"], tables["table"]
     plan = plan_cascade(plan_query_rewind(writer, to=1))
     assert [(name, one.to) for name, one in zip(plan.names, plan.plans, strict=True)] == [("bronze", 1), ("silver", 1)]
     (moved,) = plan.plans[1].moved_sources
@@ -240,6 +262,51 @@ def test_readers_of_a_delta_table(tmp_path: Path) -> None:
     assert [one.sentence for one in undo.plans[1].moved_sources] == [
         f"source 0 at version 6 of delta:{table.path}, 0 rows: version 5 returned the table to what the query has read"
     ]
+
+
+@pytest.mark.parametrize("killed_at", ["guard", "record"])
+def test_readers_of_a_delta_table_after_an_abort(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, killed_at: str
+) -> None:
+    """The table has a commit that removes rows and one that brings them back, and the reader continues after both."""
+    streams, tables = tables_of_streams(tmp_path, {"bronze": ({}, "table"), "silver": ({"x": "table"}, "")})
+    writer, reader, table = streams["bronze"], streams["silver"], tables["table"]
+    plan = plan_cascade(plan_query_rewind(writer, to=1))
+    remove, lower_guard = LocalTree.remove, Executor._lower_guard
+
+    def die_at_record(tree: LocalTree, path: str) -> None:
+        if path == CASCADE_FILE:
+            raise Crashed
+        remove(tree, path)
+
+    def die_at_guard(executor: Executor, pending: Pending) -> None:
+        if executor.checkpoint.location == writer.location:
+            raise Crashed
+        lower_guard(executor, pending)
+
+    with monkeypatch.context() as killed:
+        if killed_at == "record":
+            killed.setattr(LocalTree, "remove", die_at_record)
+        else:
+            killed.setattr(Executor, "_lower_guard", die_at_guard)
+        with contextlib.suppress(Crashed):
+            plan.apply(allow_missing_input=True)
+    assert rows_of(table.path) == [("bronze", 0), ("bronze", 1)]
+    abort(writer)
+    assert rows_of(table.path) == [("bronze", batch) for batch in range(4)]
+    assert b'"reservoirVersion":6' in reader.read("offsets/3")
+
+
+@pytest.mark.parametrize("folders", [("1", "2", "3"), ("1", "3", "2")])
+def test_a_reader_of_two_tables_of_a_cascade(tmp_path: Path, folders: tuple[str, str, str]) -> None:
+    """Whichever is planned first, it continues in both tables after the commits that take rows back."""
+    root, middle, last = folders
+    jobs = {root: ({}, "t0"), middle: ({"x": "t0"}, "t1"), last: ({"x": "t0", "y": "t1"}, "")}
+    streams, _ = tables_of_streams(tmp_path, jobs)
+    plan = plan_cascade(plan_query_rewind(streams[root], to=1))
+    assert plan.names == (root, middle, last)
+    plan.apply(allow_missing_input=True)
+    assert streams[last].read("offsets/1").count(b'"reservoirVersion":5') == 2
 
 
 class Pair:
@@ -384,6 +451,7 @@ def test_abort_of_a_cascade_after_another_change_of_a_reader(monkeypatch: pytest
     with pytest.raises(ChangeRefused, match="one of its streams has been changed since") as refused:
         abort(first)
     assert refused.value.evidence == {"checkpoint": "/reader", "last change": "rewind to batch 3"}
+    assert refused.value.remedy == "headwater undo /reader, then headwater rewind /first --abort"
     assert History(reader).last_committed == 3
     plan_undo(reader).apply()
     abort(first)

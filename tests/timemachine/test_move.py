@@ -21,7 +21,7 @@ from headwater.checkpoint.local_tree import LocalTree
 from headwater.checkpoint.locate import open_files
 from headwater.checkpoint.moved import INCOMPLETE, POINTER, read_pointer, refuse_if_moved
 from headwater.checkpoint.operator_metadata import parse_operator_metadata
-from headwater.checkpoint.record import JobRecord, read_job_record
+from headwater.checkpoint.record import JobRecord, read_job_record, sink_of
 from headwater.core.errors import ChangeRefused, CheckpointUnreadable, HeadwaterError, UsageProblem
 from headwater.statefiles.reader import state_rows
 from headwater.timemachine.keep import make_point
@@ -29,9 +29,10 @@ from headwater.timemachine.move import MovePlan
 from headwater.timemachine.move_plan import plan_move
 from headwater.timemachine.move_undo import plan_move_undo
 from headwater.timemachine.relocate import Place, Relocation, is_rewritten, java_quote, rewritten
-from headwater.timemachine.rewind import plan_rewind
+from headwater.timemachine.rewind import plan_query_rewind, plan_rewind
 from headwater.timemachine.rewind_target import plan_rewind_to
 from headwater.timemachine.undo import plan_undo
+from headwater.views.move_text import next_run
 from s3_support import S3
 from timemachine.crashing import Crashed, CrashingDisk, CrashingObjectStore, CrashSchedule, Tree
 from timemachine.test_rewind_and_undo import bytes_of
@@ -113,6 +114,42 @@ def test_the_log_of_a_file_sink_moves_with_its_files(tmp_path: Path) -> None:
     assert FileSinkLog(LocalTree(sink)).names.latest == 1
     plan_undo(LocalTree(new)).apply()
     assert FileSinkLog(LocalTree(sink)).names.latest == 4
+
+
+def test_a_sink_in_a_folder_with_a_percent_sign(tmp_path: Path) -> None:
+    """The recorded URI names the folder, and so does the command to run the job."""
+    old = at_home("kafka-to-files", tmp_path / "old")
+    sink, new = tmp_path / "disk%20two/sink", tmp_path / "new"
+    record = JobRecord("visits", sink=f"files:{old.parent / 'sink'}?format=json", source="kafka://h:9092/visits")
+    LocalTree(old).write(JOB_FILE, record.to_bytes())
+    plan = plan_move(LocalTree(old), str(new), folders=[f"{old.parent / 'sink'}={sink}"])
+    plan.apply()
+    found = sink_of(LocalTree(new))
+    assert found is not None and found.location == str(sink)
+    assert f"--sink '{read_job_record(LocalTree(new)).sink}'" in next_run(plan)
+    assert any(path.startswith("sink:") for path in plan_query_rewind(LocalTree(new), to=1).set_aside)
+
+
+def test_a_sink_that_was_rewound_while_a_move_was_interrupted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the first attempt has copied and the old sink does not have any more leaves the new one."""
+    old = at_home("kafka-to-files", tmp_path / "old")
+    sink, new = tmp_path / "disk2/sink", tmp_path / "disk2/checkpoint"
+    record = JobRecord("visits", sink=f"files:{old.parent / 'sink'}?format=json", source="kafka://h:9092/visits")
+    LocalTree(old).write(JOB_FILE, record.to_bytes())
+
+    def die(*_: object, **__: object) -> None:
+        raise Crashed
+
+    with monkeypatch.context() as killed:
+        killed.setattr("headwater.timemachine.move.paths_of_checkpoint", die)
+        with contextlib.suppress(Crashed):
+            plan_move(LocalTree(old), str(new), folders=[f"{old.parent / 'sink'}={sink}"]).apply()
+    assert FileSinkLog(LocalTree(sink)).names.latest == 4
+    plan_query_rewind(LocalTree(old), to=1).apply(allow_missing_input=True)
+    plan_move(LocalTree(old), str(new), folders=[f"{old.parent / 'sink'}={sink}"]).apply()
+    assert FileSinkLog(LocalTree(sink)).names.latest == 1
+    assert {path.name for path in sink.glob("part*")} == {path.name for path in (old.parent / "sink").glob("part*")}
+    assert errors_in(new, sink) == []
 
 
 def test_restore_points_and_earlier_changes_move_along(tmp_path: Path) -> None:

@@ -21,10 +21,11 @@ from headwater.checkpoint.moved import POINTER, read_pointer, refuse_if_moved
 from headwater.checkpoint.record import JobRecord, read_job_record
 from headwater.core.errors import ChangeRefused
 from headwater.spark.ownership import checkpoint_location
+from headwater.timemachine import interrupted
 from headwater.timemachine.catching_up import lag_of, shared_parts
 from headwater.timemachine.cuts import relative_to_sink
 from headwater.timemachine.fork import plan_query_fork
-from headwater.timemachine.journal import read_entries
+from headwater.timemachine.journal import read_entries, read_pending
 from headwater.timemachine.promote import PromotePlan, PromoteUndoPlan, plan_promotion, plan_promotion_undo
 from headwater.timemachine.takeover import Takeover, TakeoverUndo, is_taken_over
 from headwater.views.promote_text import compared
@@ -385,3 +386,51 @@ def test_a_takeover_can_be_interrupted(tmp_path: Path, medium: type[CrashingDisk
             assert read_job_record(again[0]).sink == f"files:{new if action is undo else out}?format=json"
             assert not [path for path in again[1].contents if "/scratch/" in path]
     print(f"promote with a sink on {medium.__name__.lower()}: {points} points")
+
+
+def test_an_interrupted_takeover_is_not_undone_as_if_there_were_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The original stays closed until the fork's change has ended; then the sink is as before."""
+    twins = Twins(tmp_path)
+    before, moves = without_own(contents(twins.folders[0])), iter(range(15))
+    move = LocalTree.move
+
+    def die(tree: LocalTree, source: str, target: str) -> None:
+        if next(moves, None) is None:
+            raise Crashed
+        move(tree, source, target)
+
+    with monkeypatch.context() as killed:
+        killed.setattr(LocalTree, "move", die)
+        with contextlib.suppress(Crashed):
+            twins.plan().apply()
+    assert read_pending(twins.fork) is not None
+    pointer = read_pointer(twins.original)
+    with pytest.raises(ChangeRefused, match="it was interrupted while the fork took over the sink"):
+        plan_promotion_undo(twins.original, pointer)
+    interrupted.abort(twins.fork)
+    plan_promotion_undo(twins.original, pointer).apply()
+    assert without_own(contents(twins.folders[0])) == before
+    assert read_pointer(twins.original) is None
+
+
+def test_sources_at_other_places_are_compared_by_what_they_read() -> None:
+    """The fork's code may have a new source in front, or its sources in another order."""
+
+    def read(*batches: list[dict[str, object]]) -> History:
+        tree = MemoryTree()
+        for number, sources in enumerate(batches):
+            lines = ["v1", '{"batchWatermarkMs":0,"batchTimestampMs":1,"conf":{}}', *map(json.dumps, sources)]
+            tree.write(f"offsets/{number}", "\n".join(lines).encode())
+            tree.write(f"commits/{number}", b'v1\n{"nextBatchWatermarkMs":0}')
+        return History(tree)
+
+    def version(table: str, number: int) -> dict[str, object]:
+        place = {"sourceVersion": 1, "reservoirId": table, "reservoirVersion": number}
+        return {**place, "index": -1, "isStartingVersion": False}
+
+    clicks, views = {"clicks": {"0": 100}}, {"views": {"0": 9}}
+    assert [one.behind for one in lag_of(read([clicks]), read([views, clicks]))] == [0]
+    original = read([version("t1", 100), version("t2", 7)])
+    assert [one.behind for one in lag_of(original, read([version("t2", 7), version("t1", 10)]))] == [90, 0]

@@ -93,6 +93,12 @@ def test_each_kafka_source_is_checked_at_its_own_broker() -> None:
     assert (clicks.as_dict()["source"], clicks.as_dict()["description"]) == ("1", "kafka clicked")
 
 
+def test_a_partition_that_does_not_exist_any_more() -> None:
+    """A topic that was created again can have fewer partitions."""
+    _, clicks = find_rereads(History(joined().files), 1, lambda source, topics: {topic: {7: 0} for topic in topics})
+    assert (clicks.still_there, clicks.why) == (False, "clicked[0] does not exist")
+
+
 def test_rewind_names_the_source_that_has_lost_records() -> None:
     """A rewind is refused if one of two sources has lost records; the message names it, the plan lists both."""
     plan = plan_rewind(joined().files, to=0, ask_kafka=retained)
@@ -167,7 +173,7 @@ def test_the_plan_shows_how_long_kafka_retains_the_input() -> None:
         files,
         to=3,
         source_uris=["kafka://127.0.0.1:9092/events"],
-        ask_kafka=lambda uri, topics: {topic: {} for topic in topics},
+        ask_kafka=lambda uri, topics: {topic: {0: 0, 1: 0} for topic in topics},
     )
     timed = plan_with_retention(plan, ask)
     ((uri, starts),) = asked

@@ -234,7 +234,8 @@ def test_added_batches_after_a_restore() -> None:
 
 def test_the_record_of_the_job_follows_a_restore_across_a_migration_of_sources() -> None:
     """The offsets of the point have the sources of the former code, so the record names these too; undo brings both back."""
-    old, new = (JobRecord("j", sink="console:", sources=dict.fromkeys(names, "files:/in")) for names in ("a", "ba"))
+    old = JobRecord("j", sink="files:/old", sources={"a": "files:/in"})
+    new = JobRecord("j", sink="files:/new", sources={"b": "files:/in/b", "a": "files:/in"})
     files = Tree(checkpoint(CASE))
     files.write(JOB_FILE, old.to_bytes())
     point = make_point(files, at="7")
@@ -244,7 +245,7 @@ def test_the_record_of_the_job_follows_a_restore_across_a_migration_of_sources()
     plan = plan_rewind_to(files, point)
     assert plan.restored
     plan.apply(allow_missing_input=True)
-    assert read_job_record(files) == old
+    assert read_job_record(files) == replace(new, sources=old.sources)
     plan_undo(files).apply()
     assert read_job_record(files) == new
 

@@ -14,6 +14,7 @@ import os
 import socket
 import threading
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
@@ -48,12 +49,14 @@ class Lease:
     heartbeat_ms: int
     attached: bool = False
     """Whether the holder is a program with ``headwater.attach``, which a signal stops without finishing its batch."""
+    token: str = ""
+    """What no other attempt to hold a lease has, by which the holder recognizes its record."""
 
     @classmethod
     def of_this_process(cls, holder: str) -> Lease:
         """Return a lease for this process; ``holder`` is the name of the job, or ``headwater VERB`` for a change."""
         now = _now_ms()
-        return cls(holder, os.getpid(), socket.gethostname(), now, now)
+        return cls(holder, os.getpid(), socket.gethostname(), now, now, token=uuid.uuid4().hex)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Lease | None:
@@ -67,8 +70,8 @@ class Lease:
         pid, since = _number(record.get("pid")), _number(record.get("since_ms"))
         host, heartbeat = record.get("host"), _number(record.get("heartbeat_ms"))
         holder = str(record.get("holder") or UNKNOWN_HOLDER)
-        attached = record.get("attached") is True
-        return cls(holder, pid, str(host) if host else None, since, heartbeat or 0, attached)
+        attached, token = record.get("attached") is True, str(record.get("token") or "")
+        return cls(holder, pid, str(host) if host else None, since, heartbeat or 0, attached, token)
 
     def to_bytes(self) -> bytes:
         """Return the record of this lease."""
@@ -228,7 +231,7 @@ def awaited_lease(files: FileTree) -> Lease | None:
         if time.monotonic() >= deadline:
             return lease if has_lock else None
         time.sleep(0.05)
-        lease = live_lease(files)
+        lease = live_lease(files) if has_lock else _read_record(files)
     return lease
 
 
@@ -276,18 +279,16 @@ def lease_with_heartbeat(files: FileTree, lease: Lease, problem: str) -> Iterato
         ended.set()
         thread.join()
         with suppress(Exception):  # if the store is unreachable, the record becomes stale
-            if files.read(RECORD) == written:  # a process that was suspended may have lost its lease
+            if _is_record_of(lease, files.read(RECORD)):  # a process that was suspended may have lost its lease
                 files.remove(RECORD)
 
 
 def _acquire_record(files: FileTree, lease: Lease, problem: str) -> bytes:
     """Write the record of a lease, in place of one that is stale, unless another process does so at the same time."""
-    try:
-        stale = files.read(RECORD)
-    except FileNotFoundError:
-        stale = None
+    stale = _bytes_of_record(files)
     if stale is not None:
         refuse_if_held(files, problem)
+        stale = _bytes_of_record(files)  # the holder may have released it
     try:
         return _write_own_record(files, lease, stale)
     except FileExistsError:
@@ -299,11 +300,22 @@ def _write_own_record(files: FileTree, lease: Lease, before: bytes | None) -> by
     try:
         return _write_record(files, lease, before)
     except FileExistsError:
-        found = files.read(RECORD)
-        present = Lease.from_bytes(found)
-        if present is None or present.identity != lease.identity:
+        found = _bytes_of_record(files)
+        if found is None or not _is_record_of(lease, found):
             raise
         return found
+
+
+def _is_record_of(lease: Lease, data: bytes) -> bool:
+    present = Lease.from_bytes(data)
+    return present is not None and present.token == lease.token
+
+
+def _bytes_of_record(files: FileTree) -> bytes | None:
+    try:
+        return files.read(RECORD)
+    except FileNotFoundError:
+        return None
 
 
 def _write_record(files: FileTree, lease: Lease, before: bytes | None) -> bytes:

@@ -103,6 +103,8 @@ def known_names() -> list[str]:
 def _names(files: FileTree, folder: str) -> list[str]:
     try:
         return [entry.name for entry in files.entries(folder)]
+    except HeadwaterError:
+        raise
     except PermissionError as error:
         if not files.is_local:
             raise unreachable(files, error) from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -52,11 +53,13 @@ def replay(
     jobs = [recorded_job(files, name, sources=source or (), settings=chosen) for name in (job, against) if name]
     recorded_batches(files, first, last)
 
+    from headwater.spark.job_session import settings_of_job
     from headwater.spark.nondeterminism import unstable_expressions
     from headwater.spark.replay import replay as replay_batches
     from headwater.spark.replay import replayable
     from headwater.spark.session import jars_for, start_session, stop_session
 
+    given = parse_pairs(conf, "--conf")
     jobs = [replayable(one) for one in jobs]
     if from_empty_state:
         subject = "both jobs start" if against else "the job starts"
@@ -67,26 +70,27 @@ def replay(
     line.show("starting Spark")
     spark = start_session(
         "headwater replay",
-        conf={**jobs[0].conf, **parse_pairs(conf, "--conf")},
-        jars=jars_for(jobs[0], files.location),
+        conf={**jobs[0].conf, **given},
+        jars=list(dict.fromkeys(name for one in jobs for name in jars_for(one, files.location))),
         log=Path(".headwater/logs/replay.log"),
     )
     try:
         for one in jobs:
             for part in unstable_expressions(spark, one):
                 line.keep(part.warning_for(one.name))
-        results = [
-            replay_batches(
-                spark,
-                one,
-                files,
-                first,
-                last,
-                from_empty_state=from_empty_state,
-                on_batch=lambda number: line.show(f"replaying batch {number}"),
-            )
-            for one in jobs
-        ]
+        results = []
+        for one in jobs:
+            with settings_of_job(spark, replace(one, conf={**one.conf, **given}), line.keep):
+                replayed = replay_batches(
+                    spark,
+                    one,
+                    files,
+                    first,
+                    last,
+                    from_empty_state=from_empty_state,
+                    on_batch=lambda number: line.show(f"replaying batch {number}"),
+                )
+            results.append(replayed)
     finally:
         line.clear()
         stop_session(spark)

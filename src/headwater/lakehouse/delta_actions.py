@@ -138,13 +138,14 @@ def rows_in(action: Action) -> int | None:
     return total - int(vector.get("cardinality", 0)) if isinstance(total, int) else None
 
 
-def parquet_actions(data: bytes, path: str) -> Iterator[tuple[str, Action]]:
-    """Yield the actions of a log checkpoint, each with its kind."""
+def parquet_actions(data: bytes, path: str, *, only: str | None = None) -> Iterator[tuple[str, Action]]:
+    """Yield the actions of a log checkpoint, of all kinds or of one, each with its kind."""
     from pyarrow import parquet  # noqa: PLC0415  most logs are short and have no checkpoint
 
     try:
         file = parquet.ParquetFile(io.BytesIO(data))
-        present = [name for name in READ_FROM_CHECKPOINTS if name in file.schema_arrow.names]
+        wanted = READ_FROM_CHECKPOINTS if only is None else (only,)
+        present = [name for name in wanted if name in file.schema_arrow.names]
         batches = list(file.iter_batches(columns=present))
     except Exception as error:
         raise unreadable(path, f"is not a readable Parquet file ({type(error).__name__})") from None

@@ -134,6 +134,19 @@ class DeltaLog:
         """The newest version."""
         return max([*self.versions[-1:], *self.checkpoints])
 
+    @property
+    def table_id(self) -> str:
+        """The id of the table, for which its files need not be read."""
+        start = self._start_of(self.head)
+        for version in range(self.head, -1 if start is None else start, -1):
+            if self.has(version) and "metaData" in self.commit(version).actions:
+                return str(self.commit(version).actions["metaData"][-1].get("id", ""))
+        for name in self.checkpoints.get(-1 if start is None else start, ()):
+            for kind, action in self._checkpoint_actions(f"{LOG}/{name}", only="metaData"):
+                if kind == "metaData":
+                    return str(action.get("id", ""))
+        return ""
+
     def has(self, version: int) -> bool:
         """Return whether the commit of a version is in the log."""
         return version in self._present
@@ -191,13 +204,13 @@ class DeltaLog:
                 snapshot.apply(kind, action)
         return snapshot
 
-    def _checkpoint_actions(self, path: str) -> Iterator[tuple[str, Action]]:
+    def _checkpoint_actions(self, path: str, *, only: str | None = None) -> Iterator[tuple[str, Action]]:
         data = _read(self.files, path)
         if path.endswith(".json"):
             actions = parse_commit(data, -1, path).actions
             yield from ((kind, one) for kind in READ_FROM_CHECKPOINTS for one in actions.get(kind, ()))
         else:
-            yield from parquet_actions(data, path)
+            yield from parquet_actions(data, path, only=only)
 
 
 def _read(files: FileTree, path: str) -> bytes:

@@ -80,7 +80,7 @@ class DeltaTable(RewindableTable):
 
     @property
     def table_id(self) -> str | None:
-        return self.log.snapshot(self.log.head).table_id if self.exists else None
+        return self.log.table_id if self.exists else None
 
     def app_id(self, query: Checkpointed) -> str:
         """Return the id of the query's transactions."""

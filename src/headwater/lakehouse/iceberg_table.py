@@ -99,8 +99,7 @@ class IcebergTable(RewindableTable):
 
     @property
     def table_id(self) -> str | None:
-        found = self.catalog.load()
-        return None if found is None else found.table_id
+        return self.table.table_id if self.exists else None
 
     def fingerprint(self) -> str:
         found = self.catalog.load()

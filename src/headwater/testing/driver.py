@@ -13,6 +13,7 @@ from pyspark.sql.streaming import StreamingQuery
 from headwater.checkpoint.layout import log_id
 from headwater.checkpoint.local_tree import LocalTree
 from headwater.checkpoint.log_entries import parse_commit, parse_offsets
+from headwater.checkpoint.logs import CheckpointLogs
 from headwater.core.errors import JobRefused
 from headwater.jars.versions import has_release
 from headwater.jobs.endpoints import Console, Decoding, Delta, Iceberg, Kafka, Rate, Table
@@ -164,6 +165,15 @@ class Driver:
             return None
         path = f"commits/{commits[-1]}"
         return parse_commit(LocalTree(self.checkpoint).read(path), path).next_watermark_ms
+
+    def reading_batch(self, runs: Sequence[BatchRun]) -> int | None:
+        """Return the last of some batches that read input; None if none did. Earlier ones may have run again after a crash."""
+        logs = CheckpointLogs(LocalTree(self.checkpoint))
+        for number in sorted({run.batch_id for run in runs}, reverse=True):
+            planned, before = logs.offsets.get(number), logs.offsets.get(number - 1)
+            if planned is not None and (before is None or planned.sources != before.sources):
+                return number
+        return None
 
     def late_watermark_ms(self, batch_id: int) -> int:
         """Return the watermark by which a batch drops late rows: that of the previous batch."""

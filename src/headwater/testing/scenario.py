@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from pyspark.sql import SparkSession
 
@@ -236,7 +236,7 @@ class Scenario:
             number = self._steps.index(unchecked[0]) + 1
             self.fail([f"step {number} emitted rows that no assertion checked:", *rows])
 
-    def fail(self, message: Sequence[str]) -> None:
+    def fail(self, message: Sequence[str]) -> NoReturn:
         """Raise an ``AssertionError`` with the transcript and a message."""
         __tracebackhide__ = True
         self._failed = True
@@ -244,10 +244,16 @@ class Scenario:
 
     def dropped_lines(self, step: StepRecord) -> list[str]:
         """Return the records of a step that were dropped as late, by any operator that they reached."""
-        if not step.runs:
+        __tracebackhide__ = True
+        if not any(step.fed.values()):
             return []
+        batch = self._driver.reading_batch(step.runs)
+        if batch is None:
+            self.fail(
+                ["no batch has read the records of this step: the job crashed before, and reads them in the next step"]
+            )
         frames = self._driver.frames()
-        watermark_ms = self._driver.late_watermark_ms(step.runs[0].batch_id)
+        watermark_ms = self._driver.late_watermark_ms(batch)
         dropped: dict[tuple[str, int], str] = {}
         for rule in find_rules(self.job, frames):
             tagged = self._tagged(step, rule.source)

@@ -126,15 +126,20 @@ def plan_cascade(
             affected[upstream.location, reader.location, link.source] = found
             to = last_kept(reader, found)
             known = plans.get(reader.location)
-            if known is not None and is_before(known.to, to):
-                continue
+            is_covered = known is not None and is_before(known.to, to)
+            if known is not None and is_covered:
+                if not is_table:
+                    continue
+                to = known.to  # planned again, because another table that it reads is rewound as well
             planned = plan_reader(reader.files, to, log_after(one.table for one in plans.values()))
-            refuse_unmoved(found, planned, is_table=is_table)
+            for one in (found, *(one for key, one in affected.items() if key[1] == reader.location and is_covered)):
+                refuse_unmoved(one, planned, is_table=one.link.kind == "delta")
             if link.kind != "kafka":  # what it has read there leaves, and what is written again is new to it
                 others = tuple(one for one in planned.rereads if one.source != link.source)
                 planned = replace(planned, rereads=others)
             plans[reader.location], members[reader.location] = planned, reader
-            waiting.append(reader)
+            if not is_covered:
+                waiting.append(reader)
     order = _in_order(root, members, affected)
     return CascadePlan(
         tuple(joined_plans([plans[place] for place in order])),

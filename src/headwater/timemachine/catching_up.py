@@ -41,23 +41,32 @@ def lag_of(original: History, fork: History) -> tuple[SourceLag, ...]:
 
 
 def _lag(original: History, fork: History, source: str) -> SourceLag:
-    theirs, ours = _position(original, original.last_committed, source), _position(fork, fork.last_committed, source)
+    theirs = _position(original, original.last_committed, source)
+    # The fork's code may read the same input under another name, or at another place.
+    ours = [_position(fork, fork.last_committed, name) for name in _source_names(fork)]
     identity = original.logs.identities.get(source)
     label = identity.label if identity else f"source {source}"
-    ends, reached = kafka_partitions(theirs), kafka_partitions(ours)
-    if ends is not None and ends:
-        behind = sum(max(0, end - (reached or {}).get(place, 0)) for place, end in ends.items())
+    ends = kafka_partitions(theirs)
+    if ends:
+        reached = {place: offset for one in ours for place, offset in (kafka_partitions(one) or {}).items()}
+        behind = sum(max(0, end - reached.get(place, 0)) for place, end in ends.items())
         return SourceLag(source, label, "kafka", behind, "record")
     if log_offset(theirs) is not None:
-        read, known = _files_read(original, source), _files_read(fork, source)
-        behind_files = None if read is None or known is None else len(read - known)
+        read, known = _files_read(original, source), [_files_read(fork, name) for name in _source_names(fork)]
+        behind_files = None if read is None or None in known else len(read.difference(*(one or () for one in known)))
         return SourceLag(source, label, "files", behind_files, "file")
     version = delta_position(theirs)
     if version is not None:
-        own = delta_position(ours)
-        return SourceLag(source, label, "delta", max(0, version.version - (own.version if own else 0)), "version")
+        positions = [own for one in ours if (own := delta_position(one)) and own.table_id == version.table_id]
+        newest = max((own.version for own in positions), default=0)
+        return SourceLag(source, label, "delta", max(0, version.version - newest), "version")
     # Before the first record of a source, its position is empty.
-    return SourceLag(source, label, "unknown", 0 if theirs is None or theirs == ours else None, "row")
+    return SourceLag(source, label, "unknown", 0 if theirs is None or theirs in ours else None, "row")
+
+
+def _source_names(history: History) -> list[str]:
+    entry = None if history.last_committed is None else history.logs.offsets.get(history.last_committed)
+    return [source.name for source in entry.sources] if entry else []
 
 
 def _position(history: History, batch: int | None, source: str) -> Any:
@@ -105,20 +114,20 @@ def shared_parts(original: History, fork: History, at: int | None) -> Iterator[S
         after, after_fork = number, reached
 
 
-def _positions(history: History, batch: int) -> tuple[Any, ...] | None:
-    """Return what identifies how far a query has read, in every source; None if that is unknown."""
+def _positions(history: History, batch: int) -> frozenset[Any] | None:
+    """Return what identifies how far a query has read, in every source in any order; None if that is unknown."""
     entry = history.logs.offsets.get(batch)
     if entry is None:
         return None
     found: list[Any] = []
-    for source in sorted(entry.sources, key=lambda one: one.name):
+    for source in entry.sources:
         value = None if source.text is None else offset_value(source.text)
         if log_offset(value) is not None:
             files = _files_read(history, source.name, batch)
             if files is None:
                 return None
-            found.append((source.name, files))
+            found.append(("files", files))
         else:
             partitions = kafka_partitions(value)
-            found.append((source.name, frozenset(partitions.items()) if partitions else str(source.text)))
-    return tuple(found)
+            found.append(frozenset(partitions.items()) if partitions else str(source.text))
+    return frozenset(found)

@@ -220,6 +220,11 @@ def _check_kafka(source: str, reread: Reread, ask: EarliestOffsets | None) -> Re
         for (topic, partition), offset in needed.items()
         if earliest.get(topic, {}).get(partition, 0) > offset
     ]
+    gone += [
+        f"{topic}[{partition}] does not exist"
+        for topic, partition in needed
+        if topic in earliest and partition not in earliest[topic]
+    ]
     gone += [f"the topic {topic} does not exist" for topic in topics if topic not in earliest]
     return replace(reread, still_there=not gone, why="; ".join(gone) or None)
 

@@ -21,7 +21,7 @@ from headwater.timemachine.change import Change
 from headwater.timemachine.executor import Executor, OpenTable, Progress, executor_for, no_progress
 from headwater.timemachine.journal import PendingCascade, last_to_undo, read_cascade, read_entries, read_pending
 from headwater.timemachine.move import absolute
-from headwater.timemachine.moved_sources import log_after
+from headwater.timemachine.moved_sources import log_after, log_of
 from headwater.timemachine.rewind import RewindPlan
 from headwater.timemachine.undo import UndoPlan, plan_undo, with_moved_sources
 
@@ -141,14 +141,14 @@ def _roll_back(parts: Sequence[Part]) -> None:
         )
     for part in parts:
         if part.is_done:
-            _refuse_changed(part, parts[0])
+            _refuse_changed(part, parts[-1])
     for part in reversed(parts):
         if part.is_pending:
             part.executor.abort()
         elif part.is_being_undone:
             part.executor.resume()
         elif part.is_done:
-            undo = plan_undo(part.files, drop_newer=True, in_cascade=True)
+            undo = with_moved_sources(plan_undo(part.files, drop_newer=True, in_cascade=True), log_of)
             Part.of(undo).executor.apply(undo.change, in_cascade=True)
 
 

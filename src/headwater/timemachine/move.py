@@ -170,6 +170,8 @@ class MovePlan:
         for folder in self.folders:
             copier = _Copier(folder.old, folder.new, moves, steps, self.workers, may_replace=folder.created)
             copier.copy(paths_of_folder(folder.old, self.files))
+            if folder.created:  # by an attempt that was interrupted, and the old folder may have lost files since
+                copier.remove_others()
             stamps |= dict(_stamps(folder.new))
         modified = lambda uri: stamps.get(Place.of(uri, encoded=True))  # noqa: E731
         copier = _Copier(self.files, self.into, moves, steps, self.workers, may_replace=True, modified_ms=modified)

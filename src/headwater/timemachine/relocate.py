@@ -97,8 +97,10 @@ class Relocation:
         if not colon or kind not in ("files", "delta"):
             return self.new_location(uri)
         path, mark, options = rest.partition("?")
-        moved = self.new_location(path) or self.new_location(unquote(path))
-        return None if moved is None else f"{kind}:{moved}{mark}{options}"
+        moved = self.new_location(unquote(path)) or self.new_location(path)
+        if moved is None:
+            return None
+        return f"{kind}:{moved.replace('%', '%25').replace('?', '%3F')}{mark}{options}"
 
     def new_location(self, location: str) -> str | None:
         """Return the new location of a folder as Headwater records it: a path, or a URL of Spark."""

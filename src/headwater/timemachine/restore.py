@@ -11,6 +11,7 @@ earlier rewind has set aside come back.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from headwater.checkpoint.file_logs import FileSinkLog
 from headwater.checkpoint.filetree import FileTree, walk
@@ -25,7 +26,7 @@ from headwater.checkpoint.layout import (
     hadoop_crc_of,
     parent_and_name,
 )
-from headwater.checkpoint.record import JobRecord
+from headwater.checkpoint.record import JobRecord, read_job_record
 from headwater.checkpoint.restore_points import RestorePoint, listed_files, point_files
 from headwater.checkpoint.signs_of_life import signs_of_life
 from headwater.core.errors import ChangeRefused, HeadwaterError
@@ -246,16 +247,21 @@ def _links(
 def _records(history: History, kept: History, next_batch: int, change_id: str) -> Iterator[Step]:
     """Yield the steps that replace Headwater's own records by those of a point, where the present ones do not fit it."""
     records = {PLANS_FILE: plans_before(kept, next_batch)}
-    if kept.files.exists(JOB_FILE) and _sources_of(kept.logs.job) != _sources_of(history.logs.job):
-        records[JOB_FILE] = kept.files.read(JOB_FILE)  # a migration of the sources is in between
+    present, former = read_job_record(history.files), read_job_record(kept.files)
+    if kept.files.exists(JOB_FILE) and _differ(present, former):  # a migration of the sources is in between
+        order = former.source_order
+        job = replace(present, source=former.source, sources=former.sources, source_order=order)
+        records[JOB_FILE] = job.to_bytes()
     for path, data in records.items():
         if history.files.exists(path):
             yield set_aside(change_id, "checkpoint", path)
             yield Put("checkpoint", path, data)
 
 
-def _sources_of(job: JobRecord) -> tuple[frozenset[str], tuple[str, ...]]:
-    return frozenset(job.sources), job.source_order
+def _differ(one: JobRecord, other: JobRecord) -> bool:
+    """Return whether two records of a job have other sources, or in another order, if both recorded an order."""
+    orders = {one.source_order, other.source_order} - {()}
+    return set(one.sources) != set(other.sources) or len(orders) > 1
 
 
 def _kept_log(files: FileTree, kept: History, point: RestorePoint, sink: FileTree) -> SinkLog:

@@ -110,9 +110,10 @@ def fsck(files: FileTree, sink: str | None = None) -> list[Finding]:
 
 
 def _pins(context: CheckContext, table: RewindableTable) -> Iterator[Finding]:
+    table_id = table.table_id
     for point in restore_points(context.files):
         if point.table == table.uri and point.table_version is not None:
-            if point.table_id in (None, table.table_id):
+            if point.table_id in (None, table_id):
                 problem = table.check_pinned(point.table_version, point.kept_at_ms, context.now_ms)
             else:
                 problem = "another table is at its place now"

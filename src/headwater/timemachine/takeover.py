@@ -273,6 +273,13 @@ def plan_takeover_undo(fork: FileTree, promotion: str, *, keep_foreign: bool = F
         done = _entry(fork, promotion).change
         sink, table = _opened(pending.change)
         return TakeoverUndo(fork, pending.change, done, (), sink, table)
+    if pending is not None and pending.change.change_id == promotion:
+        raise ChangeRefused(
+            "interrupted-operation",
+            "cannot undo the promotion: it was interrupted while the fork took over the sink",
+            evidence={"fork": fork.location, "change": pending.change.about},
+            remedy=f"headwater rewind {fork.location} --abort, then repeat this command",
+        )
     entry = last_to_undo(fork)
     known = {one.change.change_id for one in read_entries(fork)} - {one.change.undoes for one in read_entries(fork)}
     if promotion not in known:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from shlex import quote
+
 from headwater.checkpoint.record import read_job_record, uri_kind
 from headwater.core.text import count
 from headwater.timemachine.move import MovePlan
@@ -49,10 +51,10 @@ def next_run(plan: MovePlan) -> str:
     if job is None:
         return f"start the query with checkpointLocation {plan.into.location}"
     roles = {role for folder in plan.folders for role in folder.roles}
-    options = [f"--sink {record.sink}"] if "sink" in roles and record.sink else []
+    options = [f"--sink {quote(record.sink)}"] if "sink" in roles and record.sink else []
     options += [
-        f"--source {name}={uri}" if name else f"--source {uri}"
+        f"--source {quote(f'{name}={uri}' if name else uri)}"
         for name, uri in record.inputs.items()
         if (name or "source") in roles and uri_kind(uri) in ("files", "delta")
     ]
-    return " ".join(["headwater run", job, "--checkpoint", plan.into.location, *options])
+    return " ".join(["headwater run", job, "--checkpoint", quote(plan.into.location), *options])
