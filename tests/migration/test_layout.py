@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -11,10 +13,11 @@ import pytest
 from corpus_support import as_memory_files
 from headwater.checkpoint.checks import run_checks
 from headwater.checkpoint.checks.context import CheckContext
+from headwater.checkpoint.filetree import walk
 from headwater.checkpoint.history import History
-from headwater.checkpoint.layout import JOB_FILE
+from headwater.checkpoint.layout import JOB_FILE, OFFSETS, SOURCES
 from headwater.checkpoint.memory_tree import MemoryTree
-from headwater.checkpoint.migrated import FOLDER
+from headwater.checkpoint.migrated import FOLDER, LayoutChange
 from headwater.checkpoint.plan_record import StatefulOperator
 from headwater.checkpoint.record import JobRecord
 from headwater.core.errors import ChangeRefused, UsageProblem
@@ -23,12 +26,15 @@ from headwater.migration.field_plan import RequestedFields
 from headwater.migration.migrate import NewState, plan_migration
 from headwater.migration.migration_plan import MigrationPlan
 from headwater.migration.operator_matching import match_operators
-from headwater.migration.source_changes import SourceChanges, match_sources, refuse_join_sides
+from headwater.migration.source_changes import SourceChanges, match_sources, refuse_join_sides, source_files
 from headwater.statefiles.reader import state_rows
 from headwater.timemachine.edit import StateEditor
 from headwater.timemachine.erase import plan_erasure_of_key
+from headwater.timemachine.extra_batch import plan_extra_batch
 from headwater.timemachine.fork import plan_fork
 from headwater.timemachine.keep import make_point
+from headwater.timemachine.new_layout import NewLayout
+from headwater.timemachine.replay_scratch import scratch_with_state
 from headwater.timemachine.rewind import plan_rewind
 from headwater.timemachine.undo import plan_undo
 from headwater.views.migration import migration_text
@@ -308,3 +314,35 @@ def test_an_erasure_reaches_former_operators(store: str) -> None:
     assert not older & files.contents.keys()
     kept = [row for row in rows if row["key"]["user"] != user]  # type: ignore[index]
     assert in_any_order(state_rows(files)) == in_any_order(kept)
+
+
+def test_a_replay_from_before_sources_changed_places() -> None:
+    """The scratch checkpoint has the offsets and the files of each source at the place that it had then."""
+    files = as_memory_files("join-changelog")
+    offsets = files.read("offsets/4").replace(b'{"logOffset":2}', b'{"logOffset":1}', 1)  # only one source had input
+    files.write("offsets/4", offsets)
+    files.remove("offsets/.4.crc")
+    before = scratch_files(files)
+    history = History(files)
+    places = (SourceShape("a", "files"), SourceShape("b", "files"))
+    moved = source_files(history.logs, 9, SourceChanges(places, places[::-1], (1, 0)))
+    operators = history.logs.operators(9)
+    layout = NewLayout(
+        LayoutChange(operators, operators, sources=True),
+        moved.leaving,
+        moved.placed,
+        moved.written,
+        moved.offsets,
+        None,
+    )
+    plan_extra_batch(history, {}, verb="migrate", about="m", layout=layout).apply(files, None)
+    assert scratch_files(files) == before
+
+
+def scratch_files(files: MemoryTree) -> dict[str, bytes]:
+    """Return the offsets and the logs of the sources with which batch 4 is replayed."""
+    with TemporaryDirectory() as folder:
+        scratch = scratch_with_state(files, 4, Path(folder) / "scratch")
+        scratch.plan_batch(4)
+        paths = [path for path, _ in walk(scratch.checkpoint) if path.startswith((OFFSETS, SOURCES))]
+        return {path: scratch.checkpoint.read(path) for path in paths if not path.endswith(".crc")}

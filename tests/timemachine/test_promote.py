@@ -434,3 +434,9 @@ def test_sources_at_other_places_are_compared_by_what_they_read() -> None:
     assert [one.behind for one in lag_of(read([clicks]), read([views, clicks]))] == [0]
     original = read([version("t1", 100), version("t2", 7)])
     assert [one.behind for one in lag_of(original, read([version("t2", 7), version("t1", 10)]))] == [90, 0]
+
+
+@pytest.mark.parametrize("prefix", ["", "file:", "file://"])
+def test_a_checkpoint_has_one_place_however_it_is_spelled(tmp_path: Path, prefix: str) -> None:
+    """As for all other commands, and as Spark writes a local folder."""
+    assert checkpoint_location(f"{prefix}{tmp_path}/visits", _job()) == f"{tmp_path}/visits"

@@ -172,3 +172,12 @@ def test_the_plan_states_everything() -> None:
     shown = json.loads(json.dumps(PLAN.as_dict()))
     assert (shown["verb"], shown["distinguished_by"], shown["output"]) == ("seed", "offset", "aside")
     assert shown["sources"][0]["position"] == {"visits": {"0": 500}}
+
+
+def test_a_resumed_seed_keeps_the_positions_that_it_resolved() -> None:
+    """The topic may have grown since: the history and the record have the positions at which the sources continue."""
+    source = SeededSource("visits", "kafka://h/visits", "files:/archive", '{"visits":{"0":1500}}', "0:1500", "offset")
+    plan = SeedPlan("j", "/ckpt", (source,), "offset", "drop", "console:")
+    resumed = plan.with_offsets({"visits": '{"visits":{"0":1000}}'})
+    record = json.loads(seed_record(resumed, batches=[0], rows=0, by="me", at="now"))
+    assert record["sources"][0]["position"] == {"visits": {"0": 1000}}
