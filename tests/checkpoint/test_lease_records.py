@@ -261,6 +261,17 @@ def test_a_record_whose_last_reply_was_lost_is_removed() -> None:
     assert not files.exists(RECORD)
 
 
+def test_a_lease_that_another_process_acquires_while_this_one_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The new record is not taken for the one that was found to be stale."""
+    files = ConditionalStore(int(time.time() * 1000))
+    held_elsewhere(files, 1)
+    monkeypatch.setattr(lease, "refuse_if_held", lambda tree, _: held_elsewhere(tree, 2))
+    with pytest.raises(CheckpointBusy), hold_lease(files, "headwater rewind", "cannot rewind"):
+        pass
+    held = Lease.from_bytes(files.read(RECORD))
+    assert held is not None and held.holder == "visits"
+
+
 def test_a_lease_that_is_released_while_another_process_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     """The waiting process gets it."""
     files = ConditionalStore(int(time.time() * 1000))

@@ -288,7 +288,8 @@ def _acquire_record(files: FileTree, lease: Lease, problem: str) -> bytes:
     stale = _bytes_of_record(files)
     if stale is not None:
         refuse_if_held(files, problem)
-        stale = _bytes_of_record(files)  # the holder may have released it
+        # The holder may have released it meanwhile. A record of another process that acquired it must not be replaced.
+        stale = stale if files.exists(RECORD) else None
     try:
         return _write_own_record(files, lease, stale)
     except FileExistsError:
@@ -314,7 +315,7 @@ def _is_record_of(lease: Lease, data: bytes) -> bool:
 def _bytes_of_record(files: FileTree) -> bytes | None:
     try:
         return files.read(RECORD)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
 
 
@@ -357,10 +358,8 @@ def ended_ms(files: FileTree) -> int:
 
 
 def _read_record(files: FileTree) -> Lease | None:
-    try:
-        return Lease.from_bytes(files.read(RECORD))
-    except (FileNotFoundError, NotADirectoryError):
-        return None
+    data = _bytes_of_record(files)
+    return None if data is None else Lease.from_bytes(data)
 
 
 def _now_ms() -> int:
