@@ -12,6 +12,7 @@ import traceback
 from collections.abc import Iterator, Sequence
 from functools import partial
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any
 
 from soak import checks, ledger
@@ -79,7 +80,7 @@ def _tell_story(story: Story, services: Services, group: Connection, verbose: bo
         transcript.append(f"     at the end: {runner.inspect_all()}")
         checks.check_no_secret(runner.env)
     except Exception as error:
-        outcome = f"{type(error).__name__}: {error}"[:2000].replace(str(folder), "STORY")
+        outcome = _without_paths(f"{type(error).__name__}: {error}"[:2000], folder, services)
         report = io.StringIO()
         traceback.print_exc(file=report)
         transcript += [report.getvalue(), f"kept: {folder}", f"to repeat: {_repeating(story, services)}"]
@@ -91,6 +92,14 @@ def _tell_story(story: Story, services: Services, group: Connection, verbose: bo
     group.send(_ledger_line(story, services.spark, runner, outcome, time.monotonic() - began))
     sys.stdout.flush()
     os._exit(0)  # threads of clients must not delay the group
+
+
+def _without_paths(text: str, folder: Path, services: Services) -> str:
+    """Return a text for the ledger, which has no paths of the machine."""
+    environment = Path(services.python).parent.parent
+    for path, name in ((folder, "STORY"), (services.folder, "SOAK"), (environment, "ENVIRONMENT")):
+        text = text.replace(str(path), name)
+    return text
 
 
 def _repeating(story: Story, services: Services) -> str:
