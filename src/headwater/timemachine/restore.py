@@ -33,6 +33,7 @@ from headwater.core.errors import ChangeRefused, HeadwaterError
 from headwater.core.text import batch_span
 from headwater.lakehouse.tables import RewindableTable, TableUri
 from headwater.timemachine.change import (
+    OWN_RECORDS,
     Change,
     CommitToTable,
     Link,
@@ -249,8 +250,7 @@ def _records(history: History, kept: History, next_batch: int, change_id: str) -
     records = {PLANS_FILE: plans_before(kept, next_batch)}
     present, former = read_job_record(history.files), read_job_record(kept.files)
     if kept.files.exists(JOB_FILE) and _differ(present, former):  # a migration of the sources is in between
-        order = former.source_order
-        job = replace(present, source=former.source, sources=former.sources, source_order=order)
+        job = replace(present, source=former.source, sources=former.sources, source_order=former.source_order)
         records[JOB_FILE] = job.to_bytes()
     for path, data in records.items():
         if history.files.exists(path):
@@ -312,7 +312,7 @@ def steps_back(roots: Mapping[Root, FileTree], done: Change, change_id: str) -> 
         }
         listed = {entry.path for entries in parse_sink_log(contents).values() for entry in entries}
         yield from steps_aside(sink, listed, change_id)
-    records = [step.source for step in done.steps if isinstance(step, Move) and step.source in (JOB_FILE, PLANS_FILE)]
+    records = [step.source for step in done.steps if isinstance(step, Move) and step.source in OWN_RECORDS]
     for path in (*sorted(spark_paths(roots["checkpoint"])), *records):
         yield set_aside(change_id, "checkpoint", path)
     yield from returning
