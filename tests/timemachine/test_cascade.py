@@ -18,10 +18,11 @@ from headwater.checkpoint.local_tree import LocalTree
 from headwater.checkpoint.record import JobRecord
 from headwater.core.errors import ChangeRefused, CheckpointBusy
 from headwater.lakehouse.delta_actions import commit_path
+from headwater.timemachine import interrupted
 from headwater.timemachine.cascade import CascadePlan, plan_cascade
-from headwater.timemachine.executor import Executor
+from headwater.timemachine.executor import Executor, executor_for
 from headwater.timemachine.joint_change import finish_cascade, plan_cascade_undo
-from headwater.timemachine.journal import Pending, last_to_undo, read_cascade
+from headwater.timemachine.journal import Pending, last_to_undo, read_cascade, refuse_if_pending
 from headwater.timemachine.rewind import plan_query_rewind, plan_rewind
 from headwater.timemachine.undo import plan_query_undo, plan_undo
 from lakehouse.delta_support import Writer, rows_of
@@ -295,6 +296,78 @@ def test_readers_of_a_delta_table_after_an_abort(
     abort(writer)
     assert rows_of(table.path) == [("bronze", batch) for batch in range(4)]
     assert b'"reservoirVersion":6' in reader.read("offsets/3")
+
+
+@pytest.mark.parametrize("is_aborted", [False, True])
+def test_an_undo_that_was_killed_at_the_end_of_the_reader(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_aborted: bool
+) -> None:
+    """It ends for both streams at once. What a restored file has replaced is not lost if that file is replaced as well."""
+    streams, tables = tables_of_streams(tmp_path, {"bronze": ({}, "table"), "silver": ({"x": "table"}, "")})
+    writer, reader, table = streams["bronze"], streams["silver"], tables["table"]
+    plan_cascade(plan_query_rewind(writer, to=2)).apply(allow_missing_input=True)
+    rewound = bytes_of(reader.root)
+    undo = plan_cascade_undo(writer, lambda files: plan_query_undo(files, in_cascade=True))
+    assert undo is not None
+    lower_guard = Executor._lower_guard
+
+    def die(executor: Executor, pending: Pending) -> None:
+        if executor.checkpoint.location == reader.location:
+            raise Crashed
+        lower_guard(executor, pending)
+
+    with monkeypatch.context() as killed:
+        killed.setattr(Executor, "_lower_guard", die)
+        with contextlib.suppress(Crashed):
+            undo.apply()
+    for end in (interrupted.resume, interrupted.abort):
+        with pytest.raises(ChangeRefused, match="is a part of a change of several streams") as refused:
+            end(reader)
+        assert refused.value.remedy.startswith(f"headwater rewind {writer.location} --resume")
+    with pytest.raises(ChangeRefused) as pending:
+        refuse_if_pending(reader)
+    assert pending.value.remedy == refused.value.remedy
+    cascade = read_cascade(writer)
+    assert cascade is not None
+    if is_aborted:  # the writer's part is complete, so only the reader's can be rolled back
+        with pytest.raises(ChangeRefused, match="a part of the interrupted undo is complete"):
+            finish_cascade(writer, cascade, abort=True)
+        executor_for(reader, None, None).abort()
+        assert bytes_of(reader.root) == rewound
+    finish_cascade(writer, cascade)
+    assert rows_of(table.path) == [("bronze", batch) for batch in range(4)]
+    assert History(reader).last_committed == 3 and b'"reservoirVersion":6' in reader.read("offsets/3")
+
+
+def test_an_abort_that_was_killed_is_not_taken_for_a_complete_cascade(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All changes were made, but the undo of one of them has begun."""
+    streams, tables = tables_of_streams(tmp_path, {"bronze": ({}, "table"), "silver": ({"x": "table"}, "")})
+    writer, reader, table = streams["bronze"], streams["silver"], tables["table"]
+
+    def die(tree: LocalTree, path: str, *_: str) -> None:
+        if path == CASCADE_FILE or tree.location == writer.location:
+            raise Crashed
+
+    remove = LocalTree.remove
+    with monkeypatch.context() as killed:
+        killed.setattr(
+            LocalTree, "remove", lambda tree, path: die(tree, path) if path == CASCADE_FILE else remove(tree, path)
+        )
+        with contextlib.suppress(Crashed):
+            plan_cascade(plan_query_rewind(writer, to=1)).apply(allow_missing_input=True)
+    with monkeypatch.context() as killed:
+        killed.setattr(LocalTree, "move", die)
+        with contextlib.suppress(Crashed):
+            abort(writer)
+    cascade = read_cascade(writer)
+    assert cascade is not None
+    with pytest.raises(ChangeRefused, match="it has been rolled back in part"):
+        finish_cascade(writer, cascade)
+    abort(writer)
+    assert rows_of(table.path) == [("bronze", batch) for batch in range(4)]
+    assert [History(one).last_committed for one in (writer, reader)] == [3, 3]
 
 
 @pytest.mark.parametrize("folders", [("1", "2", "3"), ("1", "3", "2")])

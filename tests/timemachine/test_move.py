@@ -25,7 +25,7 @@ from headwater.checkpoint.record import JobRecord, read_job_record, sink_of
 from headwater.core.errors import ChangeRefused, CheckpointUnreadable, HeadwaterError, UsageProblem
 from headwater.statefiles.reader import state_rows
 from headwater.timemachine.keep import make_point
-from headwater.timemachine.move import MovePlan
+from headwater.timemachine.move import MovePlan, _Copier
 from headwater.timemachine.move_plan import plan_move
 from headwater.timemachine.move_undo import plan_move_undo
 from headwater.timemachine.relocate import Place, Relocation, is_rewritten, java_quote, rewritten
@@ -150,6 +150,49 @@ def test_a_sink_that_was_rewound_while_a_move_was_interrupted(tmp_path: Path, mo
     assert FileSinkLog(LocalTree(sink)).names.latest == 1
     assert {path.name for path in sink.glob("part*")} == {path.name for path in (old.parent / "sink").glob("part*")}
     assert errors_in(new, sink) == []
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "sink", "source"),
+    [("new/checkpoint", "new/data", "new/data"), ("new/checkpoint", "new", "new/in"), ("new", "out", "new/in")],
+)
+def test_folders_are_not_mixed(tmp_path: Path, checkpoint: str, sink: str, source: str) -> None:
+    """Files of one folder among those of another could not be told apart after an interruption."""
+    old = at_home("sink-session", tmp_path / "old")
+    uris = {"source": f"files:{old.parent / 'input'}?format=json", "sink": f"files:{old.parent / 'sink'}?format=json"}
+    LocalTree(old).write(JOB_FILE, JobRecord("visits", **uris).to_bytes())
+    folders = [f"{old.parent / 'sink'}={tmp_path / sink}", f"{old.parent / 'input'}={tmp_path / source}"]
+    with pytest.raises(UsageProblem, match="cannot move two folders into the same place"):
+        plan_move(LocalTree(old), str(tmp_path / checkpoint), folders=folders)
+
+
+def test_a_checkpoint_inside_the_sink(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is removed from the sink after an interruption does not include the checkpoint."""
+    old = at_home("kafka-to-files", tmp_path / "old")
+    sink, new = tmp_path / "sink", tmp_path / "sink/_checkpoint"
+    record = JobRecord("visits", sink=f"files:{old.parent / 'sink'}?format=json", source="kafka://h:9092/visits")
+    LocalTree(old).write(JOB_FILE, record.to_bytes())
+
+    def move() -> None:
+        plan_move(LocalTree(old), str(new), folders=[f"{old.parent / 'sink'}={sink}"], workers=1).apply()
+
+    copy_one, copied = _Copier._copy_one, []
+
+    def die_late(self: _Copier, path: str, *rest: object) -> None:
+        if path.startswith("commits/"):
+            raise Crashed
+        copied.append(path)
+        copy_one(self, path, *rest)
+
+    with monkeypatch.context() as killed:
+        killed.setattr(_Copier, "_copy_one", die_late)
+        with contextlib.suppress(Crashed):
+            move()
+    assert (new / INCOMPLETE).exists() and len(copied) > len(list(sink.glob("part*")))
+    (sink / "left by the first attempt").write_bytes(b"")
+    move()
+    assert errors_in(new, sink) == [] and not (sink / "left by the first attempt").exists()
+    assert History(LocalTree(new)).last_committed == History(LocalTree(old)).last_committed
 
 
 def test_restore_points_and_earlier_changes_move_along(tmp_path: Path) -> None:

@@ -415,6 +415,28 @@ def test_an_interrupted_takeover_is_not_undone_as_if_there_were_none(
     assert read_pointer(twins.original) is None
 
 
+def test_copies_for_a_takeover_that_did_not_begin_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The undo leaves nothing of the fork in the sink of the original."""
+    twins = Twins(tmp_path)
+    before, writes = without_own(contents(twins.folders[0])), iter(range(3))
+    share = LocalTree.share
+
+    def die(tree: LocalTree, path: str, into: LocalTree) -> None:
+        if next(writes, None) is None:
+            raise Crashed
+        share(tree, path, into)
+
+    with monkeypatch.context() as killed:
+        killed.setattr(LocalTree, "share", die)
+        with contextlib.suppress(Crashed):
+            twins.plan().apply()
+    assert contents(twins.folders[0]).keys() - before.keys()
+    pointer = read_pointer(twins.original)
+    assert pointer is not None
+    plan_promotion_undo(twins.original, pointer).apply()
+    assert contents(twins.folders[0]) == before
+
+
 def test_sources_at_other_places_are_compared_by_what_they_read() -> None:
     """The fork's code may have a new source in front, or its sources in another order."""
 

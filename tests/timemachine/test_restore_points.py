@@ -201,6 +201,20 @@ def test_a_point_without_the_log_of_the_sink() -> None:
     plan_rewind_to(files, point)
 
 
+def test_a_rewind_that_was_undone_does_not_count() -> None:
+    """The batches of a point are those that it kept, and its sink is cut by the log that the undo has brought back."""
+    files, folder = Tree(checkpoint(CASE)), Tree(sink(10), SINK)
+    point = make_point(files, "plain", at="7")
+    for to in (6, 4):
+        plan_rewind(files, to=to, sink=folder).apply(allow_missing_input=True)
+    with pytest.raises(ChangeRefused, match="does not have the log of the sink"):
+        plan_restore(files, point, sink=folder)
+    for _ in range(2):
+        plan_undo(files, sink=folder).apply()
+    assert is_in_checkpoint(files, point)
+    assert plan_rewind_to(files, point).undone == (8, 9)
+
+
 @pytest.mark.parametrize("undone", [False, True])
 def test_repairs_do_not_count_as_rewinds(undone: bool) -> None:
     """After a repair, the batches of a point are those that it kept, so its batch is rewound to as ever."""

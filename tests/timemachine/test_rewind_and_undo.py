@@ -15,14 +15,16 @@ from headwater.checkpoint.checks import run_checks
 from headwater.checkpoint.checks.context import CheckContext
 from headwater.checkpoint.file_logs import FileSourceLog
 from headwater.checkpoint.history import History
-from headwater.checkpoint.layout import JOB_FILE
+from headwater.checkpoint.layout import JOB_FILE, PLANS_FILE
 from headwater.checkpoint.lease import hold_lease
 from headwater.checkpoint.local_tree import LocalTree
+from headwater.checkpoint.plan_record import RecordedPlan, StatefulOperator, plans_file
 from headwater.checkpoint.record import JobRecord
 from headwater.core.errors import ChangeRefused, CheckpointBusy
 from headwater.timemachine.change import Preview
 from headwater.timemachine.compact import empty_quarantine, measure_quarantine
 from headwater.timemachine.executor import apply_change
+from headwater.timemachine.extra_batch import plan_extra_batch
 from headwater.timemachine.interrupted import abort
 from headwater.timemachine.journal import read_entries
 from headwater.timemachine.repair import plan_repair
@@ -52,6 +54,30 @@ def test_a_rewound_checkpoint_ends_at_the_batch(name: str) -> None:
     assert max(max(store.versions, default=0) for store in history.logs.state.stores.values()) == 5
     assert history.batch(history.batch_ids[4]).can_rewind_to
     assert [found for found in run_checks(CheckContext(files, 0)) if found.severity == "error"] == []
+
+
+@pytest.mark.parametrize("name", ["pruned-changelog", "pruned-hdfs", "pruned-format2"])
+def test_the_oldest_batch_is_not_planned_again(name: str) -> None:
+    """Spark starts with the offsets of the next batch if those of the batch before are gone, so they have to stay."""
+    files = Tree(checkpoint(name))
+    oldest = min(number for number in History(files).batch_ids if History(files).batch(number).can_rewind_to)
+    with pytest.raises(ChangeRefused, match="Spark would not start") as refused:
+        plan_rewind(files, to=oldest, replan=True)
+    assert refused.value.remedy == f"headwater rewind {files.location} --to {oldest}, without --replan"
+    plan_rewind(files, to=oldest + 1, replan=True)
+    plan_rewind(files, to=oldest).apply(allow_missing_input=True)
+    assert History(files).batch(oldest).can_rewind_to
+
+
+def test_undo_of_an_edit_keeps_what_was_accepted_for_the_next_batch() -> None:
+    """The record of what the state means is as it was before the edit, which has added that batch."""
+    files = Tree(checkpoint("aggregation-changelog"))
+    accepted = RecordedPlan(10, (StatefulOperator("aggregate", {"keys": ("a",)}),), accepted=("x",))
+    before = plans_file([RecordedPlan(0, ()), accepted])
+    files.write(PLANS_FILE, before)
+    plan_extra_batch(History(files), {}, verb="edit", about="an edit").apply(files, None)
+    plan_undo(files).apply()
+    assert files.read(PLANS_FILE) == before
 
 
 @pytest.mark.parametrize("name", MATRIX)

@@ -18,6 +18,7 @@ from headwater.checkpoint.local_tree import LocalTree
 from headwater.checkpoint.record import JobRecord
 from headwater.checkpoint.restore_points import find_point
 from headwater.core.errors import ChangeRefused
+from headwater.lakehouse.delta_actions import commit_path
 from headwater.lakehouse.delta_log import DeltaLog
 from headwater.timemachine.fork import plan_query_fork
 from headwater.timemachine.keep import make_point
@@ -257,6 +258,15 @@ def test_a_fork_of_a_point_copies_the_table_of_the_point(tmp_path: Path, ran_aga
     assert {Path(name).name for name, _ in copied.snapshot(0).files} == {
         Path(name).name for name, _ in wanted.snapshot(6).files
     }
+
+
+def test_a_point_of_a_table_whose_id_is_unknown(tmp_path: Path) -> None:
+    """The commit with the id is gone, which is no sign of another table."""
+    checkpoint, writer, _ = stream_with_point(tmp_path)
+    (writer.path / commit_path(0)).unlink()
+    assert DeltaLog(LocalTree(writer.path)).table_id is None
+    (problem,) = [found.message for found in fsck(LocalTree(checkpoint)) if found.code == "kept-table"]
+    assert "another table" not in problem
 
 
 def test_a_point_of_a_table_that_was_created_again(tmp_path: Path) -> None:

@@ -135,17 +135,17 @@ class DeltaLog:
         return max([*self.versions[-1:], *self.checkpoints])
 
     @property
-    def table_id(self) -> str:
-        """The id of the table, for which its files need not be read."""
+    def table_id(self) -> str | None:
+        """The id of the table, for which its files need not be read; None if the log no longer tells it."""
         start = self._start_of(self.head)
         for version in range(self.head, -1 if start is None else start, -1):
             if self.has(version) and "metaData" in self.commit(version).actions:
-                return str(self.commit(version).actions["metaData"][-1].get("id", ""))
+                return self.commit(version).actions["metaData"][-1].get("id")
         for name in self.checkpoints.get(-1 if start is None else start, ()):
             for kind, action in self._checkpoint_actions(f"{LOG}/{name}", only="metaData"):
                 if kind == "metaData":
-                    return str(action.get("id", ""))
-        return ""
+                    return action.get("id")
+        return None
 
     def has(self, version: int) -> bool:
         """Return whether the commit of a version is in the log."""

@@ -70,19 +70,21 @@ def _cut_steps(
         yield from log_steps(files, "checkpoint", f"{SOURCES}/{name}", log_cut, change_id)
 
 
-def cut_plans(history: History, next_batch: int, change_id: str) -> Iterator[Step]:
+def cut_plans(history: History, next_batch: int, change_id: str, *, keep_next: bool = False) -> Iterator[Step]:
     """Yield the steps that cut the record of what the state means. An undo brings back the whole record."""
     if history.files.exists(PLANS_FILE):
         yield set_aside(change_id, "checkpoint", PLANS_FILE)
-        yield Put("checkpoint", PLANS_FILE, plans_before(history, next_batch))
+        yield Put("checkpoint", PLANS_FILE, plans_before(history, next_batch, keep_next=keep_next))
 
 
-def plans_before(history: History, next_batch: int) -> bytes:
+def plans_before(history: History, next_batch: int, *, keep_next: bool = False) -> bytes:
     """Return the record of what the state means if a batch is the next one.
 
-    What the user accepted for that batch remains, unless it was for the state that a migration left in the batch.
+    What the user accepted for that batch remains, unless it was for the state that a migration left in the batch. With
+    ``keep_next``, it always does: the undo of a migration brings back the former record.
     """
-    return plans_file(plans_until(read_plans(history.files), next_batch - was_added(history, next_batch)))
+    last = next_batch - (not keep_next and was_added(history, next_batch))
+    return plans_file(plans_until(read_plans(history.files), last))
 
 
 def must_replan(history: History, next_batch: int) -> bool:

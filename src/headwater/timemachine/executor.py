@@ -33,7 +33,18 @@ from headwater.checkpoint.lease import hold_lease
 from headwater.core.current_user import current_user
 from headwater.core.errors import ChangeRefused, CheckpointUnreadable
 from headwater.lakehouse.tables import RewindableTable
-from headwater.timemachine.change import Change, CommitToTable, Link, Move, Put, Root, Step, fingerprint, scratch_of
+from headwater.timemachine.change import (
+    Change,
+    CommitToTable,
+    Link,
+    Move,
+    Put,
+    Root,
+    Step,
+    fingerprint,
+    quarantine_of,
+    scratch_of,
+)
 from headwater.timemachine.erased import delete_erased
 from headwater.timemachine.journal import Entry, Pending, entry_of, read_pending, refuse_if_pending, write_entry
 
@@ -104,6 +115,7 @@ class Executor:
 
     def apply(self, change: Change, *, in_cascade: bool = False) -> Entry:
         """Apply a change. Raise ``ChangeRefused``, with nothing moved, if the checkpoint has changed since planning."""
+        _require_own_places(change)
         refuse_if_pending(self.checkpoint, in_cascade=in_cascade)
         self._refuse_if_stale(change, "stop the query and run the command again")
         metadata, crc = _encoded(self.checkpoint, METADATA), _encoded(self.checkpoint, METADATA_CRC)
@@ -125,10 +137,11 @@ class Executor:
         pending = self._pending()
         if pending.all_done and not self._guard_is_up(pending):
             location = self.checkpoint.location
+            changed = pending.change.details.get("original", location)  # a promotion is undone with its original
             raise ChangeRefused(
                 "already-done",
                 f"all steps of the interrupted {pending.change.verb} were completed, and a query may have run since",
-                remedy=f"headwater rewind {location} --resume && headwater undo {location}",
+                remedy=f"headwater rewind {location} --resume && headwater undo {changed}",
             )
         parts = pending.change.stages
         if self._guard_is_up(pending):
@@ -299,6 +312,18 @@ def _folders(steps: Iterable[Step]) -> dict[Root, set[str]]:
         for root, path in step.touches:
             found.setdefault(root, set()).add(parent_and_name(path)[0])
     return found
+
+
+def _require_own_places(change: Change) -> None:
+    """Raise ``ValueError`` if two files would be set aside at one path: the first of them would be lost."""
+    quarantine = f"{quarantine_of(change.change_id)}/"
+    places = [
+        (step.root, step.target)
+        for step in change.steps
+        if isinstance(step, Move) and step.target.startswith(quarantine)
+    ]
+    if len(set(places)) < len(places):
+        raise ValueError(f"the plan of {change.change_id} sets two files aside at the same path")
 
 
 def _move(files: FileTree, source: str, target: str) -> None:

@@ -9,7 +9,7 @@ from headwater.core.errors import ChangeRefused
 from headwater.lakehouse.tables import open_table
 from headwater.timemachine.change import Change
 from headwater.timemachine.executor import Executor, OpenTable, Progress, executor_for, no_progress
-from headwater.timemachine.journal import Entry, read_pending
+from headwater.timemachine.journal import Entry, cascade_of, read_pending
 
 
 def resume(files: FileTree, *, open_table: OpenTable = open_table, progress: Progress = no_progress) -> Entry:
@@ -39,6 +39,14 @@ def finish_interrupted(
 def _executor_of_pending(files: FileTree, open_table: OpenTable, progress: Progress = no_progress) -> Executor:
     pending = read_pending(files)
     change = pending.change if pending else None
+    first = cascade_of(files, change) if change else None
+    if change is not None and first is not None:
+        raise ChangeRefused(
+            "part-of-a-cascade",
+            f"the interrupted {change.verb} is a part of a change of several streams, which ends for all of them at once",
+            evidence={"checkpoint": files.location, "started from": first},
+            remedy=f"headwater rewind {first} --resume   (or --abort to roll it back)",
+        )
     sink = open_files(change.sink) if change and change.sink else None
     table = open_table(change.table) if change and change.table else None
     return executor_for(files, sink, table, progress=progress)

@@ -57,7 +57,7 @@ class Part:
     def is_done(self) -> bool:
         """Whether the change is complete, and has not been undone since."""
         is_undone = any(entry.change.undoes == self.change.change_id for entry in read_entries(self.files))
-        return self.is_applied and not self.is_pending and not is_undone
+        return self.is_applied and not self.is_pending and not is_undone and not self.is_being_undone
 
 
 def carry_out(first: FileTree, parts: Sequence[Part], progress: Progress) -> None:
@@ -117,7 +117,7 @@ def _reopened(files: FileTree, location: str, change: Change, open_table: OpenTa
 def _finish(parts: Sequence[Part]) -> None:
     if all(part.is_done for part in parts):
         return
-    if any(part.is_applied and not part.is_pending and (part.is_being_undone or not part.is_done) for part in parts):
+    if any(part.is_applied and not part.is_pending and not part.is_done for part in parts):
         raise ChangeRefused(
             "plan-stale",
             "the interrupted cascade cannot be finished: it has been rolled back in part",

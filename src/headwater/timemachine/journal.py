@@ -9,6 +9,7 @@ from typing import Any
 from headwater.checkpoint.filetree import FileTree
 from headwater.checkpoint.layout import CASCADE_FILE, HEADWATER_FOLDER, PENDING_FILE
 from headwater.checkpoint.lease import live_lease, refuse_if_held
+from headwater.checkpoint.locate import open_files
 from headwater.checkpoint.logtext import json_object, read_bytes
 from headwater.checkpoint.moved import refuse_if_moved
 from headwater.core.errors import ChangeRefused, CheckpointUnreadable
@@ -137,14 +138,18 @@ def last_to_undo(files: FileTree) -> Entry | None:
 def first_rerun(files: FileTree, generation: int) -> int | None:
     """Return the first batch that may have run again since the change with a number; None if there is none.
 
-    Repairs, promotions, moves and the undo of these leave all batches as they are.
+    Repairs, promotions, moves and the undo of these leave all batches as they are. A change and its undo leave them
+    together as they were.
     """
     entries = read_entries(files)
     verbs = {entry.change.change_id: entry.change.verb for entry in entries}
+    newer = [entry.change for entry in entries if entry.number > generation]
+    undone = {change.undoes for change in newer} & {change.change_id for change in newer}
     since = [
-        entry.change
-        for entry in entries
-        if entry.number > generation and verbs.get(entry.change.undoes or "", entry.change.verb) not in _KEEP_BATCHES
+        change
+        for change in newer
+        if verbs.get(change.undoes or "", change.verb) not in _KEEP_BATCHES
+        and not {change.change_id, change.undoes} & undone
     ]
     return min((0 if change.to is None else change.to + 1 for change in since), default=None)
 
@@ -238,8 +243,19 @@ def refuse_if_pending(files: FileTree, *, in_cascade: bool = False) -> None:
         "interrupted-operation",
         f"a {change.verb} of this checkpoint was interrupted",
         evidence={"checkpoint": files.location, "change": change.about},
-        remedy=f"headwater rewind {files.location} --resume   (or --abort to roll it back)",
+        remedy=f"headwater rewind {cascade_of(files, change) or files.location} --resume   (or --abort to roll it back)",
     )
+
+
+def cascade_of(files: FileTree, change: Change) -> str | None:
+    """Return the checkpoint that a cascade under way was started from, if a change is a part of it; otherwise None."""
+    done = change
+    if change.undoes is not None:
+        done = next((one.change for one in read_entries(files) if one.change.change_id == change.undoes), change)
+    first = done.details.get("cascade_of")
+    cascade = read_cascade(open_files(str(first["location"]))) if first else None
+    is_part = cascade is not None and any(change.change_id == one.change_id for _, one in cascade.members)
+    return str(first["location"]) if first and is_part else None
 
 
 def _unfinished_change(files: FileTree, *, in_cascade: bool) -> Change | None:

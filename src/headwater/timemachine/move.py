@@ -170,8 +170,8 @@ class MovePlan:
         for folder in self.folders:
             copier = _Copier(folder.old, folder.new, moves, steps, self.workers, may_replace=folder.created)
             copier.copy(paths_of_folder(folder.old, self.files))
-            if folder.created:  # by an attempt that was interrupted, and the old folder may have lost files since
-                copier.remove_others()
+            if folder.created and self.resumes:  # the old folder may have lost files since the first attempt
+                copier.remove_others(beside=self.into)
             stamps |= dict(_stamps(folder.new))
         modified = lambda uri: stamps.get(Place.of(uri, encoded=True))  # noqa: E731
         copier = _Copier(self.files, self.into, moves, steps, self.workers, may_replace=True, modified_ms=modified)
@@ -211,13 +211,18 @@ def paths_of_checkpoint(files: FileTree, *, keep_crc: bool) -> dict[str, Entry]:
 
 def paths_of_folder(folder: FileTree, checkpoint: FileTree) -> dict[str, Entry]:
     """Return the files of a folder that move along, without a checkpoint inside of it."""
-    root, inside = Place.of(folder.spark_uri()), Place.of(checkpoint.spark_uri())
-    prefix = "/".join(inside.parts[len(root.parts) :]) + "/" if root.contains(inside) else None
+    prefix = path_inside(folder, checkpoint)
     return {
         path: entry
         for path, entry in walk(folder)
         if not is_temporary(entry.name) and not (prefix and path.startswith(prefix))
     }
+
+
+def path_inside(folder: FileTree, other: FileTree) -> str | None:
+    """Return what the paths of a tree begin with in a folder that contains it, with a slash at the end; otherwise None."""
+    root, inside = Place.of(folder.spark_uri()), Place.of(other.spark_uri())
+    return "/".join(inside.parts[len(root.parts) :]) + "/" if root.contains(inside) else None
 
 
 @dataclass
@@ -267,10 +272,15 @@ class _Copier:
             for _ in pool.map(lambda path: self._copy_one(path, present), paths):
                 pass
 
-    def remove_others(self) -> None:
-        """Remove what an interrupted move has copied and the checkpoint does not have any more."""
+    def remove_others(self, *, beside: FileTree | None = None) -> None:
+        """Remove what an interrupted move has copied and the checkpoint does not have any more.
+
+        ``beside`` is a checkpoint that may be inside the new folder: it stays.
+        """
+        inside = None if beside is None else path_inside(self.new, beside)
         for path, _ in list(walk(self.new)):
-            if path not in self._wanted and path not in _OF_THIS_PLACE:
+            is_beside = inside is not None and path.startswith(inside)
+            if path not in self._wanted and path not in _OF_THIS_PLACE and not is_beside:
                 self.new.remove(path)
 
     def _changes(self, path: str | None) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import permutations
 from pathlib import Path
 
 from headwater.checkpoint.filetree import FileTree, walk
@@ -69,6 +70,7 @@ def plan_move(files: FileTree, into: str, *, folders: Sequence[str] = (), worker
     seen = fingerprint(files)
     used = list(used_folders(files))
     pairs = [_pair(text, used) for text in folders]
+    _refuse_shared(target, [new for _, new in pairs])
     paths = paths_of_checkpoint(files, keep_crc=target.is_local)
     created = moving.created if moving and resumes else ()
     moved = tuple(_folder_move(old, new, used, files, created) for old, new in pairs)
@@ -181,6 +183,20 @@ def _refuse_nested(old: FileTree, new: FileTree) -> None:
             "bad-option",
             f"cannot move {before} into {after}: one of them contains the other",
             remedy="choose a folder beside it",
+        )
+
+
+def _refuse_shared(target: FileTree, folders: Sequence[FileTree]) -> None:
+    """Raise ``UsageProblem`` if files of two folders would be mixed. Only a checkpoint may be inside another folder."""
+    places = [Place.of(folder.spark_uri()) for folder in folders]
+    checkpoint = Place.of(target.spark_uri())
+    mixed = [(one, checkpoint) for one in places if checkpoint.contains(one)]
+    mixed += [pair for pair in permutations(places, 2) if pair[1].contains(pair[0])]
+    for inner, outer in mixed:
+        raise UsageProblem(
+            "bad-option",
+            f"cannot move two folders into the same place: {outer} and {inner}",
+            remedy="choose a folder of its own for each of them",
         )
 
 

@@ -27,11 +27,11 @@ from headwater.checkpoint.moved import (
     replace_metadata,
     restore_metadata,
 )
-from headwater.checkpoint.record import JobRecord, read_job_record, uri_kind
+from headwater.checkpoint.record import JobRecord, read_job_record, sink_of, uri_kind
 from headwater.core.errors import ChangeRefused
 from headwater.core.text import count
 from headwater.timemachine.catching_up import SharedPart, SourceLag, lag_of, shared_parts
-from headwater.timemachine.change import Change, new_change_id
+from headwater.timemachine.change import Change, new_change_id, scratch_of
 from headwater.timemachine.fork import ORIGIN_FILE
 from headwater.timemachine.journal import Entry, entry_of, newest_number, read_entries, refuse_if_pending, write_entry
 from headwater.timemachine.move import absolute
@@ -290,6 +290,8 @@ class PromoteUndoPlan:
         """Do what ``apply`` does. The caller holds the leases."""
         if self.takeover is not None:
             self.takeover.carry_out()
+        elif (sink := sink_of(self.original)) is not None:  # killed before it began, it has left copies there
+            sink.remove_folder(scratch_of(self.pointer.move_id))
         undone = [entry for entry in read_entries(self.original) if entry.change.undoes == self.pointer.move_id]
         change = Change(
             new_change_id("undo"), "undo", f"undo the promotion of {self.pointer.to}", (), undoes=self.pointer.move_id

@@ -69,11 +69,11 @@ def pinned_table(history: History, batch: int) -> Pinned:
 def pinned_version(files: FileTree, point: RestorePoint, table: RewindableTable) -> int | None:
     """Return the version of the table that the point recorded; None if the table itself still shows it."""
     if point.table == table.uri and point.table_version is not None:
-        if point.table_id is not None and point.table_id != table.table_id:
+        if point.table_id and table.table_id and point.table_id != table.table_id:
             raise ChangeRefused(
                 "table-not-kept",
                 f"the table of the restore point {point.name} is gone: another one is at its place now",
-                evidence={"table": table.uri, "id": table.table_id or "none", "recorded": point.table_id},
+                evidence={"table": table.uri, "id": table.table_id, "recorded": point.table_id},
                 remedy="choose a restore point that was made since",
             )
         return point.table_version
@@ -113,7 +113,7 @@ def _pins(context: CheckContext, table: RewindableTable) -> Iterator[Finding]:
     table_id = table.table_id
     for point in restore_points(context.files):
         if point.table == table.uri and point.table_version is not None:
-            if point.table_id in (None, table_id):
+            if not point.table_id or not table_id or point.table_id == table_id:
                 problem = table.check_pinned(point.table_version, point.kept_at_ms, context.now_ms)
             else:
                 problem = "another table is at its place now"

@@ -201,8 +201,8 @@ def plan_undo(
             cut = tuple(cut_steps(history, sink, next_batch, change_id, replan=replan))
             # Earlier releases rewound without the record of plans, which then has the entries of all batches.
             is_cut = any(isinstance(step, Move) and step.source == PLANS_FILE for step in done.steps)
-            if is_cut or newer or done.verb != "rewind":
-                cut += tuple(cut_plans(history, next_batch, change_id))
+            if is_cut or newer:
+                cut += tuple(cut_plans(history, next_batch, change_id, keep_next=True))
         steps = (*first, *steps_of_undo(roots, done, cut, change_id), *last)
     steps = complete_steps(roots, steps, done)
     if newer:
@@ -233,12 +233,24 @@ def with_moved_sources(plan: UndoPlan, open_log: OpenLog) -> UndoPlan:
     if last is None or not moved:
         return plan
     change_id = plan.change.change_id
-    steps = list(plan.change.steps)
+    more: list[Step] = []
     for path in cut_batch_logs(history.files, last + 1, replan=True):  # planned at the former position
-        steps.append(set_aside(change_id, "checkpoint", path))
+        more.append(set_aside(change_id, "checkpoint", path))
     for cut in moved_offsets(history, last, moved, read_table, open_log):
-        steps += log_steps(history.files, "checkpoint", OFFSETS, cut, change_id)
+        more += log_steps(history.files, "checkpoint", OFFSETS, cut, change_id)
+    steps = [*plan.change.steps, *_beside(plan.change, more)]
     return replace(plan, change=replace(plan.change, steps=tuple(steps)), moved_sources=moved)
+
+
+def _beside(change: Change, steps: Iterable[Step]) -> Iterator[Step]:
+    """Yield further steps of a change. What they set aside may be a file that replaced another one set aside before."""
+    taken = {step.target for step in change.steps if isinstance(step, Move)}
+    quarantine = quarantine_of(change.change_id)
+    for step in steps:
+        if isinstance(step, Move) and step.target in taken:
+            yield replace(step, target=f"{quarantine}/restored/{step.source}")
+        else:
+            yield step
 
 
 def _sink_to_undo(files: FileTree, done: Change, newer: Sequence[int], given: FileTree | None) -> FileTree | None:
