@@ -244,12 +244,12 @@ Event: TypeAlias = Kill | ServiceRestart
 
 
 def events_of_group(group: int, length: int = ACTIONS) -> dict[int, Event]:
-    """Return the events of a group by their place in the lists of actions: two kills, and sometimes a restart."""
+    """Return the events of a group by their place in the lists of actions: two kills, and mostly a restart."""
     rng = random.Random(f"group {group}")
     spaced = range(3, length - 1, 2)  # each follows a feed
     places = rng.sample(spaced, 3)
     events: dict[int, Event] = {place: Kill(rng.random() * 0.6, rng.random() < 0.25) for place in places[:2]}
-    if rng.random() < 0.4:
+    if rng.random() < 0.8:
         events[places[2]] = ServiceRestart(crash=rng.random() < 0.6)
     return events
 
