@@ -128,6 +128,11 @@ def test_every_kind_has_defaults(kind: str) -> None:
         ),
         ("[[alerts.send]]\nformat = 'json'", "needs either a webhook or a command"),
         ("[[alerts.send]]\nwebhook = 'file:///etc/passwd'", "not an http or https URL"),
+        ("[[alerts.send]]\nwebhook = 'https:///hooks/x'", "not an http or https URL"),
+        ("[[alerts.send]]\nwebhook = 'https://[::1/x'", "not an http or https URL"),
+        ("[[alerts.send]]\nwebhook = 'https://hooks.example.org:abc/x'", "the port of the webhook is not a number"),
+        ("[[alerts.send]]\nwebhook = 'https://hooks.example.org:99999/x'", "the port of the webhook is not a number"),
+        ("[[alerts.send]]\nwebhook = 'https://hooks.example.org/my hook'", "the webhook contains a space"),
         ("[[alerts.send]]\nwebhook = 'https://a/${NOT_SET_ANYWHERE}'", "NOT_SET_ANYWHERE is not set"),
         ("[[alerts.send]]\nwebhook = 'https://a/b'\nformat = 'xml'", "'xml' is not a format"),
         ("[[alerts.send]]\ncommand = []", "command is not a program"),
@@ -139,6 +144,7 @@ def test_mistakes(text: str, problem: str) -> None:
         parse(text)
     assert problem in refused.value.problem
     assert refused.value.evidence["file"] == "headwater.toml"
+    assert "hooks" not in refused.value.problem
 
 
 def test_which_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
