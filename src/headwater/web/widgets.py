@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from typing import TypeVar
 
 from nicegui import events, ui
 
@@ -46,7 +47,17 @@ def save_as_png(card: ui.element, chart: ui.echart, title: str) -> None:
     name = json.dumps(f"{title.lower().replace(' ', '-')}.png")
     with head:
         button = ui.button(icon="photo_camera", on_click=lambda: ui.run_javascript(_SAVE_PNG % (chart.id, name)))
-        button.props(f'flat round dense size=sm aria-label="save {title} as PNG"').classes("hw-save")
+        mark(button.props("flat round dense size=sm").classes("hw-save"), "aria-label", f"save {title} as PNG")
+
+
+Marked = TypeVar("Marked", bound=ui.element)
+
+
+def mark(element: Marked, name: str, text: object) -> Marked:
+    """Set an attribute of an element to a text, whatever is in it. ``props`` would parse the text."""
+    if element.props.get(name) != str(text):
+        element.props[name] = str(text)
+    return element
 
 
 def placeholder(text: str, icon: str = "hourglass_empty") -> None:
