@@ -20,6 +20,7 @@ from headwater.checkpoint.pipelines import stream_names
 from headwater.checkpoint.restore_points import FOLDER as KEPT
 from headwater.core.errors import HeadwaterError, InternalError
 from headwater.core.finding import Finding
+from headwater.core.text import displayable
 from headwater.fleet.discovery import Discovery
 from headwater.fleet.graph import Edge, edges_between
 from headwater.fleet.summary import StreamSummary, read_summary
@@ -186,7 +187,7 @@ class Fleet:
                 problems.append(unreachable(search.files, error))
                 continue
             for path, short in stream_names(paths).items():
-                name = "/".join(filter(None, [prefix, short])) or _base(search.files.location)
+                name = displayable("/".join(filter(None, [prefix, short])) or _base(search.files.location))
                 known = self._known.get(name)
                 found[name] = known.files if known else (search.files.subtree(path) if path else search.files)
         return dict(sorted(found.items())), tuple(problems)

@@ -10,6 +10,7 @@ from typing import TypeVar
 from nicegui import events, ui
 
 from headwater.core.errors import HeadwaterError, InternalError
+from headwater.core.text import displayable
 
 
 @contextmanager
@@ -71,13 +72,13 @@ def show_error(error: Exception) -> None:
     """Show an error as on the terminal: problem, evidence, remedy. An unexpected error is shown as an internal one."""
     shown = error if isinstance(error, HeadwaterError) else InternalError(error)
     with ui.element("div").classes("hw-error").props('role="alert"'):
-        ui.label(shown.problem).classes("hw-error-problem")
+        ui.label(displayable(shown.problem)).classes("hw-error-problem")
         for label, text in shown.evidence.items():
             with ui.element("div").classes("hw-error-line"):
                 ui.label(label).classes("hw-error-label")
-                ui.label(text)
+                ui.label(displayable(str(text)))
         if shown.remedy:
-            ui.label(shown.remedy).classes("hw-code")
+            ui.label(displayable(shown.remedy)).classes("hw-code")
 
 
 def replace_with_error(container: ui.element, error: Exception) -> None:
