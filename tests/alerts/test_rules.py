@@ -85,6 +85,7 @@ def test_secrets_are_not_shown() -> None:
     for text in (repr(hook), hook.key):
         assert not any(secret in text for secret in ("s3cret", "pass", "t0ken"))
     assert hook.key != Webhook("https://chat.example/hooks/other").key
+    assert Webhook("https://chat.example:8443?key=s3cret").name == "webhook chat.example:8443"
 
 
 def test_rules_of_a_stream() -> None:

@@ -75,7 +75,7 @@ def test_object_store_rewrites_the_last_lines(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_object_store_gets_the_last_records() -> None:
-    """Records that came too fast to be written are written when the query has ended."""
+    """Records that came too fast to be written are written when the query has ended; the next run keeps them."""
     files = MemoryTree({})
     writer = ProgressWriter(files)
     for number in range(10):
@@ -83,6 +83,8 @@ def test_object_store_gets_the_last_records() -> None:
     assert sorted(read_progress(files)) == [0]
     writer.flush()
     assert sorted(read_progress(files)) == list(range(10))
+    ProgressWriter(files).add(record(10))
+    assert sorted(read_progress(files)) == list(range(11))
     files.write(PROGRESS_FILE, b"")
     writer.flush()
     assert read_progress(files) == {}

@@ -97,8 +97,8 @@ class Webhook:
 
     @property
     def name(self) -> str:
-        """The host, for messages; the path may be a secret."""
-        return f"webhook {self.url.partition('://')[2].partition('/')[0].rpartition('@')[2]}"
+        """The host, for messages; the path and the query may be secrets."""
+        return f"webhook {re.split('[/?#]', self.url.partition('://')[2])[0].rpartition('@')[2]}"
 
     @property
     def key(self) -> str:

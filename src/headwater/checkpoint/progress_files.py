@@ -151,8 +151,9 @@ class ProgressWriter:
 
     def __init__(self, files: FileTree) -> None:
         self._files = files
-        self._lines = self._present_lines()
-        self._kept: list[str] = []
+        present = self._present_lines()
+        self._lines = len(present)
+        self._kept = [] if files.is_local else present[-REMOTE_LINES:]
         self._is_written = True
         self._written_at = 0.0
 
@@ -187,8 +188,8 @@ class ProgressWriter:
         self._files.write(PROGRESS_FILE, "".join(self._kept).encode())
         self._is_written, self._written_at = True, time.monotonic()
 
-    def _present_lines(self) -> int:
-        if self._files.is_local:
-            with suppress(OSError):
-                return self._files.read(PROGRESS_FILE).count(b"\n")
-        return 0
+    def _present_lines(self) -> list[str]:
+        with suppress(Exception):  # an unreachable store must not stop the stream
+            lines = self._files.read(PROGRESS_FILE).decode("utf-8", "replace").split("\n")
+            return [f"{line}\n" for line in lines[:-1]]
+        return []

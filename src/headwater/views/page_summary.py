@@ -129,7 +129,7 @@ def explain_watermark(found: Sequence[Point], now_ms: int, *, running: bool, hol
         return f"No watermark yet{hold.because}." if hold else _explain_missing(batches)
     at, unchanged = format_time(newest.watermark_ms), _batches_at_this_watermark(batches)
     if newest.at_ms is None or now_ms - newest.at_ms > IDLE_AFTER_MS:
-        ago = f"{format_duration(now_ms - newest.at_ms)}" if newest.at_ms is not None else "a while"
+        ago = format_duration(now_ms - newest.at_ms) if newest.at_ms is not None else "a while"
         before = f" Before that, it had not moved since batch {hold.since_batch}{hold.because}." if hold else ""
         if running and newest.kind == "planned":
             return f"Unchanged at {at}: only batches advance it, and batch {newest.last} has been running for {ago}.{before}"
