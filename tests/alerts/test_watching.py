@@ -269,7 +269,7 @@ def test_a_server_that_does_not_speak_http(mail_server: str) -> None:
 def test_an_unexpected_error_ends_no_alerts(
     stream: Stream, tmp_path: Path, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A stream that cannot be evaluated is reported once; the others are evaluated all the same, and so is it later."""
+    """A stream that cannot be evaluated is reported once and tried again; the others are evaluated anyway."""
     warnings: list[str] = []
     other = Stream(tmp_path / "other")
     other.watermark(1)

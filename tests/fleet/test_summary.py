@@ -64,7 +64,7 @@ def test_records_from_before_a_rewind(tmp_path: Path) -> None:
 
 
 def test_newest_batches_without_a_record(tmp_path: Path) -> None:
-    """Lag, state and dropped rows stay while the newest batches are not recorded yet, but not for ever."""
+    """Lag, state and dropped rows stay while the newest batches are not recorded yet, up to a limit."""
     records = [record(number, lag_rows=10 + number, state_rows=100, dropped=1) for number in range(8)]
     found = summary(write_stream(tmp_path / "few", batches=9, records=records))
     assert (found.last_committed, found.recent[-1].batch_id) == (8, 7)
