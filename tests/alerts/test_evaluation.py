@@ -142,7 +142,7 @@ def test_history_is_read_from_a_checkpoint() -> None:
             "_headwater/failures.jsonl": b'{"at_ms":1,"code":"job-failed","problem":"x"}\nno json\n',
         }
     )
-    found = HistoryReader(files).read()
+    found = HistoryReader(files, records_ms=MINUTE).read(MINUTE)
     assert (found.name, found.last_batch, found.watermark_ms) == ("visits", 0, 90)
     assert [record.batch_id for record in found.records] == [0, 1]
     assert found.failures == (FailureRecord(1, "job-failed", "x", None, 1),)

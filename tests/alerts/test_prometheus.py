@@ -35,6 +35,15 @@ def test_rule_file() -> None:
     assert yaml.safe_load(prometheus_rules([])) == {"groups": []}
 
 
+def test_numbers_keep_their_digits() -> None:
+    """A limit is the one of the rule to the last digit, also if it is large."""
+    grown = expression(Rule("lag", "lag-growing", 1_234_567, within_ms=600_000, by=0.1))
+    assert grown.endswith(
+        ">= 1.1 * quantile_over_time(0.5, headwater_kafka_lag_records[5m] offset 5m) and "
+        "headwater_kafka_lag_records > 1234567"
+    )
+
+
 def test_every_kind_uses_metrics_that_exist() -> None:
     """Every metric in an expression is one that a job serves, and parentheses match."""
     served = {family.name for family in JobMetrics("visits").registry.collect()}

@@ -85,6 +85,7 @@ def test_secrets_are_not_shown() -> None:
     for text in (repr(hook), hook.key):
         assert not any(secret in text for secret in ("s3cret", "pass", "t0ken"))
     assert hook.key != Webhook("https://chat.example/hooks/other").key
+    assert Webhook("https://chat.example:8443?key=s3cret").name == "webhook chat.example:8443"
 
 
 def test_rules_of_a_stream() -> None:
@@ -128,6 +129,11 @@ def test_every_kind_has_defaults(kind: str) -> None:
         ),
         ("[[alerts.send]]\nformat = 'json'", "needs either a webhook or a command"),
         ("[[alerts.send]]\nwebhook = 'file:///etc/passwd'", "not an http or https URL"),
+        ("[[alerts.send]]\nwebhook = 'https:///hooks/x'", "not an http or https URL"),
+        ("[[alerts.send]]\nwebhook = 'https://[::1/x'", "not an http or https URL"),
+        ("[[alerts.send]]\nwebhook = 'https://hooks.example.org:abc/x'", "the port of the webhook is not a number"),
+        ("[[alerts.send]]\nwebhook = 'https://hooks.example.org:99999/x'", "the port of the webhook is not a number"),
+        ("[[alerts.send]]\nwebhook = 'https://hooks.example.org/my hook'", "the webhook contains a space"),
         ("[[alerts.send]]\nwebhook = 'https://a/${NOT_SET_ANYWHERE}'", "NOT_SET_ANYWHERE is not set"),
         ("[[alerts.send]]\nwebhook = 'https://a/b'\nformat = 'xml'", "'xml' is not a format"),
         ("[[alerts.send]]\ncommand = []", "command is not a program"),
@@ -139,6 +145,7 @@ def test_mistakes(text: str, problem: str) -> None:
         parse(text)
     assert problem in refused.value.problem
     assert refused.value.evidence["file"] == "headwater.toml"
+    assert "hooks" not in refused.value.problem
 
 
 def test_which_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import json
+import socketserver
 import sys
+import threading
 import time
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from alerts.receiver import Receiver
+from headwater.alerts import delivery
 from headwater.alerts.delivery import GIVE_UP_MS, NotDelivered, deliver
 from headwater.alerts.rules import AlertConfig, Command, Rule, Webhook, load_config
-from headwater.alerts.state import NO_ALERTS, STATE_FILE, Notification, parse_state
+from headwater.alerts.state import NO_ALERTS, STATE_FILE, Notification, Outgoing, parse_state
 from headwater.alerts.watching import AlertThread, PageAlerts, StreamAlerts
 from headwater.checkpoint.local_tree import LocalTree
 from headwater.checkpoint.object_tree import ObjectTree
@@ -129,6 +134,18 @@ def test_condition_has_to_hold(stream: Stream) -> None:
     assert [sent.started_at_ms for sent in alerts.step(NOW + 7 * MINUTE)] == [NOW + 2 * MINUTE]
 
 
+def test_condition_while_nobody_evaluated(stream: Stream) -> None:
+    """The time in which no process evaluated the rules does not count for ``for``; a short restart does."""
+    rule = Rule("behind", "watermark-behind", 30 * MINUTE, for_ms=5 * MINUTE)
+    stream.watermark(NOW - 40 * MINUTE)
+    assert stream.alerts(rule, owner="first").step(NOW) == []
+    assert stream.alerts(rule, owner="first").step(NOW + MINUTE) == []
+    later = stream.alerts(rule, owner="first")
+    assert later.step(NOW + 60 * MINUTE) == []
+    assert later.step(NOW + 64 * MINUTE) == []
+    assert [sent.started_at_ms for sent in later.step(NOW + 65 * MINUTE)] == [NOW + 60 * MINUTE]
+
+
 def test_a_rule_that_was_removed(stream: Stream) -> None:
     """An alert whose rule is no longer in the file resolves."""
     stream.watermark(NOW - 40 * MINUTE)
@@ -166,6 +183,26 @@ def test_a_webhook_that_is_gone(stream: Stream) -> None:
     assert parse_state((stream.path / STATE_FILE).read_bytes()).outbox == ()
 
 
+def test_a_condition_that_has_to_hold_for_more_than_a_day(stream: Stream) -> None:
+    """The day in which a notification is sent again begins when it is queued, not when its condition began."""
+    rule = Rule("behind", "watermark-behind", 30 * MINUTE, for_ms=25 * 60 * MINUTE)
+    alerts = stream.alerts(rule, targets=(Webhook("http://127.0.0.1:1/"),))
+    stream.watermark(NOW - 40 * MINUTE)
+    alerts.step(NOW)
+    alerts.step(NOW + 25 * 60 * MINUTE)
+    (queued,) = parse_state((stream.path / STATE_FILE).read_bytes()).outbox
+    assert (queued.queued_ms, queued.attempts) == (NOW + 25 * 60 * MINUTE, 1)
+
+
+def test_outbox_of_an_earlier_version(stream: Stream) -> None:
+    """A notification that was recorded without the time at which it was queued is kept."""
+    queued = Outgoing(ALERT, ("webhook a 1",), NOW + 1)
+    state = json.loads(replace(NO_ALERTS, outbox=(queued,)).to_bytes())
+    assert parse_state(json.dumps(state).encode()).outbox == (queued,)
+    del state["outbox"][0]["queued_ms"]
+    assert parse_state(json.dumps(state).encode()).outbox == (replace(queued, queued_ms=NOW),)
+
+
 ALERT = Notification("firing", "behind", "watermark-behind", "warning", "visits", "/c", "it lags", 1.0, 4, NOW)
 
 
@@ -197,6 +234,89 @@ def test_not_delivered(target: Webhook | Command, reason: str) -> None:
         deliver(target, ALERT)
     assert reason in str(failed.value)
     assert "s3cret" not in str(failed.value)
+
+
+@pytest.fixture
+def mail_server() -> Iterator[str]:
+    """The address of a server that answers, but not with HTTP."""
+
+    class Handler(socketserver.StreamRequestHandler):
+        def handle(self) -> None:
+            self.wfile.write(b"220 mail.example ESMTP\r\n")
+            self.rfile.readline()
+
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+        thread.start()
+        yield f"127.0.0.1:{server.server_address[1]}"
+        server.shutdown()
+        thread.join()
+
+
+def test_a_server_that_does_not_speak_http(mail_server: str) -> None:
+    """An answer that is not HTTP, and a URL that cannot be requested, are failed deliveries like any other."""
+    with pytest.raises(NotDelivered, match=f"webhook {mail_server} did not answer with HTTP"):
+        deliver(Webhook(f"http://{mail_server}/s3cret"), ALERT)
+    for url in ("http://127.0.0.1:1/my s3cret", "http://127.0.0.1:abc/s3cret", "http://127.0.0.1:1/s3cret\u00e9"):
+        with pytest.raises(NotDelivered, match="cannot be reached") as failed:
+            deliver(Webhook(url), ALERT)
+        assert "s3cret" not in str(failed.value)
+    with pytest.raises(NotDelivered, match="a header is not valid") as failed:
+        deliver(Webhook("http://127.0.0.1:1/", headers={"X-Key": "s3cret\n"}), ALERT)
+    assert "s3cret" not in str(failed.value)
+
+
+def test_an_unexpected_error_ends_no_alerts(
+    stream: Stream, tmp_path: Path, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stream that cannot be evaluated is reported once and tried again; the others are evaluated anyway."""
+    warnings: list[str] = []
+    other = Stream(tmp_path / "other")
+    other.watermark(1)
+    stream.watermark(1)
+    failing = stream.alerts(targets=(Webhook(f"{receiver.url}/late"),), warn=warnings.append)
+    attempts: list[int] = []
+
+    def fail(now_ms: int) -> None:
+        attempts.append(now_ms)
+        if len(attempts) > 3:
+            monkeypatch.undo()
+        raise TypeError("unsupported operand")
+
+    monkeypatch.setattr(failing._reader, "read", fail)
+    with AlertThread(lambda: [failing, other.alerts(targets=(Webhook(receiver.url),))], every_ms=20):
+        wait_until(lambda: {"/", "/late"} <= {path for path, _, _ in receiver.requests}, "the alerts of both streams")
+    assert len(attempts) > 3
+    assert [text.partition(" (")[0] for text in warnings] == [
+        "warning: alerts cannot be evaluated: internal error: TypeError"
+    ]
+
+
+def test_an_unexpected_error_of_one_target(stream: Stream, receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Targets that have accepted an alert do not receive it again because another one fails in an unexpected way."""
+    warnings: list[str] = []
+    good, bad = Webhook(f"{receiver.url}/good"), Command(("notify",))
+
+    def fail(*_: object) -> None:
+        raise RuntimeError("s3cret")
+
+    monkeypatch.setattr(delivery, "_run", fail)
+    alerts = stream.alerts(targets=(good, bad), warn=warnings.append)
+    stream.watermark(NOW - 40 * MINUTE)
+    for second in range(3):
+        alerts.step(NOW + 20_000 * second)
+    assert [path for path, _, _ in receiver.requests] == ["/good"]
+    assert warnings == ["warning: an alert is not delivered: command notify: internal error: RuntimeError"]
+
+
+def test_records_with_other_types(stream: Stream) -> None:
+    """A progress record whose numbers are none does not stop the evaluation."""
+    alerts = stream.alerts(Rule("dropped", "dropped-share", 0.5, within_ms=10 * MINUTE))
+    stream.watermark(NOW)
+    odd = f'{{"batch_id":0,"at_ms":{NOW},"input_rows":null,"dropped":"3"}}\n'
+    (stream.path / PROGRESS_FILE).write_text(odd + ProgressRecord(0, NOW, input_rows=4, malformed=3).to_line() + odd)
+    assert alerts.step(NOW + 1) == []
+    assert json.loads((stream.path / STATE_FILE).read_bytes())["evaluated_ms"] == NOW + 1
 
 
 def test_unreadable_state() -> None:

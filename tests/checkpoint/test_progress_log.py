@@ -12,7 +12,7 @@ from headwater.checkpoint import progress_files
 from headwater.checkpoint.history import History, clean_batches
 from headwater.checkpoint.local_tree import LocalTree
 from headwater.checkpoint.memory_tree import MemoryTree
-from headwater.checkpoint.progress_files import ProgressIndex, ProgressTail, ProgressWriter
+from headwater.checkpoint.progress_files import ProgressIndex, ProgressTail, ProgressWriter, RecentProgress
 from headwater.checkpoint.record import (
     PROGRESS_FILE,
     OperatorWatermark,
@@ -74,12 +74,36 @@ def test_object_store_rewrites_the_last_lines(monkeypatch: pytest.MonkeyPatch) -
     assert sorted(read_progress(files)) == [1, 2]
 
 
+def test_object_store_gets_the_last_records() -> None:
+    """Records that came too fast to be written are written when the query has ended; the next run keeps them."""
+    files = MemoryTree({})
+    writer = ProgressWriter(files)
+    for number in range(10):
+        writer.add(record(number))
+    assert sorted(read_progress(files)) == [0]
+    writer.flush()
+    assert sorted(read_progress(files)) == list(range(10))
+    ProgressWriter(files).add(record(10))
+    assert sorted(read_progress(files)) == list(range(11))
+    files.write(PROGRESS_FILE, b"")
+    writer.flush()
+    assert read_progress(files) == {}
+
+
 def test_unreadable_lines_are_skipped() -> None:
     """A truncated line, or one that is not a record, is skipped; unknown fields of a newer version are ignored."""
     assert parse_line('{"batch_id":1,"at_') is None
     assert parse_line("[1,2]") is None
     assert parse_line("{}") is None
     assert parse_line('{"batch_id":1,"at_ms":5,"from_the_future":true}') == ProgressRecord(1, 5)
+
+
+def test_numbers_of_another_type() -> None:
+    """A number that is none is ignored, unless it says which batch it is and when it ran."""
+    odd = '"input_rows":null,"input_rate":"1","dropped":"3","lag_rows":[],"durations_ms":7,"duration_ms":"x"'
+    assert parse_line(f'{{"batch_id":1,"at_ms":5,"state_rows":null,{odd}}}') == ProgressRecord(1, 5)
+    assert parse_line('{"batch_id":"1","at_ms":5}') is None
+    assert parse_line('{"batch_id":1,"at_ms":null}') is None
 
 
 @pytest.mark.parametrize(
@@ -138,6 +162,35 @@ def test_tail_sees_what_was_added(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     for number in range(2, 9):
         writer.add(record(number))
     assert sorted(tail.records()) == list(range(9))
+
+
+def test_recent_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only records from after a time are kept, across files; those from before are not even read."""
+    monkeypatch.setattr(progress_files, "MOST_LINES", 200)
+    monkeypatch.setattr(progress_files, "BLOCK_BYTES", 2_000)
+    parsed: list[str] = []
+    monkeypatch.setattr(progress_files, "parse_line", lambda line: parsed.append(line) or parse_line(line))
+    files = LocalTree(tmp_path)
+    recent, writer = RecentProgress(files, keep=lambda one: replace(one, sources=())), ProgressWriter(files)
+    assert recent.since(0) == {}
+    for number in range(195):
+        writer.add(record(number))
+    parsed.clear()
+    assert recent.since(189_000) == {number: replace(record(number), sources=()) for number in range(190, 195)}
+    assert len(parsed) < 50
+    for number in range(195, 203):
+        writer.add(record(number))
+    assert sorted(recent.since(192_000)) == list(range(193, 203))
+    writer.add(record(202, rows=9))
+    with files.local_path(PROGRESS_FILE).open("a") as out:
+        out.write(record(203).to_line()[:20])
+    assert recent.since(200_000)[202].input_rows == 9
+    with files.local_path(PROGRESS_FILE).open("a") as out:
+        out.write(record(203).to_line()[20:])
+    assert sorted(recent.since(200_000)) == [201, 202, 203]
+    assert sorted(
+        RecentProgress(MemoryTree({PROGRESS_FILE: record(1).to_line().encode()}), lambda one: one).since(0)
+    ) == [1]
 
 
 def test_batches_that_dropped_nothing() -> None:

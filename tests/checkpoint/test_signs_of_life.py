@@ -9,7 +9,7 @@ import pytest
 
 from corpus_support import load
 from headwater.checkpoint.history import History
-from headwater.checkpoint.lease import ended_ms, hold_lease
+from headwater.checkpoint.lease import CLOCK_SLACK_MS, ended_ms, hold_lease
 from headwater.checkpoint.local_tree import LocalTree
 from headwater.checkpoint.progress_files import ProgressWriter
 from headwater.checkpoint.record import ProgressRecord
@@ -25,6 +25,7 @@ def test_recent_files_are_a_sign(tmp_path: Path) -> None:
     written = max(moment or 0 for moment in History(files).committed_at_ms.values())
     assert signs_of_life(History(files), written + 5_000) == ["files changed 5 s ago"]
     assert signs_of_life(History(files), written + 61_000) == []
+    assert signs_of_life(History(files), written - CLOCK_SLACK_MS) == ["files changed 0 s ago"]
 
 
 def test_commit_of_a_headwater_job_is_no_sign(tmp_path: Path) -> None:

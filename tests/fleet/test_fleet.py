@@ -11,10 +11,13 @@ import pytest
 
 from corpus_support import load
 from fleet.streams import record, write_stream
+from headwater.alerts.state import STATE_FILE as ALERTS_FILE
+from headwater.checkpoint.layout import JOB_FILE
 from headwater.checkpoint.lease import hold_lease
 from headwater.checkpoint.local_tree import LocalTree
+from headwater.checkpoint.memory_tree import MemoryTree
 from headwater.core.errors import CheckpointUnreadable
-from headwater.fleet.fleet import Fleet
+from headwater.fleet.fleet import Fleet, change_marker
 from headwater.fleet.roots import checkpoint_or_fleet, fleet_of
 
 
@@ -111,6 +114,20 @@ def test_checks_are_repeated_after_a_change(tmp_path: Path) -> None:
     assert fleet.due_for_check(later, 60_000) == "b"
     assert {finding.severity for finding in fleet.check("b")} >= {"warning"}
     assert [stream.name for stream in fleet.snapshot.by_trouble(later)] == ["b", "a"]
+
+
+@pytest.mark.parametrize("is_local", [True, False])
+def test_heartbeats_are_no_changes(tmp_path: Path, is_local: bool) -> None:
+    """The evaluation of alerts does not change a checkpoint; an edit of its records does."""
+    local = LocalTree(write_stream(tmp_path / "a", job={"job": "visits"}))
+    files = local if is_local else MemoryTree({path: local.read(path) for path in ("offsets/0", "commits/0", JOB_FILE)})
+    files.write(ALERTS_FILE, b"{}")
+    before = change_marker(files)
+    files.write(ALERTS_FILE, b"{ }")
+    files.write("_headwater/lease.json", b"{}")
+    assert change_marker(files) == before
+    files.write(JOB_FILE, b"{}")
+    assert change_marker(files) != before
 
 
 def test_first_refresh_shows_what_it_has(tmp_path: Path) -> None:

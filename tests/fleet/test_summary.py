@@ -10,12 +10,12 @@ import pytest
 
 from corpus_support import CorpusCheckpoint, corpus_names
 from fleet.streams import T0, record, write_stream
-from headwater.checkpoint.lease import hold_lease
+from headwater.checkpoint.lease import CLOCK_SLACK_MS, hold_lease
 from headwater.checkpoint.local_tree import LocalTree
 from headwater.checkpoint.moved import INCOMPLETE, POINTER, MovedTo
 from headwater.checkpoint.record import PROGRESS_FILE, newest_progress
 from headwater.core.finding import Finding
-from headwater.fleet.summary import StreamSummary, growth, read_summary
+from headwater.fleet.summary import AWAITED_RECORDS, StreamSummary, growth, read_summary
 from headwater.fleet.trouble import activity_of, order, troubles_of
 from two_sources import TwoSources
 
@@ -53,14 +53,25 @@ def test_from_the_records(tmp_path: Path) -> None:
 
 
 def test_records_from_before_a_rewind(tmp_path: Path) -> None:
-    """Records of batches that were rewound, or that ran again unrecorded, do not count."""
+    """Records of batches that were rewound, or that ran again and are not recorded yet, do not count."""
     stale = [record(number, lag_rows=5) for number in range(8)]
     write_stream(tmp_path, batches=5, records=stale)
     assert summary(tmp_path).recent[-1].batch_id == 4
     (tmp_path / "offsets" / "4").write_text(
         (tmp_path / "offsets" / "4").read_text().replace(str(T0 + 4000), str(T0 + 999_000))
     )
-    assert not summary(tmp_path).is_recorded
+    assert [batch.batch_id for batch in summary(tmp_path).recent] == [0, 1, 2, 3]
+
+
+def test_newest_batches_without_a_record(tmp_path: Path) -> None:
+    """Lag, state and dropped rows stay while the newest batches are not recorded yet, up to a limit."""
+    records = [record(number, lag_rows=10 + number, state_rows=100, dropped=1) for number in range(8)]
+    found = summary(write_stream(tmp_path / "few", batches=9, records=records))
+    assert (found.last_committed, found.recent[-1].batch_id) == (8, 7)
+    assert (found.lag_rows, found.state_rows, found.dropped) == (17, 100, 8)
+    assert codes(found) == ["dropped"]
+    many = summary(write_stream(tmp_path / "many", batches=9 + AWAITED_RECORDS, records=records))
+    assert (many.is_recorded, many.lag_rows, many.recent[-1].batch_id) == (False, None, 8 + AWAITED_RECORDS)
 
 
 @pytest.mark.parametrize("name", [*corpus_names("spark4.3-"), "crashed-before", "kafka-join", "rate", "named"])
@@ -99,6 +110,9 @@ def test_running_stopped_or_unknown(tmp_path: Path) -> None:
     assert changed is not None
     assert activity_of(other, changed + 5_000).status == "active"
     assert activity_of(other, changed + 90_000).status == "quiet"
+    ahead = activity_of(other, changed - CLOCK_SLACK_MS)
+    assert (ahead.status, ahead.how.partition(";")[0]) == ("active", "files changed 0 s ago")
+    assert activity_of(other, changed - 90_000).status == "quiet"
     files = LocalTree(write_stream(tmp_path / "own"))
     with hold_lease(files, "visits", "cannot run"):
         running = activity_of(read_summary(files), LATER)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from headwater.checkpoint.watermark_hold import Holder, WatermarkHold
 from headwater.views.page_points import Point
 from headwater.views.page_summary import explain_watermark
@@ -52,6 +54,13 @@ def test_no_recent_batch() -> None:
     """Only batches advance the watermark; whether a query is running is part of the reason."""
     assert "no query is running" in explanation(at(0, 1), at(1, 2), seconds=600, running=False)
     assert "no data arrives" in explanation(at(0, 1), at(1, 2), seconds=600, running=True)
+
+
+def test_a_batch_that_takes_long() -> None:
+    """While a batch runs, it is the reason and not missing data; without a query, it is not running."""
+    planned = replace(at(1, 2), kind="planned")
+    assert explanation(at(0, 1), planned, seconds=600).endswith("and batch 1 has been running for 9 min 59 s.")
+    assert "no query is running" in explanation(at(0, 1), planned, seconds=600, running=False)
 
 
 def test_first_batch() -> None:

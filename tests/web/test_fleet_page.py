@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 from pathlib import Path
@@ -50,6 +51,17 @@ def test_streams_sorted_by_trouble_and_opened(browser: Browser, tmp_path: Path) 
         expect(page.locator(".hw-checkpoint")).to_have_text("team/s07")
         page.locator(".hw-home").click()
         expect(streams).to_have_count(32)
+
+
+def test_a_name_that_is_not_utf8(browser: Browser, tmp_path: Path) -> None:
+    """A folder whose name is not UTF-8 is shown with its bytes, beside the others, and has a page."""
+    write_stream(tmp_path / "good")
+    write_stream(Path(os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9")))
+    with served(tmp_path, "--port", 0) as page_of, opened(browser, page_of.url) as page:
+        expect(page.locator("[data-stream]")).to_have_count(2)
+        page.get_by_text("caf\\xe9").click()
+        expect(figure(page, "Last batch")).to_have_text("7")
+        expect(page.locator(".hw-checkpoint")).to_have_text("caf\\xe9")
 
 
 def contrast(page: Page, selector: str) -> float:

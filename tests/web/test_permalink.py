@@ -21,6 +21,11 @@ def test_place_survives_the_address(place: Place) -> None:
     assert Place.from_query(dict(parse_qsl(place.query()[1:]))) == place
 
 
+def test_text_that_cannot_be_encoded() -> None:
+    """Half of a character in a name or a key does not break the address."""
+    assert Place("caf\udce9", key={"a": "\ud800"}).query() == "?name=caf%5Cxe9&key=%7B%22a%22%3A%22%5Cud800%22%7D"
+
+
 @pytest.mark.parametrize(
     "query",
     [

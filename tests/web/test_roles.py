@@ -182,7 +182,26 @@ def test_guesses_are_limited(users: PasswordFile) -> None:
     assert client.log_in("bob", "bobs password").status == 303
 
 
-@pytest.mark.parametrize("origin", [None, "null", "http://evil.example"])
+def test_log_in_without_the_password_file(users: PasswordFile) -> None:
+    """While the password file is missing, the page that asks for a password says so."""
+    client = Client(AccessOptions(password_file=users.path))
+    users.path.unlink()
+    reply = client.log_in("ann", "anns password", next="/stream?name=a")
+    assert reply.status == 503
+    assert b"Nobody can log in at present" in reply.body and b'value="/stream?name=a"' in reply.body
+
+
+@pytest.mark.parametrize("before", ['prefs={"a":1}', "theme=dark mode", "a[b]=1", "bare", "headwater-87650=1", "="])
+def test_cookies_of_other_servers(before: str) -> None:
+    """A cookie of another server on this host does not hide the one of the page."""
+    client = Client(AccessOptions())
+    own = f"headwater-8765={client.policy.cookie_value}"
+    assert client(Cookie=f"{before}; {own}").status == 200
+    assert client(Cookie=f"{own};{before}").status == 200
+    assert client(Cookie=before).status == 403
+
+
+@pytest.mark.parametrize("origin", [None, "null", "http://evil.example", "http://["])
 def test_log_in_from_another_site(users: PasswordFile, origin: str | None) -> None:
     """Another site cannot log a browser in or out."""
     client = Client(AccessOptions(password_file=users.path))

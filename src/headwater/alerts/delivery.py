@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
 import subprocess
@@ -43,8 +44,12 @@ def _post(target: Webhook, notification: Notification) -> None:
     except OSError as error:
         reason = getattr(error, "reason", error)
         raise NotDelivered(f"{target.name} cannot be reached: {reason}") from None
-    except ValueError as error:  # a header with a line break, for example
-        raise NotDelivered(f"{target.name}: {error}") from None
+    except http.client.InvalidURL:
+        raise NotDelivered(f"{target.name} cannot be reached: its URL is not valid") from None
+    except http.client.HTTPException:
+        raise NotDelivered(f"{target.name} did not answer with HTTP") from None
+    except ValueError:  # a header with a line break, for example; the error would quote it
+        raise NotDelivered(f"{target.name} cannot be reached: its URL or a header is not valid") from None
 
 
 def _run(target: Command, notification: Notification) -> None:
@@ -95,12 +100,12 @@ def deliver_due(
                 continue
             try:
                 deliver(by_key[key], outgoing.notification)
-            except NotDelivered as error:
-                problems.append(str(error))
+            except Exception as error:  # any other error would send again what other targets have just accepted
+                known = isinstance(error, NotDelivered)
+                problems.append(str(error) if known else f"{by_key[key].name}: internal error: {type(error).__name__}")
                 refused.append(key)
                 blocked.add(key)
-        started = outgoing.notification.resolved_at_ms or outgoing.notification.started_at_ms
-        if refused and now_ms - started < GIVE_UP_MS:
+        if refused and now_ms - outgoing.queued_ms < GIVE_UP_MS:
             left.append(_postponed(outgoing, tuple(refused), now_ms))
     return tuple(left), problems
 
@@ -109,4 +114,4 @@ def _postponed(outgoing: Outgoing, targets: tuple[str, ...], now_ms: int) -> Out
     if now_ms < outgoing.next_ms:
         return replace(outgoing, targets=targets)
     pause = min(LONGEST_PAUSE_MS, FIRST_PAUSE_MS * 2**outgoing.attempts)
-    return Outgoing(outgoing.notification, targets, outgoing.attempts + 1, now_ms + pause)
+    return replace(outgoing, targets=targets, attempts=outgoing.attempts + 1, next_ms=now_ms + pause)

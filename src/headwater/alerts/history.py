@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from headwater.checkpoint.failures import FailureRecord, read_failures
 from headwater.checkpoint.filetree import FileTree
 from headwater.checkpoint.logs import CheckpointLogs
-from headwater.checkpoint.progress_files import ProgressTail
+from headwater.checkpoint.progress_files import RecentProgress
 from headwater.checkpoint.record import ProgressRecord
 from headwater.guards.report import SourceReport
 
@@ -19,7 +19,7 @@ class StreamHistory:
     name: str
     checkpoint: str
     records: tuple[ProgressRecord, ...] = ()
-    """What Spark reported of its batches, oldest first."""
+    """What Spark reported of the batches that rules look back at, oldest first; without durations and sources."""
     last_batch: int | None = None
     last_commit_ms: int | None = None
     """When the last batch was committed; of a stream without one, when its first batch was planned."""
@@ -29,16 +29,20 @@ class StreamHistory:
 
 
 class HistoryReader:
-    """Reads the history of a stream repeatedly; on a local disk, only the progress that was added since the last time."""
+    """Reads the history of a stream repeatedly; on a local disk, only the progress that was added since the last time.
 
-    def __init__(self, files: FileTree, name: str | None = None) -> None:
+    ``records_ms`` is how far rules look back at the records of batches; 0 if none does.
+    """
+
+    def __init__(self, files: FileTree, name: str | None = None, *, records_ms: int = 0) -> None:
         self.files = files
         self._name = name
-        self._tail = ProgressTail(files)
+        self._records_ms = records_ms
+        self._recent = RecentProgress(files, keep=_without_parts)
 
-    def read(self, sources: SourceReport | None = None) -> StreamHistory:
+    def read(self, now_ms: int, sources: SourceReport | None = None) -> StreamHistory:
         """Return the history as it is now."""
-        progress = self._tail.records()
+        progress = self._recent.since(now_ms - self._records_ms) if self._records_ms else {}
         local = self.files.local_path()
         location = self.files.location if local is None else str(local.absolute())
         logs = CheckpointLogs(self.files, progress)
@@ -59,6 +63,11 @@ class HistoryReader:
             read_failures(self.files),
             sources,
         )
+
+
+def _without_parts(record: ProgressRecord) -> ProgressRecord:
+    """Return what rules need of a record. The rest is most of its size, and a page keeps records of many streams."""
+    return replace(record, durations_ms={}, sources=(), watermarks=())
 
 
 def _watermark(logs: CheckpointLogs, latest: int | None, done: int | None) -> int | None:

@@ -59,8 +59,8 @@ def _growing(metric: str) -> Callable[[Rule, str], str]:
         half = _duration(rule.within_ms // 2)
         later = f"quantile_over_time(0.5, {metric}{selector}[{half}])"
         earlier = f"quantile_over_time(0.5, {metric}{selector}[{half}] offset {half})"
-        grown = f"{later} > {earlier} and {later} >= {1 + rule.by:g} * {earlier}"
-        return f"{grown} and {metric}{selector} > {rule.limit:g}"
+        grown = f"{later} > {earlier} and {later} >= {_number(1 + rule.by)} * {earlier}"
+        return f"{grown} and {metric}{selector} > {_number(rule.limit)}"
 
     return of
 
@@ -71,25 +71,25 @@ def _dropped_share(rule: Rule, selector: str) -> str:
         f"increase({metric}{selector}[{window}])"
         for metric in ("headwater_dropped_rows_total", "headwater_malformed_records_total")
     )
-    return f"({lost}) / (increase(headwater_input_rows_total{selector}[{window}]) > 0) > {rule.limit:g}"
+    return f"({lost}) / (increase(headwater_input_rows_total{selector}[{window}]) > 0) > {_number(rule.limit)}"
 
 
 def _nothing_committed(rule: Rule, selector: str) -> str:
     age = f"time() - last_over_time(headwater_last_batch_timestamp_seconds{selector}[{LONGEST_SILENCE}])"
-    return f"{age} > {rule.limit / 1000:g} unless headwater_kafka_unread_records{selector} == 0"
+    return f"{age} > {_number(rule.limit / 1000)} unless headwater_kafka_unread_records{selector} == 0"
 
 
 _EXPRESSIONS: dict[str, Callable[[Rule, str], str]] = {
-    "watermark-behind": lambda rule, of: f"headwater_watermark_lag_seconds{of} > {rule.limit / 1000:g}",
+    "watermark-behind": lambda rule, of: f"headwater_watermark_lag_seconds{of} > {_number(rule.limit / 1000)}",
     "lag-growing": _growing("headwater_kafka_lag_records"),
     "batches-failing": lambda rule, of: (
-        f"increase(headwater_failures_total{of}[{_duration(rule.within_ms)}]) >= {rule.limit:g}"
+        f"increase(headwater_failures_total{of}[{_duration(rule.within_ms)}]) >= {_number(rule.limit)}"
     ),
     "state-growing": _growing("headwater_state_rows"),
     "nothing-committed": _nothing_committed,
     "dropped-share": _dropped_share,
     "retention-close": lambda rule, of: (
-        f"min by (job) (headwater_kafka_retention_remaining_seconds{of}) < {rule.limit / 1000:g}"
+        f"min by (job) (headwater_kafka_retention_remaining_seconds{of}) < {_number(rule.limit / 1000)}"
     ),
     "source-problem": lambda _, of: f"{_with(of, 'severity', 'error', 'headwater_source_findings')} > 0",
 }
@@ -115,6 +115,11 @@ def _duration(milliseconds: int) -> str:
         if milliseconds and milliseconds % size == 0:
             return f"{milliseconds // size}{unit}"
     return f"{milliseconds}ms" if milliseconds else "0s"
+
+
+def _number(value: float) -> str:
+    """Return a number with all of its digits, and without the noise of a sum such as 1 + 0.1."""
+    return f"{value:.15g}"
 
 
 def _alert_name(name: str) -> str:

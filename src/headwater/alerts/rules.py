@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Literal, NoReturn
+from urllib.parse import urlsplit
 
 from headwater.core.errors import UsageProblem
 from headwater.core.text import count
@@ -58,6 +59,7 @@ SHOWN_UNITS: dict[Unit, Callable[[float], str]] = {
     "none": lambda _: "",
 }
 NEED_SOURCES = frozenset({"retention-close", "source-problem", "nothing-committed"})
+NEED_RECORDS = frozenset({"lag-growing", "state-growing", "dropped-share"})
 _EXAMPLE = '[[alerts.rule]]\nwhen = "watermark-behind"\nabove = "15m"'
 _VARIABLE = re.compile(r"\$\{(\w+)\}")
 
@@ -95,8 +97,8 @@ class Webhook:
 
     @property
     def name(self) -> str:
-        """The host, for messages; the path may be a secret."""
-        return f"webhook {self.url.partition('://')[2].partition('/')[0].rpartition('@')[2]}"
+        """The host, for messages; the path and the query may be secrets."""
+        return f"webhook {re.split('[/?#]', self.url.partition('://')[2])[0].rpartition('@')[2]}"
 
     @property
     def key(self) -> str:
@@ -133,6 +135,11 @@ class AlertConfig:
     rules: tuple[Rule, ...] = ()
     targets: tuple[Target, ...] = ()
     every_ms: int = EVERY_MS
+
+    @property
+    def records_ms(self) -> int:
+        """How far the rules look back at the records of batches; 0 if none does."""
+        return max((rule.within_ms for rule in self.rules if rule.when in NEED_RECORDS), default=0)
 
     def for_stream(self, stream: str) -> tuple[Rule, ...]:
         """Return the rules that apply to a stream."""
@@ -268,9 +275,27 @@ def _target(value: Mapping[str, Any], file: str, place: str) -> Target:
     if not isinstance(headers, dict) or not all(isinstance(text, str) for text in headers.values()):
         _refuse(file, f"{place}: headers is not a table of strings")
     url = _expanded(value["webhook"], file, place)
-    if not re.match(r"https?://[^/\s]+", url):
-        _refuse(file, f"{place}: the webhook is not an http or https URL")
+    _require_url(url, file, place)
     return Webhook(url, shape == "slack", {name: _expanded(text, file, place) for name, text in headers.items()})
+
+
+def _require_url(url: str, file: str, place: str) -> None:
+    """Refuse what cannot be the URL of a webhook. No message quotes it: such a URL is a password."""
+    if re.search(r"[\s\x00-\x1f\x7f]", url):
+        _refuse(file, f"{place}: the webhook contains a space or a control character", remedy="write a space as %20")
+    try:
+        parts = urlsplit(url)
+        is_url = parts.scheme in ("http", "https") and bool(parts.hostname)
+    except ValueError:
+        is_url = False
+    if not is_url:
+        _refuse(file, f"{place}: the webhook is not an http or https URL")
+    try:
+        has_port = parts.port != 0
+    except ValueError:
+        has_port = False
+    if not has_port:
+        _refuse(file, f"{place}: the port of the webhook is not a number from 1 to 65535")
 
 
 def _arguments(value: Any, file: str, place: str) -> tuple[str, ...]:

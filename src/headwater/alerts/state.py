@@ -73,6 +73,7 @@ class Outgoing:
 
     notification: Notification
     targets: tuple[str, ...]
+    queued_ms: int
     attempts: int = 0
     next_ms: int = 0
 
@@ -95,6 +96,10 @@ class AlertState:
         """The alerts that have fired and are not resolved."""
         return [alert.fired for alert in self.active.values() if alert.fired]
 
+    def without_pending(self) -> AlertState:
+        """Return the state without the alerts that have not fired: nobody knows whether their conditions still held."""
+        return replace(self, active={name: alert for name, alert in self.active.items() if alert.fired})
+
     def to_bytes(self) -> bytes:
         """Return the contents of ``alerts.json``."""
         return json.dumps(asdict(self), indent=1).encode()
@@ -115,6 +120,7 @@ def parse_state(data: bytes) -> AlertState:
             Outgoing(
                 Notification(**sent["notification"]),
                 tuple(sent["targets"]),
+                _queued_ms(sent),
                 int(sent["attempts"]),
                 int(sent["next_ms"]),
             )
@@ -123,6 +129,12 @@ def parse_state(data: bytes) -> AlertState:
         return AlertState(active, outbox, str(value["owner"]), int(value["evaluated_ms"]))
     except (ValueError, TypeError, KeyError, AttributeError):
         return NO_ALERTS
+
+
+def _queued_ms(sent: Mapping[str, Any]) -> int:
+    """Return when a notification was queued, which earlier versions did not record."""
+    notification = sent["notification"]
+    return int(sent.get("queued_ms") or notification["resolved_at_ms"] or notification["started_at_ms"])
 
 
 def _notification(value: Any) -> Notification | None:
@@ -156,7 +168,7 @@ def advance(
                 resolved = replace(_fire(condition, alert.since_ms), status="resolved", resolved_at_ms=now_ms)
                 sent.append(resolved)
     names = tuple(targets)
-    outbox = (*state.outbox, *(Outgoing(notification, names) for notification in sent if names))
+    outbox = (*state.outbox, *(Outgoing(notification, names, now_ms) for notification in sent if names))
     return replace(state, active=active, outbox=outbox, evaluated_ms=now_ms), sent
 
 

@@ -10,20 +10,23 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 
 from headwater.alerts.delivery import deliver_due
 from headwater.alerts.evaluation import evaluate, needs_sources
 from headwater.alerts.history import HistoryReader
 from headwater.alerts.rules import AlertConfig
-from headwater.alerts.state import NO_ALERTS, STATE_FILE, AlertState, Notification, advance, parse_state
+from headwater.alerts.state import NO_ALERTS, SILENT_MS, STATE_FILE, AlertState, Notification, advance, parse_state
 from headwater.checkpoint.filetree import FileTree
-from headwater.core.errors import HeadwaterError
+from headwater.core.errors import HeadwaterError, InternalError
 from headwater.guards.check import check_sources
 from headwater.guards.report import SourceReport
 
 SOURCES_MS = 60_000
 HEARTBEAT_MS = 30_000
+# Evaluations that may be missing before a pending alert starts again.
+MISSED_EVALUATIONS = 3
 Warn = Callable[[str], None]
 CheckSources = Callable[[], SourceReport | None]
 Opened = Mapping[str, Callable[[], FileTree]]
@@ -50,7 +53,8 @@ class StreamAlerts:
     ) -> None:
         self.files = files
         self._config = config
-        self._reader = HistoryReader(files, name)
+        self._reader = HistoryReader(files, name, records_ms=config.records_ms)
+        self._longest_pause_ms = max(SILENT_MS, MISSED_EVALUATIONS * config.every_ms)
         self._check_sources = check_sources
         self._warn = warn
         self._on_alert = on_alert
@@ -68,6 +72,9 @@ class StreamAlerts:
         except (HeadwaterError, OSError) as error:  # the running query moves files; the next step reads them again
             self._warn_once(f"alerts cannot be evaluated: {getattr(error, 'problem', error)}")
             return []
+        except Exception as error:  # one stream must not end the alerts of the others
+            self._warn_once(f"alerts cannot be evaluated: {InternalError(error).problem}")
+            return []
 
     def close(self) -> None:
         """Evaluate the rules once more, and leave them to other processes."""
@@ -80,7 +87,9 @@ class StreamAlerts:
         before = self._load()
         if before.is_owned_by_other(self._owner, now_ms):
             return []
-        history = self._reader.read()
+        if before is not self._memory and now_ms - before.evaluated_ms > self._longest_pause_ms:
+            before = before.without_pending()
+        history = self._reader.read(now_ms)
         rules = self._config.for_stream(history.name)
         if needs_sources(rules, history, now_ms):
             history = replace(history, sources=self._source_report(now_ms))
@@ -121,7 +130,7 @@ class StreamAlerts:
         self._memory, self._saved_ms = state, now_ms
         try:
             self.files.write(STATE_FILE, state.to_bytes())
-        except (HeadwaterError, OSError) as error:
+        except Exception as error:  # each store raises exceptions of its own
             self._warn_once(f"the state of alerts cannot be recorded, so they may fire again after a restart: {error}")
 
     def _warn_once(self, text: str) -> None:
@@ -173,10 +182,8 @@ class PageAlerts:
             del self._known[name]
         for name, open_files in present.items():
             if name not in self._known:
-                try:
+                with suppress(Exception):  # it does not exist yet, or its store raises an error of its own
                     self._known[name] = self._alerts(open_files())
-                except (HeadwaterError, OSError):  # it does not exist yet, or its store does not answer
-                    continue
         return list(self._known.values())
 
     def _alerts(self, files: FileTree) -> StreamAlerts:

@@ -5,14 +5,16 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from typing import BinaryIO
 
 from headwater.checkpoint.filetree import FileTree
 from headwater.checkpoint.record import OLDER_FILE, PROGRESS_FILE, ProgressRecord, parse_line, read_progress
 
 MOST_LINES = 10_000
 REMOTE_LINES, REMOTE_SECONDS = 500, 5.0
+BLOCK_BYTES = 65_536
 
 
 class ProgressIndex:
@@ -78,13 +80,81 @@ class ProgressTail:
         return dict(self._found)
 
 
+class RecentProgress:
+    """Reads the records of the recent batches repeatedly, and keeps no others.
+
+    On a local disk, it first reads the end of the file, and then only what was added. ``keep`` returns what to keep of a
+    record.
+    """
+
+    def __init__(self, files: FileTree, keep: Callable[[ProgressRecord], ProgressRecord]) -> None:
+        self._files = files
+        self._keep = keep
+        self._found: dict[int, ProgressRecord] = {}
+        self._file: tuple[int, int] | None = None
+        self._read_bytes = 0
+
+    def since(self, at_ms: int) -> dict[int, ProgressRecord]:
+        """Return the latest record of each batch that ended after a time, which must not go back between calls."""
+        path = self._files.local_path(PROGRESS_FILE)
+        if path is None:
+            self._found = self._kept(read_progress(self._files))
+        else:
+            with suppress(OSError), path.open("rb") as file:
+                info = os.fstat(file.fileno())
+                if (info.st_dev, info.st_ino) != self._file or info.st_size < self._read_bytes:
+                    self._file, self._read_bytes = (info.st_dev, info.st_ino), _offset_of(file, at_ms)
+                    self._found = {} if self._read_bytes else self._kept(self._older(at_ms))
+                file.seek(self._read_bytes)
+                data = file.read()
+                self._found |= self._kept(_records(data))
+                self._read_bytes += data.rfind(b"\n") + 1
+        self._found = {
+            number: record for number, record in self._found.items() if record.at_ms + record.duration_ms > at_ms
+        }
+        return self._found
+
+    def _kept(self, records: Mapping[int, ProgressRecord]) -> dict[int, ProgressRecord]:
+        return {number: self._keep(record) for number, record in records.items()}
+
+    def _older(self, at_ms: int) -> dict[int, ProgressRecord]:
+        path = self._files.local_path(OLDER_FILE)
+        if path is not None:
+            with suppress(OSError), path.open("rb") as file:
+                file.seek(_offset_of(file, at_ms))
+                return _records(file.read())
+        return {}
+
+
+def _records(data: bytes) -> dict[int, ProgressRecord]:
+    """Return the latest record of each batch in complete lines."""
+    lines = data[: data.rfind(b"\n") + 1].decode("utf-8", "replace").split("\n")
+    return {record.batch_id: record for record in map(parse_line, lines) if record}
+
+
+def _offset_of(file: BinaryIO, at_ms: int) -> int:
+    """Return the offset of a line before which all batches ended by a time; 0 if there is none."""
+    size, length = file.seek(0, os.SEEK_END), BLOCK_BYTES
+    while length < size:
+        file.seek(size - length)
+        file.readline()  # the rest of a line
+        offset = file.tell()
+        record = parse_line(file.readline().decode("utf-8", "replace"))
+        if record is not None and record.at_ms + record.duration_ms <= at_ms:
+            return offset
+        length *= 2
+    return 0
+
+
 class ProgressWriter:
     """Appends records, and starts a new file every ``MOST_LINES``. A record that cannot be written is discarded."""
 
     def __init__(self, files: FileTree) -> None:
         self._files = files
-        self._lines = self._present_lines()
-        self._kept: list[str] = []
+        present = self._present_lines()
+        self._lines = len(present)
+        self._kept = [] if files.is_local else present[-REMOTE_LINES:]
+        self._is_written = True
         self._written_at = 0.0
 
     def add(self, record: ProgressRecord) -> None:
@@ -95,6 +165,12 @@ class ProgressWriter:
             else:
                 self._rewrite(record.to_line())
 
+    def flush(self) -> None:
+        """Write the records that are still to be written, when the query has ended."""
+        if not self._is_written:
+            with suppress(Exception):
+                self._write()
+
     def _append(self, line: str) -> None:
         if self._lines >= MOST_LINES:
             self._files.move(PROGRESS_FILE, OLDER_FILE)
@@ -104,13 +180,16 @@ class ProgressWriter:
 
     def _rewrite(self, line: str) -> None:
         """Write the last few hundred lines every few seconds, because objects cannot be appended to."""
-        self._kept = [*self._kept, line][-REMOTE_LINES:]
+        self._kept, self._is_written = [*self._kept, line][-REMOTE_LINES:], False
         if time.monotonic() - self._written_at >= REMOTE_SECONDS:
-            self._files.write(PROGRESS_FILE, "".join(self._kept).encode())
-            self._written_at = time.monotonic()
+            self._write()
 
-    def _present_lines(self) -> int:
-        if self._files.is_local:
-            with suppress(OSError):
-                return self._files.read(PROGRESS_FILE).count(b"\n")
-        return 0
+    def _write(self) -> None:
+        self._files.write(PROGRESS_FILE, "".join(self._kept).encode())
+        self._is_written, self._written_at = True, time.monotonic()
+
+    def _present_lines(self) -> list[str]:
+        with suppress(Exception):  # an unreachable store must not stop the stream
+            lines = self._files.read(PROGRESS_FILE).decode("utf-8", "replace").split("\n")
+            return [f"{line}\n" for line in lines[:-1]]
+        return []

@@ -227,22 +227,28 @@ class ProgressRecord:
         return json.dumps(asdict(self), separators=(",", ":")) + "\n"
 
 
-_FIELDS = {one.name for one in fields(ProgressRecord)}
 Part = TypeVar("Part", SourceProgress, OperatorWatermark)
 
 
 def parse_line(line: str) -> ProgressRecord | None:
-    """Return the record in a line; None if the line is truncated or not a record. Unknown fields are ignored."""
+    """Return the record in a line; None if the line is truncated or not a record.
+
+    Unknown fields and numbers that are none are ignored.
+    """
     try:
         values = json.loads(line)
-        record = ProgressRecord(**{name: value for name, value in values.items() if name in _FIELDS})
+        known: dict[str, Any] = {
+            name: value for name, value in values.items() if isinstance(value, _FIELDS.get(name, ()))
+        }
+        record = ProgressRecord(**known)
     except (ValueError, TypeError, AttributeError):
-        return None
-    if not all(isinstance(number, int) for number in (record.batch_id, record.at_ms, record.duration_ms)):
         return None
     return replace(
         record, sources=_parts(SourceProgress, record.sources), watermarks=_parts(OperatorWatermark, record.watermarks)
     )
+
+
+_PARTS = ("sources", "watermarks")
 
 
 def _parts(kind: type[Part], values: Any) -> tuple[Part, ...]:
@@ -258,7 +264,19 @@ def _parts(kind: type[Part], values: Any) -> tuple[Part, ...]:
 
 
 def _types_of(annotation: str) -> tuple[type, ...]:
-    return (str if annotation.startswith("str") else int, *((type(None),) if annotation.endswith("None") else ()))
+    is_optional = annotation.endswith("None")
+    return (*_TYPES[annotation.removesuffix(" | None")], *((type(None),) if is_optional else ()))
+
+
+_TYPES: dict[str, tuple[type, ...]] = {
+    "int": (int,),
+    "float": (int, float),
+    "str": (str,),
+    "dict[str, int]": (dict,),
+}
+_FIELDS = {
+    one.name: _types_of(str(one.type)) if one.name not in _PARTS else (object,) for one in fields(ProgressRecord)
+}
 
 
 def read_progress(files: FileTree) -> dict[int, ProgressRecord]:

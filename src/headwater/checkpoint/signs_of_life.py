@@ -17,14 +17,19 @@ from headwater.checkpoint.record import read_progress
 FRESH_SECONDS = 60
 
 
+def is_fresh(age_ms: int) -> bool:
+    """Return whether a file of this age may be one that a query has just written. Clocks differ a little."""
+    return -CLOCK_SLACK_MS <= age_ms < FRESH_SECONDS * 1000
+
+
 def signs_of_life(history: History, now_ms: int | None = None) -> list[str]:
     """Return signs that a query is running, as clauses for a user to judge. An idle query shows none of them."""
     now = int(time.time() * 1000) if now_ms is None else now_ms
     signs = []
     ended = ended_ms(history.files)
     newest = None if _ended_with_headwater(history) else _newest_ms(history.files)
-    if newest is not None and newest > ended and 0 <= now - newest < FRESH_SECONDS * 1000:
-        signs.append(f"files changed {(now - newest) // 1000} s ago")
+    if newest is not None and newest > ended and is_fresh(now - newest):
+        signs.append(f"files changed {max(0, now - newest) // 1000} s ago")
     drafts = [
         f"{folder}/{entry.name}"
         for folder in (OFFSETS, COMMITS)

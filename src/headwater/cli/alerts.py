@@ -85,7 +85,8 @@ def _evaluate(checkpoints: list[str], config: AlertConfig, *, as_json: bool) -> 
     conditions: list[Condition] = []
     for name in checkpoints:
         files = open_checkpoint(name)
-        history, now_ms = HistoryReader(files).read(), time.time_ns() // 1_000_000
+        now_ms = time.time_ns() // 1_000_000
+        history = HistoryReader(files, records_ms=config.records_ms).read(now_ms)
         if needs_sources(config.for_stream(history.name), history, now_ms):
             history = replace(history, sources=check_sources(files))
         conditions += evaluate(config.rules, history, now_ms)

@@ -19,6 +19,7 @@ from headwater.cli.checkpoint_options import CheckpointsOrRoots
 from headwater.cli.child_processes import run_command
 from headwater.cli.output import note, say
 from headwater.core.errors import HeadwaterError, JobFailed
+from headwater.core.text import displayable
 
 if TYPE_CHECKING:
     from headwater.checkpoint.filetree import FileTree
@@ -105,7 +106,7 @@ def ui(
     from headwater.web.server import PageServer
 
     server = PageServer(
-        [] if fleet else [_served(checkpoint) for checkpoint in checkpoints],
+        [] if fleet else [_served(name, checkpoint) for checkpoint, name in page_names(checkpoints).items()],
         fleet=fleet,
         host=host,
         port=port,
@@ -125,21 +126,27 @@ def ui(
 
 def _fleet(names: list[str], *, wait: bool) -> FleetWatch | None:
     """Return the fleet, which is being read already, if a name is a folder above checkpoints; None if none is."""
+    from headwater.checkpoint.locate import candidates
     from headwater.core.errors import CheckpointUnreadable
     from headwater.fleet.fleet import Fleet
     from headwater.fleet.roots import open_or_root
     from headwater.web.fleet_watch import FleetWatch
 
-    found = []
+    roots: list[str] = []
+    has_root = False
     for name in names:
         try:
-            found.append(open_or_root(name))
+            found = open_or_root(name)
         except CheckpointUnreadable:
             if not wait:
                 raise
-    if not any(isinstance(one, str) for one in found):
+            roots += candidates(name)  # it appears among the others as soon as it exists
+        else:
+            has_root |= isinstance(found, str)
+            roots.append(found if isinstance(found, str) else found.location)
+    if not has_root:
         return None
-    watch = FleetWatch(Fleet([one if isinstance(one, str) else one.location for one in found]))
+    watch = FleetWatch(Fleet(roots))
     watch.start()
     return watch
 
@@ -158,11 +165,28 @@ def watching_alerts(checkpoints: Callable[[], Iterable[str]]) -> Iterator[None]:
         yield
 
 
-def _served(checkpoint: str) -> ServedCheckpoint:
+def page_names(checkpoints: Iterable[str]) -> dict[str, str]:
+    """Return a name for each checkpoint: its folder, with as many folders above it as make the name unique."""
+    parts = {checkpoint: _parts(checkpoint) for checkpoint in checkpoints}
+    names = {}
+    for checkpoint, own in parts.items():
+        others = [other for other in parts.values() if other != own]
+        depth = 1
+        while depth < len(own) and any(other[-depth:] == own[-depth:] for other in others):
+            depth += 1
+        names[checkpoint] = displayable("/".join(own[-depth:]))
+    return names
+
+
+def _parts(checkpoint: str) -> list[str]:
+    location = checkpoint.rstrip("/") or checkpoint
+    return location.split("/") if "://" in location else str(Path(location)).split("/")
+
+
+def _served(name: str, checkpoint: str) -> ServedCheckpoint:
     from headwater.checkpoint.locate import open_checkpoint
     from headwater.web.server import ServedCheckpoint
 
-    name = Path(checkpoint.rstrip("/")).name or checkpoint
     return ServedCheckpoint(name, lambda: open_checkpoint(checkpoint))
 
 

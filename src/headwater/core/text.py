@@ -17,6 +17,16 @@ def count(number: int, noun: str, *, grouped: bool = True) -> str:
     return f"{shown} {noun if number == 1 else plural(noun)}"
 
 
+def displayable(text: str) -> str:
+    """Return a text that can be encoded: a byte of a file name that is not UTF-8 becomes ``\\xe9``."""
+    if text.isascii():
+        return text
+    try:
+        return text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+    except UnicodeEncodeError:  # half of a character, as JSON can contain it
+        return text.encode("utf-8", "backslashreplace").decode()
+
+
 def batch_span(first: int, last: int) -> str:
     """Return ``batch 4``, or ``batches 4 to 6`` if there are several."""
     return f"batch {first}" if first == last else f"batches {first} to {last}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -16,10 +17,10 @@ from headwater.checkpoint.lease import live_lease
 from headwater.checkpoint.locate import open_files
 from headwater.checkpoint.object_tree import unreachable
 from headwater.checkpoint.pipelines import stream_names
-from headwater.checkpoint.record import PROGRESS_FILE
 from headwater.checkpoint.restore_points import FOLDER as KEPT
 from headwater.core.errors import HeadwaterError, InternalError
 from headwater.core.finding import Finding
+from headwater.core.text import displayable
 from headwater.fleet.discovery import Discovery
 from headwater.fleet.graph import Edge, edges_between
 from headwater.fleet.summary import StreamSummary, read_summary
@@ -28,6 +29,8 @@ from headwater.timemachine.journal import FOLDER as JOURNAL
 from headwater.timemachine.tables import fsck
 
 _READERS = 16
+# Written again and again while nothing happens.
+_HEARTBEATS = frozenset({"lease.json", "alerts.json"})
 
 
 @dataclass(frozen=True)
@@ -184,7 +187,7 @@ class Fleet:
                 problems.append(unreachable(search.files, error))
                 continue
             for path, short in stream_names(paths).items():
-                name = "/".join(filter(None, [prefix, short])) or _base(search.files.location)
+                name = displayable("/".join(filter(None, [prefix, short])) or _base(search.files.location))
                 known = self._known.get(name)
                 found[name] = known.files if known else (search.files.subtree(path) if path else search.files)
         return dict(sorted(found.items())), tuple(problems)
@@ -230,13 +233,22 @@ def change_marker(files: FileTree) -> object:
     root = files.local_path()
     if root is not None:
         found = []
-        for path in (OFFSETS, COMMITS, HEADWATER_FOLDER, JOURNAL, KEPT, PROGRESS_FILE):
+        for path in (OFFSETS, COMMITS):
             with suppress(OSError):
                 info = (root / path).stat()
                 found.append((path, info.st_mtime_ns, info.st_size))
-        return found
+        with suppress(OSError), os.scandir(root / HEADWATER_FOLDER) as listed:
+            for entry in listed:
+                if entry.name not in _HEARTBEATS and not entry.name.startswith("."):
+                    info = entry.stat()
+                    found.append((entry.name, info.st_mtime_ns, info.st_size))
+        return sorted(found)
     return [
-        [(entry.name, entry.modified_ms, entry.size) for entry in files.entries(folder) if entry.name != "lease.json"]
+        [
+            (entry.name, entry.modified_ms, entry.size)
+            for entry in files.entries(folder)
+            if entry.name not in _HEARTBEATS
+        ]
         for folder in (OFFSETS, COMMITS, HEADWATER_FOLDER, JOURNAL, KEPT)
     ]
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 from statistics import median
 from typing import Any
 
@@ -31,6 +32,8 @@ LISTED_BATCHES = 64
 # Without a record, the rows of a batch follow from two files of the log; few batches are enough for a line.
 UNRECORDED_BATCHES = 16
 REMOTE_UNRECORDED_BATCHES = 3
+# Batches are recorded after their commit, and on an object store every few seconds.
+AWAITED_RECORDS = 10
 _LEAST_FOR_TREND = 6
 
 
@@ -129,7 +132,7 @@ class StreamSummary:
 
     @property
     def lag_rows(self) -> int | None:
-        """The unread records when the newest batch was planned."""
+        """The unread records when the newest batch with a record was planned."""
         return self.recent[-1].lag_rows if self.recent else None
 
     @property
@@ -245,17 +248,22 @@ class _Reading:
         """Return the records of batches in the log, oldest first, without those of batches from before a rewind.
 
         The newest one is compared with its log entry. An earlier one that is from before a rewind began later than the
-        batch after it.
+        batch after it. The newest batches may not be recorded yet.
         """
+        numbers = self._logs.commits.ids[-RECENT_BATCHES:]
+        awaited = takewhile(lambda number: not self._is_recorded(number), reversed(numbers[-AWAITED_RECORDS:]))
         found: list[ProgressRecord] = []
-        for number in reversed(self._logs.commits.ids[-RECENT_BATCHES:]):
+        for number in reversed(numbers[: len(numbers) - len(list(awaited))]):
             record = self._progress.get(number)
             if record is None or (found and record.at_ms > found[-1].at_ms):
                 break
-            if not found and self._logs.record_of(number) is None:
+            if not found and not self._is_recorded(number):
                 break
             found.append(record)
         return found[::-1]
+
+    def _is_recorded(self, number: int) -> bool:
+        return number in self._progress and self._logs.record_of(number) is not None
 
     def _unrecorded_batch(self, number: int) -> RecentBatch:
         entry, before = self._logs.offsets.get(number), self._logs.offsets.get(number - 1)
@@ -312,16 +320,11 @@ def _recorded_batch(record: ProgressRecord) -> RecentBatch:
     return RecentBatch(
         record.batch_id,
         record.at_ms,
-        _number(record.input_rows),
+        record.input_rows,
         record.duration_ms or None,
-        _number(record.lag_rows),
-        _number(record.state_rows),
-        _number(record.state_bytes),
-        _number(record.dropped) or 0,
-        _number(record.malformed) or 0,
+        record.lag_rows,
+        record.state_rows,
+        record.state_bytes,
+        record.dropped,
+        record.malformed,
     )
-
-
-def _number(value: object) -> int | None:
-    """Return a number of a record, which another program may have written."""
-    return value if isinstance(value, int) else None

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from headwater.checkpoint.signs_of_life import FRESH_SECONDS
+from headwater.checkpoint.signs_of_life import is_fresh
 from headwater.core.finding import Finding
 from headwater.core.text import count
 from headwater.core.times import iso_from_ms
@@ -51,8 +51,8 @@ def activity_of(summary: StreamSummary, now_ms: int) -> Activity:
     if summary.moved_to is not None:
         return Activity("moved", f"headwater move has taken it to {summary.moved_to}")
     age_ms = None if summary.changed_at_ms is None else now_ms - summary.changed_at_ms
-    if age_ms is not None and 0 <= age_ms < FRESH_SECONDS * 1000 and not summary.ended_with_headwater:
-        return Activity("active", f"files changed {age_ms // 1000} s ago; no process holds Headwater's lease")
+    if age_ms is not None and is_fresh(age_ms) and not summary.ended_with_headwater:
+        return Activity("active", f"files changed {max(0, age_ms) // 1000} s ago; no process holds Headwater's lease")
     if summary.ended_with_headwater:
         return Activity("stopped", "Headwater ran its last batch, and no process holds the lease")
     if summary.has_lease_file:

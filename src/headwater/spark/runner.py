@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -103,7 +103,7 @@ def start_job(
         following = [resources.enter_context(follow(files, warn)) for follow in (*_own_followers(run), *followers)]
         following.append(resources.enter_context(recording_failure(files)))
         on_each = _recording(
-            files,
+            resources.enter_context(_progress_writer(files)),
             counts.add,
             code.after_batch,
             on_batch,
@@ -201,9 +201,20 @@ def _keeper(spark: SparkSession, files: FileTree, policy: KeepPolicy, warn: Call
     return Keeper(files, policy, open_sink=lambda folder: files_at(spark, folder), warn=warn)
 
 
-def _recording(files: FileTree, *listeners: Callable[[ProgressRecord], None]) -> Callable[[ProgressRecord], None]:
-    """Record each batch next to the checkpoint's logs, then pass it to the listeners."""
+@contextmanager
+def _progress_writer(files: FileTree) -> Iterator[ProgressWriter]:
+    """Yield what records batches; an object store gets the last records when the query has ended."""
     writer = ProgressWriter(files)
+    try:
+        yield writer
+    finally:
+        writer.flush()
+
+
+def _recording(
+    writer: ProgressWriter, *listeners: Callable[[ProgressRecord], None]
+) -> Callable[[ProgressRecord], None]:
+    """Record each batch next to the checkpoint's logs, then pass it to the listeners."""
 
     def on_batch(batch: ProgressRecord) -> None:
         writer.add(batch)

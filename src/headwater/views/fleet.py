@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from headwater.core.text import displayable
 from headwater.core.times import iso_from_ms
 from headwater.fleet.fleet import Stream
 from headwater.fleet.graph import Edge
@@ -109,7 +110,7 @@ class StreamView:
         """Return the row of the page's table: texts, and what the browser needs to color them."""
         summary, activity = self.summary, self.stream.activity(self.now_ms)
         troubles = self.troubles
-        return {
+        row = {
             "id": self.stream.name,
             "name": self.stream.name,
             "job": summary.job.job or "",
@@ -134,6 +135,7 @@ class StreamView:
             "severity": troubles[0].severity if troubles else "",
             "trouble": "; ".join(trouble.text for trouble in troubles if trouble.code != "stopped"),
         }
+        return {name: displayable(value) if isinstance(value, str) else value for name, value in row.items()}
 
 
 def streams_as_csv(views: Sequence[StreamView]) -> str:
@@ -142,7 +144,7 @@ def streams_as_csv(views: Sequence[StreamView]) -> str:
     writer = csv.writer(buffer)
     writer.writerow(["CHECKPOINT", *(name for name, _, _ in _COLUMNS)])
     writer.writerows([view.stream.location, *(cell(view) for _, cell, _ in _COLUMNS)] for view in views)
-    return buffer.getvalue()
+    return displayable(buffer.getvalue())
 
 
 Cell = Callable[[StreamView], str]

@@ -16,6 +16,8 @@ from headwater.views.formatting import format_time
 from headwater.views.page_points import rewind_times_ms
 
 _SLACK_MS = 1_000
+VERBS = frozenset(("rewind", "undo", "repair", "edit", "import", "migrate", "repartition", "promote", "move", "seed"))
+"""The verbs of changes. The journal of a checkpoint may name any other."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +70,8 @@ def _changes(events: Events) -> Iterator[tuple[int, Mark]]:
         if (number := _batch_of(entry)) is not None:
             by = entry.change.details.get("by")
             text = f"{entry.change.verb}: {entry.change.about}" + (f", by {by}" if by else "")
-            yield number, Mark(entry.change.verb, text, entry.done_at_ms)
+            label = entry.change.verb if entry.change.verb in VERBS else "change"
+            yield number, Mark(label, text, entry.done_at_ms)
 
 
 def _code(plans: Sequence[RecordedPlan]) -> Iterator[tuple[int, Mark]]:

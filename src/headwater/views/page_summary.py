@@ -129,10 +129,12 @@ def explain_watermark(found: Sequence[Point], now_ms: int, *, running: bool, hol
         return f"No watermark yet{hold.because}." if hold else _explain_missing(batches)
     at, unchanged = format_time(newest.watermark_ms), _batches_at_this_watermark(batches)
     if newest.at_ms is None or now_ms - newest.at_ms > IDLE_AFTER_MS:
-        idle = f"{format_duration(now_ms - newest.at_ms)} ago" if newest.at_ms is not None else "a while ago"
-        reason = "no data arrives" if running else "no query is running"
+        ago = format_duration(now_ms - newest.at_ms) if newest.at_ms is not None else "a while"
         before = f" Before that, it had not moved since batch {hold.since_batch}{hold.because}." if hold else ""
-        return f"Unchanged at {at}: only batches advance it, and the last one was {idle} ({reason}).{before}"
+        if running and newest.kind == "planned":
+            return f"Unchanged at {at}: only batches advance it, and batch {newest.last} has been running for {ago}.{before}"
+        reason = "no data arrives" if running else "no query is running"
+        return f"Unchanged at {at}: only batches advance it, and the last one was {ago} ago ({reason}).{before}"
     if unchanged == 1:
         return f"Advances with every batch; now at {at}."
     first_at_ms = batches[-unchanged].at_ms

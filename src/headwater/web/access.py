@@ -12,7 +12,6 @@ import re
 import ssl
 from collections.abc import Sequence
 from dataclasses import dataclass
-from http.cookies import CookieError, SimpleCookie
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -82,7 +81,10 @@ class AccessPolicy:
 
         A proxy may be known to browsers by any name, which is then both the origin and the host of a request.
         """
-        parts = urlsplit(origin)
+        try:
+            parts = urlsplit(origin)
+        except ValueError:
+            return False
         if parts.scheme not in {"http", "https"}:
             return False
         if self.behind_proxy and not self.public_names:
@@ -93,12 +95,15 @@ class AccessPolicy:
         return hmac.compare_digest(token.encode(), self.token.encode())
 
     def cookie(self, cookies: str) -> str | None:
-        """Return the value of this server's cookie; None if there is none."""
-        try:
-            found = SimpleCookie(cookies).get(self.cookie_name)
-        except CookieError:
-            return None
-        return found.value if found is not None else None
+        """Return the value of this server's cookie; None if there is none.
+
+        Other servers on this host may have set cookies that no parser accepts, and the browser sends them as well.
+        """
+        for cookie in cookies.split(";"):
+            name, _, value = cookie.strip().partition("=")
+            if name == self.cookie_name:
+                return value
+        return None
 
     def accepts_cookie(self, cookies: str) -> bool:
         value = self.cookie(cookies)

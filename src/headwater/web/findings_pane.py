@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import time
+from typing import Any
 
 from nicegui import ui
 
 from headwater.checkpoint.filetree import FileTree
 from headwater.core.finding import Finding
-from headwater.core.text import count
+from headwater.core.text import count, displayable
 from headwater.guards.check import Connections, check_sources
 from headwater.kafka.options import Connection
 from headwater.timemachine.journal import Entry
@@ -83,21 +84,22 @@ class JournalPane:
     """The journal of one reader: the changes that Headwater made to the checkpoint, newest first."""
 
     def __init__(self) -> None:
-        self._shown: tuple[Entry, ...] | None = None
+        self._shown: tuple[tuple[Entry, ...], dict[str, Any] | None] | None = None
 
     def build(self) -> None:
         self._list = ui.element("div").classes("hw-findings")
 
     def update(self, snapshot: Snapshot) -> None:
-        if self._shown is not None and len(self._shown) == len(snapshot.journal):
+        if self._shown == (snapshot.journal, snapshot.origin):
             return
-        self._shown = snapshot.journal
+        self._shown = (snapshot.journal, snapshot.origin)
         self._list.clear()
         with self._list:
             if snapshot.origin:
                 with ui.element("div").classes("hw-finding"):
                     chip("fork", "dull")
-                    ui.label(f"of {snapshot.origin.get('checkpoint')} at batch {snapshot.origin.get('at')}")
+                    about = f"of {snapshot.origin.get('checkpoint')} at batch {snapshot.origin.get('at')}"
+                    ui.label(displayable(about))
             if not snapshot.journal:
                 placeholder("Headwater has made no changes to this checkpoint.", "history")
             for entry in reversed(snapshot.journal):

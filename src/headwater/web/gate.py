@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs
 
+from headwater.core.errors import HeadwaterError
 from headwater.web.access import AccessPolicy
 from headwater.web.sessions import Sessions, TooManyGuesses
 
@@ -183,6 +184,9 @@ class Gate:
             secret = await asyncio.to_thread(sessions.log_in, name, password)
         except TooManyGuesses:
             await _show_login(send, 429, target, "Too many attempts. Try again in half a minute.")
+            return
+        except HeadwaterError:  # it is being replaced, or was damaged since the start
+            await _show_login(send, 503, target, "Nobody can log in at present: the password file cannot be read.")
             return
         if secret is None:
             await _show_login(send, 401, target, "The name or the password is wrong.")

@@ -17,7 +17,7 @@ from headwater.web import charts, timeline_charts
 from headwater.web.kafka_lag import KafkaLag
 from headwater.web.table_lag import TableLag
 from headwater.web.watch import Snapshot
-from headwater.web.widgets import panel, save_as_png
+from headwater.web.widgets import mark, panel, save_as_png
 
 RANGES = {"60": 60, "300": 300, "all": 10**9}
 EXPLAINED_BATCHES = 400
@@ -140,7 +140,7 @@ class _FigureCard:
         self._about.set_text(figure.about)
         alarm = "hw-alarming"
         self._card.classes(add=alarm if figure.alarming else None, remove=None if figure.alarming else alarm)
-        self._card.props(f'data-figure="{figure.name}"')
+        mark(self._card, "data-figure", figure.name)
 
 
 class _ChartPanel:

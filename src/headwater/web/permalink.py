@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
 
+from headwater.core.text import displayable
+
 
 @dataclass(frozen=True)
 class Place:
@@ -37,7 +39,7 @@ class Place:
         """Return the query, empty if there is nothing to remember."""
         key = None if self.key is None else json.dumps(dict(self.key), ensure_ascii=False, separators=(",", ":"))
         parts = {"name": self.name, "batch": self.batch, "since": self.since, "state": self.state, "key": key}
-        found = urlencode({name: value for name, value in parts.items() if value is not None})
+        found = urlencode({name: displayable(str(value)) for name, value in parts.items() if value is not None})
         return f"?{found}" if found else ""
 
 

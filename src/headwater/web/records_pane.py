@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from typing import Any
 
 from nicegui import ui
 
+from headwater.web.slow_runs import SlowRuns
 from headwater.web.watch import Snapshot
 from headwater.web.widgets import placeholder, replace_with_error
 
@@ -24,6 +24,8 @@ class RecordsPane:
         self._find = find
         self._counts: list[tuple[int, int, int]] = []
         self._location = ""
+        self._runs = SlowRuns()
+        self._request = 0
 
     def build(self) -> None:
         self._list = ui.element("div").classes("hw-records")
@@ -61,14 +63,19 @@ class RecordsPane:
 
     async def _show(self, number: int) -> None:
         assert self._find is not None
+        self._request += 1
+        request, location = self._request, self._location
         self._found.clear()
         with self._found, ui.element("div").classes("hw-placeholder"):
             ui.spinner()
             ui.label(f"Reading the records of batch {number} from the source ...")
         try:
-            records = await asyncio.to_thread(self._find, self._location, number)
+            records = await self._runs.run(lambda: request == self._request, self._find, location, number)
         except Exception as error:
-            replace_with_error(self._found, error)
+            if request == self._request:
+                replace_with_error(self._found, error)
+            return
+        if records is None or request != self._request:
             return
         self._found.clear()
         with self._found:

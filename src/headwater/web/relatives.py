@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from headwater.checkpoint.locate import absolute_location, open_checkpoint
+from headwater.core.text import displayable
 from headwater.web.watch import Snapshot, WatchedCheckpoint
 
 UNUSED_SECONDS = 120.0
@@ -55,7 +56,7 @@ class Relatives:
         if origin := _origin_of(shown.snapshot):
             place = absolute_location(origin)
             listed = (one for one in known if absolute_location(one.location) == place)
-            name = place.rpartition("/")[2]
+            name = displayable(place.rpartition("/")[2])
             unlisted = KnownStream(place if name == shown.name else name, place, None)
             found.append((next(listed, unlisted), True))
         found += [
@@ -63,8 +64,12 @@ class Relatives:
         ]
         with self._lock:
             relatives = [self._relative(shown, one, is_original=is_original) for one, is_original in found]
-            self._close(lambda used_at: time.monotonic() - used_at > UNUSED_SECONDS)
         return [one for one in relatives if one is not None]
+
+    def close_unused(self) -> None:
+        """Stop watching those that no page has asked for lately."""
+        with self._lock:
+            self._close(lambda used_at: time.monotonic() - used_at > UNUSED_SECONDS)
 
     def close(self) -> None:
         """Stop watching."""

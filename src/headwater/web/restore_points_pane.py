@@ -15,7 +15,7 @@ from headwater.kafka.offsets import earliest_offsets
 from headwater.kafka.retention import retention_from
 from headwater.views.formatting import format_bytes, format_time
 from headwater.web.watch import Snapshot, WatchedCheckpoint
-from headwater.web.widgets import chip, placeholder
+from headwater.web.widgets import chip, mark, placeholder
 
 REFRESH_SECONDS = 60.0
 SOON_MS = 24 * 3_600_000
@@ -109,7 +109,7 @@ class RestorePointsPane:
             if not shown:
                 placeholder("No restore points. headwater keep makes one.", "bookmark_border")
             for point, warning in shown:
-                with ui.element("div").classes("hw-finding").props(f'data-point="{point.name}"'):
+                with mark(ui.element("div").classes("hw-finding"), "data-point", point.name):
                     chip(f"batch {point.batch_id}", "warn" if warning else "good")
                     ui.label(point.name).classes("hw-finding-code")
                     about = f"committed {format_time(point.committed_at_ms)} UTC, {format_bytes(point.total_bytes)}"

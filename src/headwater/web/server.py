@@ -34,7 +34,8 @@ from headwater.web.watch import WatchedCheckpoint
 LOOPBACK = "127.0.0.1"
 DEFAULT_PORT = 8765
 STOP_SECONDS = 10.0
-UNUSED_SECONDS = 120.0
+POLL_END_SECONDS = 5.0
+UNUSED_SECONDS, UPKEEP_SECONDS = 120.0, 15.0
 
 
 @dataclass(frozen=True)
@@ -77,6 +78,7 @@ class PageServer:
         self._policy = self._access.policy(secrets.token_urlsafe(24), host, int(self._socket.getsockname()[1]))
         self._find_records = find_records
         self._server = self._create_server()
+        self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._serve, name="headwater page", daemon=True)
 
     @property
@@ -93,17 +95,29 @@ class PageServer:
         for watched in self._watched:
             watched.start()
         self._thread.start()
+        threading.Thread(target=self._close_unused, name="headwater upkeep", daemon=True).start()
 
     def stop(self) -> None:
         self._server.should_exit = True
         self._thread.join(STOP_SECONDS)
+        self._stopped.set()
         for watched in self._watched:
             watched.stop()
-        if self._fleet is not None:
-            self._fleet.stop()
         if self._streams is not None:
             self._streams.close()
         self._relatives.close()
+        if self._fleet is not None:
+            self._fleet.stop()
+        deadline = time.monotonic() + POLL_END_SECONDS
+        for watched in self._watched:
+            watched.join(deadline - time.monotonic())
+
+    def _close_unused(self) -> None:
+        """Stop polling what readers have left, also if no other reader comes."""
+        while not self._stopped.wait(UPKEEP_SECONDS):
+            if self._streams is not None:
+                self._streams.close_unused()
+            self._relatives.close_unused()
 
     def _serve(self) -> None:
         self._server.run(sockets=[self._socket])
@@ -224,13 +238,18 @@ class OpenStreams:
         if files is None:
             return None
         with self._lock:
-            self._close(lambda shared: time.monotonic() - shared.used_at > UNUSED_SECONDS)
             if name not in self._open:
                 location = files.location
                 watched = WatchedCheckpoint(name, lambda: open_checkpoint(location))
                 watched.start()
                 self._open[name] = SharedCheckpoint(watched, None, self._find_view_rows)
+            self._open[name].used_at = time.monotonic()
             return self._open[name]
+
+    def close_unused(self) -> None:
+        """Stop watching those that no page has shown lately."""
+        with self._lock:
+            self._close(lambda shared: time.monotonic() - shared.used_at > UNUSED_SECONDS)
 
     def close(self) -> None:
         """Close all of them."""

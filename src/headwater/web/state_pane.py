@@ -13,6 +13,7 @@ from headwater.core.text import count
 from headwater.statefiles.stores import StateTarget
 from headwater.views.page_state import JobStateView, PageRequest, StatePage, StateView, shorten_times
 from headwater.web import charts
+from headwater.web.slow_runs import SlowRuns
 from headwater.web.state_cache import StateCache
 from headwater.web.widgets import placeholder, replace_with_error
 
@@ -67,6 +68,7 @@ class StatePane:
         self._only_changes = False
         self._as_job_sees_it = False
         self._request = 0
+        self._job_views = SlowRuns()
         self._throttled_until = 0.0
 
     def build(self) -> None:
@@ -129,7 +131,7 @@ class StatePane:
         self._view_switch.set_visibility(self._cache.has_job_view)
         started = time.monotonic()
         try:
-            view = await asyncio.to_thread(self._read, batch)
+            view = await self._read_view(batch, request)
             if view is not None and view.total <= MAX_ROWS_COMPARED_FIRST:
                 await asyncio.to_thread(self._cache.compare, view, lambda: request == self._request)
         except Exception as error:
@@ -159,9 +161,14 @@ class StatePane:
         self._heading.set_text(text)
         self._table.classes(add="hw-stale" if is_stale else None, remove=None if is_stale else "hw-stale")
 
-    def _read(self, batch: int) -> StateView | JobStateView | None:
+    async def _read_view(self, batch: int, request: int) -> StateView | JobStateView | None:
         if self._as_job_sees_it:
-            return self._cache.job_view(batch)
+            return await self._job_views.run(lambda: request == self._request, self._cache.job_view, batch)
+        return await asyncio.to_thread(self._read, batch, request)
+
+    def _read(self, batch: int, request: int) -> StateView | None:
+        if request != self._request:  # another batch was selected while this one waited for a thread
+            return None
         self._targets = self._cache.targets(batch)
         if not self._targets:
             return None

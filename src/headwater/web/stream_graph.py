@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 from collections.abc import Mapping, Sequence
 
+from headwater.core.text import displayable
 from headwater.fleet.graph import Edge, levels
 from headwater.web.charts import AMBER, GREEN, GREY, RED, TEXT, Options, tooltip
 
@@ -14,7 +15,7 @@ _NODE_COLORS = {"error": RED, "warning": AMBER, "running": GREEN, "idle": GREY}
 def _edge_tip(edge: Edge) -> str:
     if edge.kind == "fork":
         return "fork"
-    return html.escape(edge.label) + ("" if edge.is_certain else ", by the name of the topic only")
+    return html.escape(displayable(edge.label)) + ("" if edge.is_certain else ", by the name of the topic only")
 
 
 def stream_graph(edges: Sequence[Edge], severities: Mapping[str, str]) -> Options:
@@ -40,7 +41,7 @@ def stream_graph(edges: Sequence[Edge], severities: Mapping[str, str]) -> Option
             "source": edge.source,
             "target": edge.target,
             "about": _edge_tip(edge),
-            "label": {"show": True, "formatter": edge.label.replace("{", "(").replace("}", ")")},
+            "label": {"show": True, "formatter": displayable(edge.label).replace("{", "(").replace("}", ")")},
             "lineStyle": {"type": "solid" if edge.is_certain and edge.kind == "feeds" else "dashed"},
         }
         for edge in edges

@@ -19,7 +19,7 @@ from headwater.web.permalink import Place
 from headwater.web.state_cache import StateCache
 from headwater.web.state_pane import StatePane
 from headwater.web.watch import Snapshot
-from headwater.web.widgets import chip, panel, placeholder, save_as_png
+from headwater.web.widgets import chip, mark, panel, placeholder, save_as_png
 
 UNKNOWN = "Known only for batches that were run by headwater run, or by a program with headwater.attach."
 MOST_EVENTS = 4
@@ -88,7 +88,7 @@ class TimeMachine:
             self._on_select(before)
             self._show_facts()
         assert self.selected is not None
-        self._slider.props(f"min=0 max={len(committed) - 1}")
+        mark(self._slider, "max", len(committed) - 1)
         self._slider.set_value(committed.index(self.selected))
         if not (self.following and self._state.is_throttled):
             await self._state.show(self.selected, committed[-1], self.since)
@@ -176,13 +176,13 @@ class TimeMachine:
             if other is not None and other is not batch:
                 self._build_facts(other, "data-other")
 
-    def _build_facts(self, batch: Batch, mark: str) -> None:
+    def _build_facts(self, batch: Batch, attribute: str) -> None:
         record = self._snapshot.progress.get(batch.batch_id)
         took_ms = record.duration_ms if record and record.duration_ms else batch.duration_ms
         with ui.element("div").classes("hw-facts-row"):
-            ui.label(f"batch {batch.batch_id}").classes("hw-batch").props(f'{mark}="{batch.batch_id}"')
+            mark(ui.label(f"batch {batch.batch_id}").classes("hw-batch"), attribute, batch.batch_id)
             for name in self._snapshot.kept.get(batch.batch_id, ()):
-                chip(f"kept as {name}", "good").props(f'data-kept="{name}"')
+                mark(chip(f"kept as {name}", "good"), "data-kept", name)
             if batch.can_rewind_to:
                 chip("can be rewound to", "good")
             else:
@@ -199,7 +199,7 @@ class TimeMachine:
                     ui.label(text)
             for event in self._marks.get(batch.batch_id, ())[-MOST_EVENTS:]:
                 kind = "bad" if event.label == "failure" else "dull"
-                chip(str(event), kind).classes("hw-event").props(f'data-event="{event.label}"')
+                mark(chip(str(event), kind).classes("hw-event"), "data-event", event.label)
 
 
 class BatchPane:

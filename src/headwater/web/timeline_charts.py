@@ -63,7 +63,7 @@ def timeline(
     pins: list[Options] = [
         {
             "coord": [place, 0.68],
-            "name": str(here),
+            "name": html.escape(str(here)),
             "value": here.label,
             "itemStyle": {"color": MARK_COLORS.get(here.label, VIOLET)},
         }
@@ -159,7 +159,8 @@ def fork_timeline(found: ForkComparison, measure: str) -> Options:
 
 
 _FORK_TIP = (
-    "p => p.data.tip || (p.seriesName + '<br>' + new Date(p.value[0]).toISOString().replace('T', ' ').slice(0, 19)"
+    "p => p.data.tip || (p.seriesName.replace(/[&<>\"']/g, c => `&#${c.charCodeAt(0)};`) + '<br>'"
+    " + new Date(p.value[0]).toISOString().replace('T', ' ').slice(0, 19)"
     " + ' UTC: ' + (p.value[1] == null ? '-' : p.value[1].toLocaleString('en-US')))"
 )
 

@@ -83,8 +83,12 @@ class WatchedCheckpoint:
         self._thread.start()
 
     def stop(self) -> None:
+        """Stop polling, at once if nothing is being read. The caller does not wait for a store that does not answer."""
         self._stop.set()
-        self._thread.join(timeout=5)
+
+    def join(self, seconds: float) -> None:
+        """Wait until polling has stopped, but no longer than some seconds."""
+        self._thread.join(max(0.0, seconds))
 
     def _watch(self) -> None:
         while not self._stop.is_set():

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from typing import TypeVar
 
 from nicegui import events, ui
 
 from headwater.core.errors import HeadwaterError, InternalError
+from headwater.core.text import displayable
 
 
 @contextmanager
@@ -46,7 +48,17 @@ def save_as_png(card: ui.element, chart: ui.echart, title: str) -> None:
     name = json.dumps(f"{title.lower().replace(' ', '-')}.png")
     with head:
         button = ui.button(icon="photo_camera", on_click=lambda: ui.run_javascript(_SAVE_PNG % (chart.id, name)))
-        button.props(f'flat round dense size=sm aria-label="save {title} as PNG"').classes("hw-save")
+        mark(button.props("flat round dense size=sm").classes("hw-save"), "aria-label", f"save {title} as PNG")
+
+
+Marked = TypeVar("Marked", bound=ui.element)
+
+
+def mark(element: Marked, name: str, text: object) -> Marked:
+    """Set an attribute of an element to a text, whatever is in it. ``props`` would parse the text."""
+    if element.props.get(name) != str(text):
+        element.props[name] = str(text)
+    return element
 
 
 def placeholder(text: str, icon: str = "hourglass_empty") -> None:
@@ -60,13 +72,13 @@ def show_error(error: Exception) -> None:
     """Show an error as on the terminal: problem, evidence, remedy. An unexpected error is shown as an internal one."""
     shown = error if isinstance(error, HeadwaterError) else InternalError(error)
     with ui.element("div").classes("hw-error").props('role="alert"'):
-        ui.label(shown.problem).classes("hw-error-problem")
+        ui.label(displayable(shown.problem)).classes("hw-error-problem")
         for label, text in shown.evidence.items():
             with ui.element("div").classes("hw-error-line"):
                 ui.label(label).classes("hw-error-label")
-                ui.label(text)
+                ui.label(displayable(str(text)))
         if shown.remedy:
-            ui.label(shown.remedy).classes("hw-code")
+            ui.label(displayable(shown.remedy)).classes("hw-code")
 
 
 def replace_with_error(container: ui.element, error: Exception) -> None:
