@@ -265,3 +265,19 @@ def test_a_link_without_hard_links_is_a_copy(tmp_path: Path, monkeypatch: pytest
     assert files.read("copied/1") == b"x" * 9
     assert names(files, "copied") == ["1"]
     assert files.own_bytes("copied") == 9
+
+
+@pytest.mark.parametrize("name", ["job[12]", "job*", "job?"])
+def test_objects_below_a_name_that_looks_like_a_pattern(name: str) -> None:
+    """A change reaches the objects of this tree, and not those of others that the pattern would match."""
+    files, other = ObjectTree(f"memory://patterns/{name}"), ObjectTree("memory://patterns/job1")
+    for tree in (files, other):
+        for path in ("commits/1", "state/0/1.delta", "state/0/2.delta"):
+            tree.write(path, tree.location.encode())
+    untouched = other.tree("")
+    files.move("commits/1", "aside/commits/1")
+    files.copy("aside/commits/1", "copied")
+    assert files.read("aside/commits/1") == files.read("copied") == files.location.encode()
+    assert not files.exists("commits/1")
+    files.remove_folder("state")
+    assert files.tree("state") == {} and other.tree("") == untouched

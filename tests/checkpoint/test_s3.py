@@ -122,21 +122,24 @@ def test_a_checkpoint_that_was_copied_to_s3_reads_as_it_did_locally(
         assert remote.out == command(verb, local, "--json").out
 
 
-def test_changes_are_seen_by_other_clients(s3: S3) -> None:
-    """Other clients see what is written, appended, copied, moved and removed."""
-    files = ObjectTree(s3.url("changes"))
+@pytest.mark.parametrize("prefix", ["changes", "changes[12]"])
+def test_changes_are_seen_by_other_clients(s3: S3, prefix: str) -> None:
+    """Other clients see what is written, appended, copied, moved and removed, and nothing else has changed."""
+    ObjectTree(s3.url("changes1")).write("aside/offsets/1", b"of another checkpoint")
+    files = ObjectTree(s3.url(prefix))
     files.write("offsets/0", b"v1")
     files.write("offsets/0", b"v1\nagain")
     files.append("offsets/0", b"\n-")
     files.copy("offsets/0", "offsets/1")
     files.move("offsets/1", "aside/offsets/1")
     files.write("commits/0", b"v1")
-    assert sorted(s3.objects("changes")) == ["aside/offsets/1", "commits/0", "offsets/0"]
-    assert s3.read("changes", "aside/offsets/1") == b"v1\nagain\n-"
+    assert sorted(s3.objects(prefix)) == ["aside/offsets/1", "commits/0", "offsets/0"]
+    assert s3.read(prefix, "aside/offsets/1") == b"v1\nagain\n-"
     files.remove("commits/0")
     files.remove_folder("aside")
     files.remove_folder("never/was")
-    assert sorted(s3.objects("changes")) == ["offsets/0"]
+    assert sorted(s3.objects(prefix)) == ["offsets/0"]
+    assert s3.read("changes1", "aside/offsets/1") == b"of another checkpoint"
     assert not files.exists("aside")
     assert files.exists("offsets")
     with pytest.raises(FileNotFoundError):

@@ -12,7 +12,9 @@ from pyiceberg.utils.config import Config
 
 from headwater.core.errors import ChangeRefused, ServiceUnreachable, UsageProblem
 from headwater.lakehouse.iceberg_catalog import catalog_settings
+from headwater.lakehouse.iceberg_metadata import TableMetadata
 from headwater.lakehouse.iceberg_pyiceberg import database_url, pyiceberg_settings
+from headwater.lakehouse.iceberg_table import own_data_path
 from headwater.lakehouse.tables import TableUri, open_table
 from lakehouse.iceberg_support import Kind, Lake, query
 
@@ -352,3 +354,11 @@ def test_passwords_are_not_recorded() -> None:
     table = open_table("iceberg:lake.shop.sales?catalog.type=rest&catalog.uri=http://h&catalog.token=abc")
     assert table is not None
     assert table.reference == "iceberg:lake.shop.sales?catalog.type=rest&catalog.uri=http://h"
+
+
+@pytest.mark.parametrize("name", ["write.object-storage.path", "write.folder-storage.path"])
+def test_data_stays_where_former_properties_put_it(name: str) -> None:
+    """Iceberg uses them if the table has no ``write.data.path``."""
+    value = {"format-version": 2, "location": "s3://slow/table", "properties": {name: "s3://fast/data"}}
+    table = TableMetadata(value, "s3://slow/table/metadata/v1.metadata.json")
+    assert own_data_path(table, "X") == "s3://fast/data/headwater-X"

@@ -66,6 +66,18 @@ def test_incompatible_state(headwater_spark, recorded) -> None:
     assert [(one.batch_id, [row["count"] for row in one.rows]) for one in found] == [(1, [2]), (2, [1])]
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("from_empty_state", [False, True])
+def test_batches_around_a_compaction_of_the_source_log(headwater_spark, tmp_path, from_empty_state: bool) -> None:
+    """Spark compacts the log at every tenth file, and looks for the compacted file when it reads the batch again."""
+    line = '{"userId": 1, "eventTime": "2024-10-06T10:00:00Z", "browser": "B%d"}'
+    found = run_recorded(headwater_spark, JOB, tmp_path, [[line % number] for number in range(12)])
+    first = 0 if from_empty_state else 8
+    again = replay(headwater_spark, found.job, found.files, first, 11, from_empty_state=from_empty_state)
+    rows = [(one.batch_id, [row["browser"] for row in one.rows]) for one in again]
+    assert rows == [(number, [f"B{number}"]) for number in range(first, 12)]
+
+
 def test_unknown_batch_is_refused(headwater_spark, recorded) -> None:
     """A batch that is not in the log cannot be replayed."""
     with pytest.raises(ChangeRefused, match="batch 77"):

@@ -314,6 +314,27 @@ class RemovingTree(MemoryTree):
         super().link(source, target)
 
 
+@pytest.mark.parametrize("is_kept", [False, True])
+def test_files_of_connectors(is_kept: bool) -> None:
+    """A rewind leaves them as they are, or brings those of the point back; points of earlier versions have none."""
+    files = Tree(checkpoint(CASE))
+    own = {"sources/0/offsets/0": b"where Iceberg began", "schema_tracking/_schema_log_1/0": b"a schema of Delta"}
+    if is_kept:
+        files.contents |= own
+    point = make_point(files, at="5")
+    files.contents |= own if not is_kept else {"schema_tracking/_schema_log_1/0": b"a later schema"}
+    before = dict(files.contents)
+    for name in ("commits/5", "commits/.5.crc"):
+        files.contents.pop(name, None)
+        before.pop(name, None)
+    plan_rewind_to(files, point).apply(allow_missing_input=True)
+    assert {path: files.contents[path] for path in own} == own
+    files.contents["schema_tracking/_schema_log_1/1"] = b"written since"
+    plan_undo(files).apply()
+    changed = {path for path in before if files.contents.get(path) != before[path]}
+    assert {path for path in changed if not path.startswith(("_headwater/", "metadata", ".metadata"))} == set()
+
+
 def test_a_race_with_clean_up_is_repeated() -> None:
     """If a file disappears before it is linked, another attempt is made; nothing incomplete is left."""
     files = RemovingTree(as_memory_files(CASE).contents, times=2)

@@ -6,6 +6,7 @@ import functools
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
+from glob import has_magic
 from itertools import chain
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
@@ -164,11 +165,18 @@ class ObjectTree(FileTree):
 
     @_accessing
     def move(self, source: str, target: str) -> None:
-        self._system.mv(self._full(source), self._full(target))
+        if has_magic(self._full(source)):  # fsspec takes such a path for a pattern
+            self._system.cp_file(self._full(source), self._full(target))
+            self._system.rm_file(self._full(source))
+        else:
+            self._system.mv(self._full(source), self._full(target))
 
     @_accessing
     def copy(self, source: str, target: str) -> None:
-        self._system.copy(self._full(source), self._full(target))
+        if has_magic(self._full(source)):
+            self._system.cp_file(self._full(source), self._full(target))
+        else:
+            self._system.copy(self._full(source), self._full(target))
 
     @_accessing
     def remove(self, path: str) -> None:
@@ -176,6 +184,10 @@ class ObjectTree(FileTree):
 
     @_accessing
     def remove_folder(self, folder: str) -> None:
+        if has_magic(self._full(folder)):
+            for path in self._system.find(self._full(folder)):
+                self._system.rm_file(path)
+            return
         try:
             self._system.rm(self._full(folder), recursive=True)
         except FileNotFoundError:

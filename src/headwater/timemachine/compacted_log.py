@@ -89,6 +89,11 @@ def interval_of(compact_ids: Sequence[int], default: int = DEFAULT_INTERVAL) -> 
     return size
 
 
+def is_compaction(compact_ids: Sequence[int], number: int) -> bool:
+    """Return whether Spark opens the compacted file of an id that is added to a log with these compacted files."""
+    return (number + 1) % interval_of(compact_ids) == 0
+
+
 def ids_that_spark_reads(compact_ids: Sequence[int], latest: int, default: int) -> range:
     """Return the ids that Spark opens to read everything up to the latest one; the first may be a compacted file."""
     interval = interval_of(compact_ids, default)

@@ -19,11 +19,14 @@ from headwater.checkpoint.file_logs import FileSinkLog, LogNames, log_with
 from headwater.checkpoint.filetree import FileTree
 from headwater.checkpoint.history import History
 from headwater.checkpoint.layout import (
+    COMMITS,
     HEADWATER_FOLDER,
     METADATA,
+    OFFSETS,
     PLANS_FILE,
     SINK_LOG,
     SOURCES,
+    STATE,
     covered_by_hadoop_crc,
     hadoop_crc_of,
     join,
@@ -312,6 +315,15 @@ def spark_paths(files: FileTree) -> Iterator[str]:
                 yield from (join(folder, name) for name in names)
     for folder, names in files.tree(MIGRATED).items():
         yield from (join(folder, name) for name in names)
+
+
+def connector_paths(files: FileTree) -> Iterator[str]:
+    """Yield the files of ``spark_paths`` whose format is that of a connector, such as Delta's schema log: no batch cuts them."""
+    for entry in files.entries(""):
+        if entry.is_folder and entry.name not in (OFFSETS, COMMITS, STATE, HEADWATER_FOLDER):
+            for folder, names in files.tree(entry.name).items():
+                if entry.name != SOURCES or folder.count("/") > 1:  # the logs of sources are cut
+                    yield from (join(folder, name) for name in names)
 
 
 def relocated_metadata(files: FileTree, path: str, into: FileTree) -> bytes | None:

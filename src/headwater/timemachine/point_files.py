@@ -31,6 +31,7 @@ from headwater.checkpoint.state_folder import Recipe
 from headwater.core.ids import BatchId, version_written_by
 from headwater.timemachine.compacted_log import LogCut, with_crc
 from headwater.timemachine.cuts import cut_sink, cut_sources, cut_state, metadata_before
+from headwater.timemachine.fork import connector_paths
 from headwater.timemachine.newer_state import bare_name
 from headwater.timemachine.seed_record import SEED_FILE
 
@@ -60,6 +61,7 @@ def needed_files(history: History, batch: Batch, sink: FileTree | None = None) -
         *_batch_logs(history, number, recipes),
         *_state_files(history, number, recipes),
         *_source_files(history, cuts),
+        *(path for path in connector_paths(history.files) if not is_temporary(parent_and_name(path)[1])),
         *(path for path in (METADATA, JOB_FILE, PLANS_FILE, SEED_FILE) if history.files.exists(path)),
         *(former_path(one, path) for one, path in history.logs.former.since(0) if one <= number),
         *(layout_path(one) for one in history.logs.former.layouts if one <= number),

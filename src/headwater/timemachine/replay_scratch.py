@@ -13,15 +13,16 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from headwater.checkpoint.file_logs import FileEntry, log_with
+from headwater.checkpoint.file_logs import FileEntry, FileSourceLog, log_with
 from headwater.checkpoint.filetree import FileTree
 from headwater.checkpoint.history import History
-from headwater.checkpoint.layout import METADATA, OFFSETS, SOURCES
+from headwater.checkpoint.layout import COMPACT, METADATA, OFFSETS, SOURCES
 from headwater.checkpoint.local_tree import LocalTree
 from headwater.checkpoint.logtext import LogText
 from headwater.checkpoint.source_offsets import SourceRange, log_offset, offset_value
 from headwater.core.errors import ChangeRefused, CheckpointUnreadable
 from headwater.core.ids import BatchId
+from headwater.timemachine.compacted_log import is_compaction
 from headwater.timemachine.cuts import was_added
 from headwater.timemachine.earlier_layout import history_before
 from headwater.timemachine.fork import plan_fork
@@ -49,6 +50,13 @@ def recorded_batches(files: FileTree, first: int, last: int) -> list[int]:
             f"the log does not contain the offsets of batch {missing[0] if missing else first}",
             evidence={"recorded": f"{ids[0]} to {ids[-1]}" if ids else "none"},
             remedy=f"headwater log {files.location}",
+        )
+    if first > 0 and first - 1 not in history.logs.offsets.entries:
+        raise ChangeRefused(
+            "no-batch",
+            f"the log no longer shows where batch {first} started: it has no entry for batch {first - 1}",
+            evidence={"recorded": f"{history.logs.offsets.ids[0]} to {history.logs.offsets.ids[-1]}"},
+            remedy="replay a later batch",
         )
     refuse_before_seed(files, first)
     added = next((number for number in wanted if was_added(history, number)), None)
@@ -105,28 +113,33 @@ def _source_log_files(history: History, scratch: FileTree, batch: int) -> Iterat
         if end is None or history.logs.hint(source.name).kind not in ("files", "table"):
             continue
         folder = f"{SOURCES}/{history.logs.source_folder(source.name)}"
-        stems = {item.name.partition(".")[0] for item in scratch.entries(folder)}
-        newest = max((int(stem) for stem in stems if stem.isdigit()), default=-1)
-        for number in range(newest + 1, end + 1):
-            entries = history.source_log(source.name).entries_at(number)
+        log = history.source_log(source.name)
+        planned = FileSourceLog(scratch, folder).names
+        compacted = planned.compact_ids or log.names.compact_ids
+        for number in range(0 if planned.latest is None else planned.latest + 1, end + 1):
+            is_compact = is_compaction(compacted, number)
+            entries = log.everything_upto(number) if is_compact else log.entries_at(number)
             if entries is None:
                 raise CheckpointUnreadable(
                     "source-log-gone",
                     f"the log of file source {source.name} no longer lists the files that batch {batch} read",
                     remedy="replay a later batch",
                 )
-            yield f"{folder}/{number}", log_with(entries)
+            yield f"{folder}/{number}{COMPACT if is_compact else ''}", log_with(entries)
 
 
 def _plan_rebased_batch(files: FileTree, scratch: FileTree, first: int, batch: int) -> None:
     """Make a batch run next on the scratch checkpoint as batch ``batch - first``."""
     history = History(files)
     entry = history.logs.offsets.read(batch)
+    if first == 0:  # nothing gets another number
+        _plan_batch(files, scratch, batch)
+        return
     if entry.version != 1:
         raise ChangeRefused(
             "cannot-rebase",
             f"cannot renumber offset logs of version {entry.version}",
-            remedy="replay from batch 0",
+            remedy="replay without --from-empty-state, or from batch 0",
         )
     number = batch - first
     ends: dict[str, str] = {}
@@ -134,7 +147,12 @@ def _plan_rebased_batch(files: FileTree, scratch: FileTree, first: int, batch: i
         if part.kind in ("files", "table"):
             ends[part.name] = json.dumps({"logOffset": number})
             folder = f"{SOURCES}/{history.logs.source_folder(part.name)}"
-            scratch.write(f"{folder}/{number}", _files_of(history, part, number))
+            log, entries = FileSourceLog(scratch, folder), _files_of(history, part, number)
+            if is_compaction(log.names.compact_ids or history.source_log(part.name).names.compact_ids, number):
+                earlier = log.everything_upto(number - 1) if number > 0 else ()
+                scratch.write(f"{folder}/{number}{COMPACT}", log_with((*(earlier or ()), *entries)))
+            else:
+                scratch.write(f"{folder}/{number}", log_with(entries))
     lines = list(_with_ends(entry.text, [source.name for source in entry.sources], ends))
     scratch.write(f"{OFFSETS}/{number}", "\n".join(lines).encode("utf-8"))
 
@@ -146,12 +164,12 @@ def _with_ends(text: LogText, names: list[str], ends: dict[str, str]) -> Iterato
         yield ends.get(name, line) if name is not None else line
 
 
-def _files_of(history: History, part: SourceRange, number: int) -> bytes:
-    """Return a log file with the input files of a batch under another number."""
+def _files_of(history: History, part: SourceRange, number: int) -> list[FileEntry]:
+    """Return the input files of a batch under another number."""
     entries = history.input_files(part.name, part.start, part.end)
     if entries is None:
         raise ChangeRefused("source-log-gone", "the source's log no longer lists the files that the batch read")
-    return log_with(_renumbered(entry, number) for entry in entries)
+    return [_renumbered(entry, number) for entry in entries]
 
 
 def _renumbered(entry: FileEntry, number: int) -> FileEntry:

@@ -10,7 +10,7 @@ earlier rewind has set aside come back.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from headwater.checkpoint.file_logs import FileSinkLog
@@ -56,7 +56,7 @@ from headwater.timemachine.effects import (
     table_effects,
     table_warnings,
 )
-from headwater.timemachine.fork import spark_paths
+from headwater.timemachine.fork import connector_paths, spark_paths
 from headwater.timemachine.journal import RESTORED_SINCE
 from headwater.timemachine.moved_sources import MovedSource, moved_offsets, moved_sources
 from headwater.timemachine.relocate import Place
@@ -141,7 +141,7 @@ def plan_restore(
         f"rewind to restore point {point.name}, batch {point.batch_id}",
         (
             *swap.leaving,
-            *(set_aside(change_id, "checkpoint", path) for path in sorted(spark_paths(files))),
+            *(set_aside(change_id, "checkpoint", path) for path in _leaving(files, set(spark_paths(kept.files)))),
             *swap.coming,
             *_links(kept, point, moved, read_table, replan=replan),
             *_records(history, kept, next_batch, change_id),
@@ -169,6 +169,12 @@ def plan_restore(
         table if table_step else None,
         moved,
     )
+
+
+def _leaving(files: FileTree, coming: Collection[str]) -> list[str]:
+    """Return what leaves a checkpoint before other files come: everything but the files of connectors that do not come."""
+    staying = set(connector_paths(files)).difference(coming)
+    return sorted(path for path in spark_paths(files) if path not in staying)
 
 
 def _rerun_warning(point: RestorePoint, undone: Sequence[int]) -> tuple[str, ...]:
@@ -313,6 +319,7 @@ def steps_back(roots: Mapping[Root, FileTree], done: Change, change_id: str) -> 
         listed = {entry.path for entries in parse_sink_log(contents).values() for entry in entries}
         yield from steps_aside(sink, listed, change_id)
     records = [step.source for step in done.steps if isinstance(step, Move) and step.source in OWN_RECORDS]
-    for path in (*sorted(spark_paths(roots["checkpoint"])), *records):
+    came = {step.target for step in done.steps if isinstance(step, Link)} | {step.target for step in returning}
+    for path in (*_leaving(roots["checkpoint"], came), *records):
         yield set_aside(change_id, "checkpoint", path)
     yield from returning
