@@ -79,6 +79,14 @@ def test_every_version_has_the_rows_that_delta_counts(unpacked: Callable[[str], 
     refuse_features(log.snapshot(log.head), "delta:x")
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_the_id_of_a_table_needs_no_snapshot(unpacked: Callable[[str], Path], name: str) -> None:
+    """The newest metadata is found in a commit or in the log checkpoint before it."""
+    files = LocalTree(unpacked(name) / "table")
+    newest = DeltaLog(files).snapshot(DeltaLog(files).head)
+    assert DeltaLog(files).table_id == newest.table_id != ""
+
+
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "features"])
 def test_every_version_has_the_files_that_delta_rs_lists(unpacked: Callable[[str], Path], name: str) -> None:
     """delta-rs lists the same files. It cannot read the table with row tracking."""

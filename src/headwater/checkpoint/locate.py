@@ -140,7 +140,7 @@ def _no_checkpoint(name: str) -> CheckpointUnreadable:
         names = _names(files, "")
         if not names:
             continue
-        inside = [entry for entry in names[:200] if is_checkpoint(_names(files, entry))]
+        inside = [name for name in names[:200] if _has_checkpoint(files, name)]
         return CheckpointUnreadable(
             "not-a-checkpoint",
             f"{location} is not a checkpoint: it has no offsets, commits or metadata",
@@ -153,6 +153,14 @@ def _no_checkpoint(name: str) -> CheckpointUnreadable:
         evidence={"searched": ", ".join(candidates(name))} | ({"known names": _some(known)} if known else {}),
         remedy=_remedy(name, known),
     )
+
+
+def _has_checkpoint(files: FileTree, folder: str) -> bool:
+    """Return whether a folder is a checkpoint; one that cannot be listed, such as ``lost+found``, is not."""
+    try:
+        return is_checkpoint(_names(files, folder))
+    except CheckpointUnreadable:
+        return False
 
 
 def _remedy(name: str, known: list[str]) -> str:

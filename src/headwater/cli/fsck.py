@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from headwater.fleet.fleet import Fleet
 
 
+_REMEDY = "review what is repairable, then run the same command with --yes"
+
+
 @app.command(rich_help_panel=INSPECT)
 def fsck(
     checkpoints: CheckpointsOrRoots,
@@ -77,10 +80,11 @@ def fsck(
         refuse_options({"--repair": repair, "--sink": sink, "--source": source}, "fsck")
         _check_all(files, sources=sources, strict=strict, as_json=as_json)
         return
-    found = [*check(files, sink), *(_check_sources(files, source or ()) if sources else ())]
+    of_sources = list(_check_sources(files, source or ())) if sources else []
+    found = [*check(files, sink), *of_sources]
     _print_findings(found, as_json=as_json)
     if repair and _repair(files, sink, found, yes=yes, as_json=as_json):
-        found = check(files, sink)
+        found = [*check(files, sink), *of_sources]
         if not as_json:
             note(f"repaired; remaining: {_summary(found)}")
     worst = {finding.severity for finding in found}
@@ -137,7 +141,7 @@ def _repair(files: FileTree, sink: str | None, found: list[Finding], *, yes: boo
     from headwater.timemachine.tables import fsck as check
 
     changed = False
-    if any(finding.code == "interrupted-operation" for finding in found):
+    if any(finding.code == "interrupted-operation" and finding.repairable for finding in found):
         if not _finish_interrupted(files, yes=yes):
             return False
         changed = True
@@ -154,7 +158,7 @@ def _finish_interrupted(files: FileTree, *, yes: bool) -> bool:
     if pending is None:
         return False
     note(f"repair: finish the interrupted {pending.change.verb} ({pending.change.about})")
-    if not confirm("Finish it?", yes=yes):
+    if not confirm("Finish it?", yes=yes, remedy=_REMEDY):
         return False
     finish_interrupted(files, open_table=open_recorded_table, progress=StepProgress())
     return True
@@ -172,7 +176,7 @@ def _set_aside(files: FileTree, found: list[Finding], *, yes: bool, as_json: boo
     else:
         for path in plan.set_aside:
             note(f"repair: set aside {path}")
-    if not confirm("Repair?", yes=yes):
+    if not confirm("Repair?", yes=yes, remedy=_REMEDY):
         return False
     plan.apply(progress=StepProgress())
     return True

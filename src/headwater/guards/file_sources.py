@@ -178,7 +178,8 @@ def _roots(folder: str) -> Iterable[str]:
         return [folder]
     if "://" in folder:
         return []
-    return [str(path) for path in Path("/").glob(folder.lstrip("/")) if path.is_dir()]
+    pattern = re.sub(r"\*{2,}", "*", folder.lstrip("/"))  # to Hadoop, ** is the same as *
+    return [str(path) for path in Path("/").glob(pattern) if path.is_dir()]
 
 
 def _walk(tree: FileTree, folder: str, *, recursive: bool) -> Iterator[tuple[str, int | None]]:

@@ -68,13 +68,16 @@ def read_pending(files: FileTree) -> Pending | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     value = _object(data, PENDING_FILE)
-    return Pending(
-        value["stage"],
-        Change.from_dict(value["change"]),
-        value["begun_at_ms"],
-        value["metadata"],
-        value["metadata_crc"],
-    )
+    try:
+        return Pending(
+            value["stage"],
+            Change.from_dict(value["change"]),
+            value["begun_at_ms"],
+            value["metadata"],
+            value["metadata_crc"],
+        )
+    except (KeyError, TypeError, ValueError):
+        raise _damaged(data, PENDING_FILE) from None
 
 
 @dataclass(frozen=True)
@@ -210,12 +213,16 @@ def _object(data: bytes, path: str) -> dict[str, Any]:
     try:
         return json_object(data.decode("utf-8"), path)
     except (UnicodeDecodeError, CheckpointUnreadable):
-        raise CheckpointUnreadable(
-            "journal-unreadable",
-            f"{path} is corrupt",
-            evidence={"size": f"{len(data)} bytes"},
-            remedy="restore the file from a backup of the checkpoint before you start the query",
-        ) from None
+        raise _damaged(data, path) from None
+
+
+def _damaged(data: bytes, path: str) -> CheckpointUnreadable:
+    return CheckpointUnreadable(
+        "journal-unreadable",
+        f"{path} is corrupt",
+        evidence={"size": f"{len(data)} bytes"},
+        remedy="restore the file from a backup of the checkpoint before you start the query",
+    )
 
 
 def refuse_if_pending(files: FileTree, *, in_cascade: bool = False) -> None:

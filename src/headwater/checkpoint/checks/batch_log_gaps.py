@@ -18,13 +18,38 @@ def check(context: CheckContext) -> Iterator[Finding]:
             if after != before + 1:
                 yield _gap(folder, before, after, at_the_end=after == ids[-1], asynchronous=asynchronous)
         yield from _duplicates(context, folder)
+    yield from _lone(context)
+
+
+def _lone(context: CheckContext) -> Iterator[Finding]:
+    """Yield a finding if the offsets before the newest ones are missing and there are no older ones."""
+    if len(context.logs.offsets.ids) != 1 or context.last_planned == 0:
+        return
+    newest = context.last_planned
+    path = f"{OFFSETS}/{(newest or 0) - 1}"
+    if context.logs.state.stores or not _is_alone(context):
+        message = "is missing; Spark needs the last two offset files and will not start"
+        yield Finding("error", "offsets-gap", path, message)
+    else:
+        message = (
+            "is missing; Spark needs the last two offset files and will not start, unless the query tracks its progress "
+            "asynchronously"
+        )
+        yield Finding("warning", "offsets-gap", path, message)
+
+
+def _is_alone(context: CheckContext) -> bool:
+    """Return whether no commit shows that the batch before the newest one was run, as asynchronous tracking leaves it."""
+    return (context.last_planned or 0) - 1 not in context.logs.commits.entries
 
 
 def _looks_asynchronous(context: CheckContext) -> bool:
     """Return whether both logs have the same gaps, as with asynchronous progress tracking of a stateless query."""
     done = context.last_committed
     planned = [number for number in context.logs.offsets.ids if done is not None and number <= done]
-    return not context.logs.state.stores and tuple(planned) == context.logs.commits.ids
+    # A purge removes offsets first, and may be interrupted after that.
+    commits = [number for number in context.logs.commits.ids if not planned or number >= planned[0]]
+    return not context.logs.state.stores and bool(planned) and planned == commits
 
 
 def _gap(folder: str, before: int, after: int, *, at_the_end: bool, asynchronous: bool) -> Finding:
