@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from datetime import datetime
 from difflib import get_close_matches
@@ -43,7 +44,12 @@ def absolute_location(location: str) -> str:
     scheme, separator, rest = location.rstrip("/").partition("://")
     if separator and scheme != "file":
         return f"{'s3' if scheme in ('s3a', 's3n') else scheme}://{rest}"
-    return str(Path(rest if separator else location.removeprefix("file:")).absolute())
+    return absolute_path(rest if separator else location.removeprefix("file:"))
+
+
+def absolute_path(path: str) -> str:
+    """Return a local path as Hadoop does: absolute, and without ``..``, whatever symbolic links there are."""
+    return os.path.abspath(path)  # noqa: PTH100  Path.absolute keeps .. in a path
 
 
 def open_checkpoint(name: str, *, follow: bool = True) -> FileTree:
