@@ -166,8 +166,8 @@ def file_needs(history: History, identity: SourceIdentity) -> FileNeeds | None:
     waiting = tuple(entry for entry in entries if position is None or entry.batch_id > position)
     uri = identity.uri or ""
     folder = plain_path(folder_of(uri)) if uri.startswith(FILES) else identity.traits.folder
-    options = parse_uri(uri).options if uri.startswith(FILES) else {}
-    return FileNeeds(identity.label, read, waiting, folder, {name.lower(): value for name, value in options.items()})
+    options = {name.lower(): value for name, value in parse_uri(uri).options.items()} if uri.startswith(FILES) else None
+    return FileNeeds(identity.label, read, waiting, folder, options)
 
 
 def _unchecked(path: str, reason: str) -> SourceReport:
@@ -182,6 +182,8 @@ def _reason(error: BaseException) -> str:
 
 
 def _given(history: History, given: Sequence[str]) -> dict[str, Connection]:
+    if not given:
+        return {}
     labels = [identity.label for identity in history.logs.identities.values()]
     found = {}
     for text in given:
