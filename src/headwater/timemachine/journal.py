@@ -99,8 +99,14 @@ def read_cascade(files: FileTree) -> PendingCascade | None:
         data = files.read(CASCADE_FILE)
     except (FileNotFoundError, NotADirectoryError):
         return None
-    members = _object(data, CASCADE_FILE)["members"]
-    return PendingCascade(tuple((one["location"], Change.from_dict(one["change"])) for one in members))
+    try:
+        members = _object(data, CASCADE_FILE)["members"]
+        cascade = PendingCascade(tuple((one["location"], Change.from_dict(one["change"])) for one in members))
+    except (KeyError, TypeError, ValueError):
+        raise _damaged(data, CASCADE_FILE) from None
+    if not cascade.members:
+        raise _damaged(data, CASCADE_FILE)
+    return cascade
 
 
 def write_entry(files: FileTree, change: Change, done_at_ms: int) -> Entry:

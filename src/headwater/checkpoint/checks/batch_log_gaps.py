@@ -22,25 +22,18 @@ def check(context: CheckContext) -> Iterator[Finding]:
 
 
 def _lone(context: CheckContext) -> Iterator[Finding]:
-    """Yield a finding if the offsets before the newest ones are missing and there are no older ones."""
-    if len(context.logs.offsets.ids) != 1 or context.last_planned == 0:
+    """Yield a finding if the newest offsets are the only ones, although they are not those of the first batch."""
+    ids = context.logs.offsets.ids
+    if len(ids) != 1 or ids[0] == 0:
         return
-    newest = context.last_planned
-    path = f"{OFFSETS}/{(newest or 0) - 1}"
-    if context.logs.state.stores or not _is_alone(context):
-        message = "is missing; Spark needs the last two offset files and will not start"
-        yield Finding("error", "offsets-gap", path, message)
+    before = ids[0] - 1
+    message = "is missing; Spark needs the last two offset files and will not start"
+    # Asynchronous progress tracking skips batches in both logs, and has no state.
+    if context.logs.state.stores or before in context.logs.commits.entries:
+        yield Finding("error", "offsets-gap", f"{OFFSETS}/{before}", message)
     else:
-        message = (
-            "is missing; Spark needs the last two offset files and will not start, unless the query tracks its progress "
-            "asynchronously"
-        )
-        yield Finding("warning", "offsets-gap", path, message)
-
-
-def _is_alone(context: CheckContext) -> bool:
-    """Return whether no commit shows that the batch before the newest one was run, as asynchronous tracking leaves it."""
-    return (context.last_planned or 0) - 1 not in context.logs.commits.entries
+        message += ", unless the query uses asynchronous progress tracking"
+        yield Finding("warning", "offsets-gap", f"{OFFSETS}/{before}", message)
 
 
 def _looks_asynchronous(context: CheckContext) -> bool:

@@ -73,11 +73,11 @@ class CheckContext:
         return self.logs.commits.ids
 
     def again(self) -> CheckContext:
-        """Return the checkpoint to be read anew: newer batches of a running query may explain what a check has found."""
+        """Return the same checkpoint, to be listed again: newer batches of a running query may explain a difference."""
         return CheckContext(self.files, self.now_ms, self.sink)
 
     def has_moved_on(self) -> bool:
-        """Return whether the query has planned or committed batches, or removed old ones, since they were listed."""
+        """Return whether the query has planned or committed batches, or removed old ones, since the logs were listed."""
         now = self.again().logs
         return (now.offsets.ids, now.commits.ids) != (self.logs.offsets.ids, self.logs.commits.ids)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from urllib.parse import unquote, urlsplit
 
@@ -9,7 +10,7 @@ from headwater.checkpoint.checks.context import CheckContext
 from headwater.checkpoint.file_logs import FileSinkLog, SinkFile
 from headwater.checkpoint.filetree import FileTree
 from headwater.checkpoint.layout import SINK_LOG
-from headwater.checkpoint.record import FILES, sink_of
+from headwater.checkpoint.record import files_uri, sink_of
 from headwater.core.errors import CheckpointUnreadable
 from headwater.core.finding import Finding
 
@@ -35,12 +36,11 @@ def _end(context: CheckContext, log: FileSinkLog, place: str) -> Iterator[Findin
     newest = log.names.ids[-1]
     done = -1 if context.last_committed is None else context.last_committed
     planned = max(done, -1 if context.last_planned is None else context.last_planned)
-    if newest > done:  # maybe by now it is committed
+    by_now = done
+    if newest > done:  # a running query may have planned and committed it since the logs were listed
         logs = context.again().logs
-        by_now = -1 if logs.commits.latest is None else logs.commits.latest
+        by_now = max(done, -1 if logs.commits.latest is None else logs.commits.latest)
         planned = max(planned, by_now, -1 if logs.offsets.latest is None else logs.offsets.latest)
-    else:
-        by_now = done
     if newest > planned:
         end = "has no batches" if planned < 0 else f"ends at batch {planned}"
         message = (
@@ -53,7 +53,7 @@ def _end(context: CheckContext, log: FileSinkLog, place: str) -> Iterator[Findin
     elif newest > by_now and context.logs.is_format_two:
         message = (
             f"contains batch {newest}, which was never committed: Spark skips it and, with checkpoint format 2, cannot "
-            f"continue; run headwater rewind {context.files.location} --redo {newest}{_sink_option(context)}"
+            f"continue; run headwater rewind {shlex.quote(context.files.location)} --redo {newest}{_sink_option(context)}"
         )
         yield Finding("error", "batch-stuck", place, message)
     missing = log.names.missing_for(newest)
@@ -69,7 +69,7 @@ def _sink_option(context: CheckContext) -> str:
     assert context.sink is not None
     recorded = sink_of(context.files)
     is_known = recorded is not None and recorded.location.rstrip("/") == context.sink.location.rstrip("/")
-    return "" if is_known else f" --sink {FILES}{context.sink.location}"
+    return "" if is_known else f" --sink {shlex.quote(files_uri(context.sink.location))}"
 
 
 def _contents(sink: FileTree, log: FileSinkLog, place: str) -> Iterator[Finding]:

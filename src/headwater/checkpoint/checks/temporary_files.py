@@ -16,7 +16,7 @@ def check(context: CheckContext) -> Iterator[Finding]:
         for name in filter(is_temporary, names):
             path = join(folder, name)
             entry = context.entry(path)
-            if entry is None:  # it has been completed in the meantime
+            if entry is None:  # the query has renamed it in the meantime
                 continue
             age = None if entry.modified_ms is None else context.now_ms - entry.modified_ms
             if age is not None and age < FRESH_MS:
