@@ -111,7 +111,7 @@ final class Facts {
       case "csv", "text", "json", "orc", "parquet" -> options.get("path") == null
           ? null
           : "files:" + escaped(absolute(options.get("path"), conf)) + "?format=" + format + fileOptions(options);
-      case "delta" -> options.get("path") == null ? null : "delta:" + absolute(options.get("path"), conf);
+      case "delta" -> options.get("path") == null ? null : "delta:" + escaped(absolute(options.get("path"), conf));
       default -> null;
     };
   }
@@ -128,7 +128,7 @@ final class Facts {
         Map<String, String> options = options(Reflection.field(execution, "extraOptions"));
         yield kafka(options, options.get("topic"));
       }
-      case "DeltaSink" -> "delta:" + absolute(Reflection.field(sink, "path").toString(), conf);
+      case "DeltaSink" -> "delta:" + escaped(absolute(Reflection.field(sink, "path").toString(), conf));
       case "ForeachBatchSink" -> "foreach-batch:";
       case "ForeachWriterTable" -> "foreach:";
       case "ConsoleTable" -> "console:";
