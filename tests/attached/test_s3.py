@@ -45,6 +45,10 @@ def test_a_checkpoint_on_s3(s3: S3, tmp_path: Path, command: Command) -> None:
         assert not files.exists(RECORD)
         assert list(read_progress(files)) == list(range(run * 3 + 3))
     record = read_job_record(files)
-    assert (record.job, record.sink, record.source) == ("copies", "noop:", f"files:{rows}?format=json")
+    assert (record.job, record.sink, record.source) == (
+        "copies",
+        "noop:",
+        f"files:{rows}?format=json&maxFilesPerTrigger=1",
+    )
     done = command("rewind", s3.url("attached/checkpoint"), "--to", 1, "--yes")
     assert done.status == 0, done.err

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from headwater.checkpoint.locate import new_start, open_checkpoint
+from headwater.checkpoint.filetree import Entry
+from headwater.checkpoint.local_tree import LocalTree
+from headwater.checkpoint.locate import absolute_location, new_start, open_checkpoint
 from headwater.core.errors import CheckpointUnreadable, ServiceUnreachable
 
 
@@ -95,3 +97,28 @@ def test_a_store_that_does_not_answer() -> None:
     with pytest.raises(ServiceUnreachable) as refused:
         open_checkpoint("s3://bucket/ckpt")
     assert "Could not connect to the endpoint URL" in str(refused.value.evidence["reason"])
+
+
+def test_folder_that_cannot_be_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder above checkpoints may have one that only the administrator can list, such as lost+found."""
+    (tmp_path / "visits/offsets").mkdir(parents=True)
+    (tmp_path / "lost+found").mkdir()
+    listed = LocalTree.entries
+
+    def entries(self: LocalTree, folder: str) -> list[Entry]:
+        if folder == "lost+found":
+            raise PermissionError(13, "Permission denied")
+        return listed(self, folder)
+
+    monkeypatch.setattr(LocalTree, "entries", entries)
+    with pytest.raises(CheckpointUnreadable, match="is not a checkpoint") as caught:
+        open_checkpoint(str(tmp_path))
+    assert caught.value.evidence["checkpoints inside"] == "visits"
+
+
+def test_absolute_location(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two spellings of a location are the same, with .. resolved as Hadoop does; a URL keeps its path."""
+    monkeypatch.chdir(tmp_path)
+    for spelling in ("x", "./y/../x/", f"file:{tmp_path}/y/../x", f"file://{tmp_path}/./x"):
+        assert absolute_location(spelling) == str(tmp_path / "x")
+    assert absolute_location("s3a://bucket/a/../b/") == "s3://bucket/a/../b"

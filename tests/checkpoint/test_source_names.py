@@ -107,6 +107,8 @@ def test_matching_by_elimination() -> None:
         (SourceTraits("kafka", frozenset({"b"})), "kafka:broken", False),
         (SourceTraits("files", folder="/in"), "files:/in%2Fa", False),
         (SourceTraits("files", folder="/in/a b"), "files:/in/a%20b/", True),
+        (SourceTraits("files", folder="/in"), "files:/x/../in?format=json&maxFileAge=3d&anything=1", True),
+        (SourceTraits("files", folder="/in/50% off"), "files:/in/50%25 off?format=json", True),
         (SourceTraits("files", folder="s3a://bucket/in/x"), "files:s3a://bucket/in", True),
         (SourceTraits("files", folder="/warehouse/sales"), "table:db.sales", True),
         (SourceTraits("files", folder="/warehouse/sales"), "table:visits", False),

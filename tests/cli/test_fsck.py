@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from pathlib import Path
 
 import pytest
 
 from cli.running import Command
 from corpus_support import load
+from headwater.checkpoint.filetree import Entry
+from headwater.checkpoint.local_tree import LocalTree
+from headwater.timemachine.change import Change
 from headwater.timemachine.executor import Executor
+from headwater.timemachine.journal import PendingCascade
 
 
 @pytest.fixture
@@ -107,7 +112,91 @@ def test_repair_asks_first(command: Command, path: Path) -> None:
     ran = command("fsck", path, "--repair")
     assert ran.status == 2
     assert "repair: set aside commits/.44.crc" in ran.err
+    assert "with --repair --yes" in ran.err
+    assert "--dry-run" not in ran.err
     assert contents(path) == before
+
+
+def test_repair_in_json(command: Command, path: Path) -> None:
+    """With --json, standard output has findings only; what was repaired is a note."""
+    (path / "commits/.44.crc").write_bytes(b"crc\0")
+    ran = command("fsck", path, "--repair", "--yes", "--json")
+    assert all(json.loads(line).keys() >= {"severity", "code"} for line in ran.out.splitlines())
+    assert ran.err.splitlines() == ["repair: set aside commits/.44.crc"]
+
+
+def test_repair_and_sources(command: Command, tmp_path: Path) -> None:
+    """An error of a source remains after a repair, and so does its exit status."""
+    path = load("stateless", tmp_path).path
+    for name in ("commits/4", "commits/.4.crc"):
+        (path / name).unlink()
+    (path / "commits/.44.crc").write_bytes(b"crc\0")
+    ran = command("fsck", path, "--sources", "--repair", "--yes")
+    assert "error    file-vanished" in ran.out
+    assert ran.err.splitlines()[-1] == "repaired; remaining: 1 error, 2 notes"
+    assert ran.status == 1
+
+
+def test_repair_during_a_cascade(command: Command, path: Path) -> None:
+    """An interrupted rewind of several streams has to be finished first, so nothing is set aside."""
+    (path / "commits/.44.crc").write_bytes(b"crc\0")
+    (path / "_headwater").mkdir()
+    members = PendingCascade(((str(path), Change("x", "rewind", "to batch 4", (), "")),))
+    (path / "_headwater/cascade.json").write_bytes(members.to_bytes())
+    before = contents(path)
+    ran = command("fsck", path, "--repair", "--yes")
+    assert (ran.status, contents(path)) == (15, before)
+    assert "error[interrupted-operation]" in ran.err
+    assert f"headwater rewind {path} --resume" in ran.err
+
+
+@pytest.mark.parametrize("name", ["pending", "cascade"])
+@pytest.mark.parametrize("data", ["{}", "[]", '{"members": []}', '{"stage": 1, "change": 5}', '{"members": [{}]}'])
+def test_damaged_record_of_an_interrupted_change(command: Command, path: Path, name: str, data: str) -> None:
+    """A record that lacks its fields is corrupt, which is not an internal error."""
+    (path / "_headwater").mkdir()
+    (path / f"_headwater/{name}.json").write_text(data)
+    ran = command("fsck", path, "--repair", "--yes")
+    assert ran.status == 13
+    assert f"error[journal-unreadable]: _headwater/{name}.json is corrupt" in ran.err
+
+
+def test_unreadable_checkpoint_among_several(
+    command: Command, path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A checkpoint whose logs cannot be listed has a finding, and the others are checked."""
+    for name in ("a", "b", "c"):
+        shutil.copytree(path, tmp_path / "root" / name)
+    listed = LocalTree.entries
+
+    def entries(self: LocalTree, folder: str) -> list[Entry]:
+        if self.root == tmp_path / "root/b" and folder == "offsets":
+            raise PermissionError(13, "Permission denied")
+        return listed(self, folder)
+
+    monkeypatch.setattr(LocalTree, "entries", entries)
+    ran = command("fsck", tmp_path / "root", "--sources", "--json")
+    assert ran.status == 1
+    found = [json.loads(line) for line in ran.out.splitlines()]
+    failed = [one for one in found if one["severity"] == "error"]
+    assert {one["checkpoint"] for one in failed} == {str(tmp_path / "root/b")}
+    assert len(failed) == len({(one["code"], one["path"], one["message"]) for one in failed})
+    checked = [one["checkpoint"] for one in found if one["code"] == "source-checked"]
+    assert checked == [str(tmp_path / "root/a"), str(tmp_path / "root/c")]
+
+
+def test_relative_path_of_a_sink(command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sink can be named with .. in its path, which Spark resolves in the paths of its log."""
+    found = load("sink-stateless", tmp_path)
+    for log in (found.sink / "_spark_metadata").iterdir():
+        if log.name.startswith("."):
+            log.unlink()
+        else:
+            log.write_text(log.read_text().replace(f"{found.about['location']}/sink", str(found.sink)))
+    monkeypatch.chdir(found.path)
+    assert "sink-elsewhere" not in command("fsck", ".", "--sink", "files:../sink").out
+    next(found.sink.glob("part-*")).unlink()
+    assert "sink-file-missing" in command("fsck", ".", "--sink", "files:../sink").out
 
 
 def test_repair_of_a_truncated_file(command: Command, path: Path) -> None:

@@ -6,6 +6,10 @@ import math
 
 import pytest
 
+from corpus_support import as_memory_files
+from headwater.checkpoint.history import History
+from headwater.checkpoint.source_offsets import kafka_partitions, offset_value
+from headwater.guards.check import kafka_needs
 from headwater.guards.kafka_sources import KafkaNeeds, RecordTimes, offsets_to_time, report_on, time_until_overtaken
 from headwater.guards.report import SourceReport
 from headwater.kafka.offsets import Partition
@@ -114,3 +118,20 @@ def test_the_earlier_record_has_expired() -> None:
     """The oldest record takes the place of one that has expired, so that the speed is underestimated."""
     slow = needs(earlier={P0: 4}, earlier_ms=NOW - HOUR)
     assert offsets_to_time(slow, facts((7, 25), retention_ms=HOUR)) == ({P0: 10}, {P0: 7})
+
+
+def test_batch_of_asynchronous_progress_tracking() -> None:
+    """A batch starts where the newest recorded one before it ends, which need not be the one with the number before."""
+    files = as_memory_files("kafka-async")
+    history = History(files)
+    (identity,) = history.logs.identities.values()
+    *_, before, planned = history.logs.offsets.ids
+    assert before < planned - 1
+    ends = kafka_needs(history, identity, NOW).positions
+    files.remove(f"commits/{planned}")
+    pending = kafka_needs(History(files), identity, NOW)
+    entry = history.logs.offsets.read(before)
+    assert pending.planned == ends
+    assert {(one.topic, one.number): end for one, end in pending.positions.items()} == kafka_partitions(
+        offset_value(entry.sources[0].text)
+    )

@@ -79,6 +79,37 @@ def test_every_version_has_the_rows_that_delta_counts(unpacked: Callable[[str], 
     refuse_features(log.snapshot(log.head), "delta:x")
 
 
+def test_a_batch_that_is_committed_during_the_check(unpacked: Callable[[str], Path]) -> None:
+    """A batch that reaches the table after the checkpoint's batches were listed is not ahead of the checkpoint."""
+    home = unpacked("append")
+    names = ["checkpoint/offsets/5", "checkpoint/commits/5", "table/_delta_log/00000000000000000005.json"]
+    newest = {home / name: (home / name).read_bytes() for name in names}
+    for path in newest:
+        path.unlink()
+
+    class Running(LocalTree):
+        def read(self, path: str) -> bytes:
+            if path.startswith("sources/"):  # the checks of the source follow those of the logs
+                for late, data in newest.items():
+                    late.write_bytes(data)
+            return super().read(path)
+
+    found = fsck(Running(home / "checkpoint"), f"delta:{home}/table")
+    assert [one for one in found if one.severity != "info"] == []
+    assert "table-equal" in {one.code for one in found}
+    (home / "checkpoint/commits/5").unlink()
+    (home / "checkpoint/offsets/5").unlink()
+    assert "table-ahead" in {one.code for one in fsck(LocalTree(home / "checkpoint"), f"delta:{home}/table")}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_id_of_a_table_needs_no_snapshot(unpacked: Callable[[str], Path], name: str) -> None:
+    """The newest metadata is found in a commit or in the log checkpoint before it."""
+    files = LocalTree(unpacked(name) / "table")
+    newest = DeltaLog(files).snapshot(DeltaLog(files).head)
+    assert DeltaLog(files).table_id == newest.table_id != ""
+
+
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "features"])
 def test_every_version_has_the_files_that_delta_rs_lists(unpacked: Callable[[str], Path], name: str) -> None:
     """delta-rs lists the same files. It cannot read the table with row tracking."""

@@ -9,7 +9,9 @@ import pytest
 
 from broker_support import run_here
 from headwater.checkpoint.flow_record import known_tables
+from headwater.checkpoint.local_tree import LocalTree
 from headwater.checkpoint.pipelines import Flow, flow_at, open_pipeline, short_names, storage_of_spec, stream_names
+from headwater.checkpoint.record import read_job_record
 from headwater.core.errors import CheckpointUnreadable
 from pipelines.trees import DATABASES, checkpoint_of, table_folder, unpack
 
@@ -144,3 +146,14 @@ def test_a_delta_table_is_recognized_after_its_first_commit_was_removed(tmp_path
     before = known_tables(str(home / "storage"))
     (table_folder(home, "sales") / "_delta_log" / f"{0:020d}.json").unlink()
     assert known_tables(str(home / "storage")) == before
+
+
+def test_sources_of_a_flow_are_in_the_order_of_their_numbers(tmp_path: Path) -> None:
+    """Source 10 follows source 9, not source 1."""
+    path = checkpoint_of(unpack("files", tmp_path), "totals")
+    for log in path.joinpath("offsets").iterdir():
+        log.unlink()
+    conf = '{"batchWatermarkMs":0,"batchTimestampMs":1,"conf":{}}'
+    path.joinpath("offsets/0").write_text("\n".join(["v1", conf, *['{"logOffset":0}'] * 12]))
+    _, *others = read_job_record(LocalTree(path)).source_order
+    assert others == [str(number) for number in range(1, 12)]

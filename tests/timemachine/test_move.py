@@ -116,6 +116,21 @@ def test_the_log_of_a_file_sink_moves_with_its_files(tmp_path: Path) -> None:
     assert FileSinkLog(LocalTree(sink)).names.latest == 4
 
 
+def test_paths_with_dots(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark resolves .. in the paths that it records, so those of a move are compared and recorded without it."""
+    old = at_home("kafka-to-files", tmp_path / "old")
+    record = JobRecord("visits", sink=f"files:{old.parent}/x/../sink?format=json", source="kafka://h:9092/visits")
+    LocalTree(old).write(JOB_FILE, record.to_bytes())
+    monkeypatch.chdir(old)
+    plan_move(LocalTree(old), "../../new/../moved", folders=["../sink=../../y/../disk2"]).apply()
+    new, sink = old.parents[1] / "moved", old.parents[1] / "disk2"
+    assert read_job_record(LocalTree(new)).sink == f"files:{sink}?format=json"
+    log = FileSinkLog(LocalTree(sink))
+    listed = {entry.path for number in log.names.ids for entry in log.read(number).entries}
+    assert listed and all(path.startswith(f"file://{sink}/") for path in listed)
+    assert errors_in(new, sink) == []
+
+
 def test_a_sink_in_a_folder_with_a_percent_sign(tmp_path: Path) -> None:
     """The recorded URI names the folder, and so does the command to run the job."""
     old = at_home("kafka-to-files", tmp_path / "old")

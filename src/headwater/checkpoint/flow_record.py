@@ -23,6 +23,7 @@ from headwater.checkpoint.filetree import FileTree
 from headwater.checkpoint.layout import HEADWATER_FOLDER, OFFSETS, SINK_LOG, SOURCES, batch_id
 from headwater.checkpoint.locate import open_files
 from headwater.checkpoint.log_entries import parse_offsets
+from headwater.checkpoint.logs import in_order
 from headwater.checkpoint.logtext import json_object
 from headwater.checkpoint.pipelines import Flow, find_flows, flow_at
 from headwater.checkpoint.record import JobRecord
@@ -201,7 +202,7 @@ def _newest_offsets(files: FileTree) -> list[tuple[str, str | None]]:
     for number in reversed(numbers):
         with suppress(CheckpointUnreadable, OSError):
             entry = parse_offsets(files.read(f"{OFFSETS}/{number}"), f"{OFFSETS}/{number}")
-            return sorted((source.name, source.text) for source in entry.sources)
+            return [(source.name, source.text) for source in in_order(entry.sources)]
     return []
 
 

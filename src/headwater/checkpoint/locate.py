@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from datetime import datetime
 from difflib import get_close_matches
@@ -43,7 +44,12 @@ def absolute_location(location: str) -> str:
     scheme, separator, rest = location.rstrip("/").partition("://")
     if separator and scheme != "file":
         return f"{'s3' if scheme in ('s3a', 's3n') else scheme}://{rest}"
-    return str(Path(rest if separator else location.removeprefix("file:")).absolute())
+    return absolute_path(rest if separator else location.removeprefix("file:"))
+
+
+def absolute_path(path: str) -> str:
+    """Return a local path as Hadoop does: absolute, and without ``..``, whatever symbolic links there are."""
+    return os.path.abspath(path)  # noqa: PTH100  Path.absolute keeps .. in a path
 
 
 def open_checkpoint(name: str, *, follow: bool = True) -> FileTree:
@@ -140,7 +146,7 @@ def _no_checkpoint(name: str) -> CheckpointUnreadable:
         names = _names(files, "")
         if not names:
             continue
-        inside = [entry for entry in names[:200] if is_checkpoint(_names(files, entry))]
+        inside = [name for name in names[:200] if _has_checkpoint(files, name)]
         return CheckpointUnreadable(
             "not-a-checkpoint",
             f"{location} is not a checkpoint: it has no offsets, commits or metadata",
@@ -153,6 +159,14 @@ def _no_checkpoint(name: str) -> CheckpointUnreadable:
         evidence={"searched": ", ".join(candidates(name))} | ({"known names": _some(known)} if known else {}),
         remedy=_remedy(name, known),
     )
+
+
+def _has_checkpoint(files: FileTree, folder: str) -> bool:
+    """Return whether a folder is a checkpoint; one that cannot be listed, such as ``lost+found``, is not."""
+    try:
+        return is_checkpoint(_names(files, folder))
+    except CheckpointUnreadable:
+        return False
 
 
 def _remedy(name: str, known: list[str]) -> str:

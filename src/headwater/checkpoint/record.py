@@ -13,13 +13,12 @@ import os
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields, replace
-from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl, unquote
 
 from headwater.checkpoint.filetree import FileTree
 from headwater.checkpoint.layout import HEADWATER_FOLDER, JOB_FILE
-from headwater.checkpoint.locate import open_files
+from headwater.checkpoint.locate import absolute_path, open_files
 from headwater.checkpoint.logtext import json_object
 from headwater.core.errors import CheckpointUnreadable
 
@@ -95,7 +94,12 @@ def sink_of(files: FileTree, given: str | None = None) -> FileTree | None:
         folder = folder_of(given) if given.startswith(FILES) or ":" not in given else None
     if folder is None:
         return None
-    return open_files(folder if "://" in folder else str(Path(folder.removeprefix("file:")).absolute()))
+    return open_files(folder if "://" in folder else absolute_path(folder.removeprefix("file:")))
+
+
+def files_uri(folder: str) -> str:
+    """Return the URI of a folder, from which ``folder_of`` returns the folder again."""
+    return FILES + folder.replace("%", "%25").replace("?", "%3F")
 
 
 def folder_of(uri: str) -> str:

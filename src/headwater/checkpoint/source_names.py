@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
+from posixpath import normpath
 from typing import Any
 from urllib.parse import unquote
 
@@ -137,9 +138,9 @@ def shared_uri(traits: SourceTraits, uris: Iterable[str]) -> str | None:
 
 
 def plain_path(path: str) -> str:
-    """Return a path or URL without the scheme ``file:`` and without a slash at its end."""
-    if path.startswith("file:"):
-        path = "/" + path.removeprefix("file:").lstrip("/")
+    """Return a path or URL without the scheme ``file:`` and without a slash at its end; a path also without ``..``."""
+    if path.startswith(("file:", "/")):
+        return normpath("/" + path.removeprefix("file:").lstrip("/"))
     return path.rstrip("/") or "/"
 
 

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from headwater.fleet.fleet import Fleet
 
 
+_REMEDY = "run the command without --repair to review the findings, then run it with --repair --yes"
+
+
 @app.command(rich_help_panel=INSPECT)
 def fsck(
     checkpoints: CheckpointsOrRoots,
@@ -77,10 +80,11 @@ def fsck(
         refuse_options({"--repair": repair, "--sink": sink, "--source": source}, "fsck")
         _check_all(files, sources=sources, strict=strict, as_json=as_json)
         return
-    found = [*check(files, sink), *(_check_sources(files, source or ()) if sources else ())]
+    of_sources = list(_check_sources(files, source or ())) if sources else []
+    found = [*check(files, sink), *of_sources]
     _print_findings(found, as_json=as_json)
-    if repair and _repair(files, sink, found, yes=yes, as_json=as_json):
-        found = check(files, sink)
+    if repair and _repair(files, sink, found, yes=yes):
+        found = [*check(files, sink), *of_sources]
         if not as_json:
             note(f"repaired; remaining: {_summary(found)}")
     worst = {finding.severity for finding in found}
@@ -97,7 +101,9 @@ def _check_all(fleet: Fleet, *, sources: bool, strict: bool, as_json: bool) -> N
     for problem in fleet.snapshot.problems:
         note(f"warning: {problem}")
     for stream in streams:
-        found = [*fleet.check(stream.name), *(_check_sources(open_files(stream.location)) if sources else ())]
+        found = list(fleet.check(stream.name))
+        if sources:
+            found += [one for one in _try_sources(open_files(stream.location)) if one not in found]
         worst = {finding.severity for finding in found}
         failed += "error" in worst or (strict and "warning" in worst)
         if not as_json:
@@ -119,6 +125,17 @@ def _check_sources(files: FileTree, given: Sequence[str] = ()) -> tuple[Finding,
     return check_sources(files, given=given).findings
 
 
+def _try_sources(files: FileTree) -> tuple[Finding, ...]:
+    """Return the findings on the sources of one of several checkpoints, whose logs may be unreadable."""
+    from headwater.core.errors import HeadwaterError
+    from headwater.core.finding import Finding
+
+    try:
+        return _check_sources(files)
+    except HeadwaterError as error:
+        return (Finding("error", error.code, "", error.problem),)
+
+
 def _print_findings(found: list[Finding], *, as_json: bool) -> None:
     for finding in found:
         if as_json:
@@ -129,20 +146,25 @@ def _print_findings(found: list[Finding], *, as_json: bool) -> None:
         note(_summary(found))
 
 
-def _repair(files: FileTree, sink: str | None, found: list[Finding], *, yes: bool, as_json: bool) -> bool:
+def _repair(files: FileTree, sink: str | None, found: list[Finding], *, yes: bool) -> bool:
     """Repair the findings and return whether anything was changed.
 
-    An interrupted change is finished first, because the files that it was moving may appear as damage.
+    An interrupted change is finished first, because the files that it was moving may appear as damage. A cascade that was
+    interrupted is refused: it is finished or rolled back together with its other streams.
     """
+    from headwater.timemachine.journal import refuse_if_pending
     from headwater.timemachine.tables import fsck as check
 
     changed = False
-    if any(finding.code == "interrupted-operation" for finding in found):
+    interrupted = [finding for finding in found if finding.code == "interrupted-operation"]
+    if any(not finding.repairable for finding in interrupted):
+        refuse_if_pending(files)
+    elif interrupted:
         if not _finish_interrupted(files, yes=yes):
             return False
         changed = True
         found = check(files, sink)
-    return _set_aside(files, found, yes=yes, as_json=as_json) or changed
+    return _set_aside(files, found, yes=yes) or changed
 
 
 def _finish_interrupted(files: FileTree, *, yes: bool) -> bool:
@@ -154,25 +176,22 @@ def _finish_interrupted(files: FileTree, *, yes: bool) -> bool:
     if pending is None:
         return False
     note(f"repair: finish the interrupted {pending.change.verb} ({pending.change.about})")
-    if not confirm("Finish it?", yes=yes):
+    if not confirm("Finish it?", yes=yes, remedy=_REMEDY):
         return False
     finish_interrupted(files, open_table=open_recorded_table, progress=StepProgress())
     return True
 
 
-def _set_aside(files: FileTree, found: list[Finding], *, yes: bool, as_json: bool) -> bool:
+def _set_aside(files: FileTree, found: list[Finding], *, yes: bool) -> bool:
     from headwater.timemachine.repair import plan_repair
 
     plan = plan_repair(files, found)
     if plan is None:
         note("nothing can be repaired safely")
         return False
-    if as_json:
-        json_line(plan.as_dict())
-    else:
-        for path in plan.set_aside:
-            note(f"repair: set aside {path}")
-    if not confirm("Repair?", yes=yes):
+    for path in plan.set_aside:
+        note(f"repair: set aside {path}")
+    if not confirm("Repair?", yes=yes, remedy=_REMEDY):
         return False
     plan.apply(progress=StepProgress())
     return True

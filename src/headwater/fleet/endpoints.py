@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import fnmatch
-import os.path
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from headwater.checkpoint.locate import absolute_path
 from headwater.checkpoint.logs import CheckpointLogs
 from headwater.checkpoint.record import JobRecord
 from headwater.checkpoint.source_names import SourceIdentity, folder_of_file, plain_path
@@ -77,7 +77,7 @@ def _place(path: str) -> str:
     scheme, separator, rest = path.partition("://")
     if separator and scheme != "file":
         return f"{'s3a' if scheme in ('s3', 's3n') else scheme}://{rest.rstrip('/')}"
-    return os.path.abspath(plain_path(path))  # noqa: PTH100  Path.absolute keeps .. in a path
+    return absolute_path(plain_path(path))
 
 
 def written_by(job: JobRecord) -> tuple[Endpoint, ...]:

@@ -48,7 +48,7 @@ def _reports(history: History, connections: Connections, now_ms: int) -> Iterato
     for identity in history.logs.identities.values():
         try:
             yield _report(history, identity, connections, now_ms)
-        except (HeadwaterError, OSError, ImportError) as error:
+        except (HeadwaterError, OSError, ImportError, ValueError) as error:
             yield _unchecked(identity.description or identity.label, _reason(error))
 
 
@@ -121,12 +121,15 @@ def _is_recent(at_ms: int | None, now_ms: int) -> bool:
 
 
 def _start_of(history: History, number: int | None, source: str) -> Any:
-    """Return where a batch starts: where the one before it ends or, for the first one, where the source began."""
+    """Return where a batch starts: where the one before it ends or, for the first one, where the source began.
+
+    A query that tracks its progress asynchronously does not record every batch.
+    """
     if number is None:
         return None
     if number == 0:
         return history.logs.hint(source, _offset(history, 0, source)).initial
-    return _offset(history, number - 1, source)
+    return _offset(history, max((one for one in history.logs.offsets.ids if one < number), default=None), source)
 
 
 def _partitions(value: Any) -> dict[Partition, int]:
@@ -163,8 +166,8 @@ def file_needs(history: History, identity: SourceIdentity) -> FileNeeds | None:
     waiting = tuple(entry for entry in entries if position is None or entry.batch_id > position)
     uri = identity.uri or ""
     folder = plain_path(folder_of(uri)) if uri.startswith(FILES) else identity.traits.folder
-    options = parse_uri(uri).options if uri.startswith(FILES) else {}
-    return FileNeeds(identity.label, read, waiting, folder, {name.lower(): value for name, value in options.items()})
+    options = {name.lower(): value for name, value in parse_uri(uri).options.items()} if uri.startswith(FILES) else None
+    return FileNeeds(identity.label, read, waiting, folder, options)
 
 
 def _unchecked(path: str, reason: str) -> SourceReport:
@@ -179,6 +182,8 @@ def _reason(error: BaseException) -> str:
 
 
 def _given(history: History, given: Sequence[str]) -> dict[str, Connection]:
+    if not given:
+        return {}
     labels = [identity.label for identity in history.logs.identities.values()]
     found = {}
     for text in given:

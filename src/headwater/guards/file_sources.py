@@ -42,8 +42,8 @@ class FileNeeds:
     waiting: tuple[FileEntry, ...] = ()
     """Files in the source's log that no committed batch has read."""
     folder: str | None = None
-    options: Mapping[str, str] = field(default_factory=dict)
-    """The options of the source in lower case."""
+    options: Mapping[str, str] | None = field(default_factory=dict)
+    """The options of the source in lower case; None if they are unknown."""
 
     @property
     def entries(self) -> tuple[FileEntry, ...]:
@@ -85,12 +85,16 @@ def _vanished(needs: FileNeeds, vanished: list[FileEntry]) -> Iterator[Finding]:
             f"{unread[0].path}; Spark fails, or skips them with spark.sql.files.ignoreMissingFiles"
         )
         yield Finding("error", "file-vanished", _path(needs), message)
-    if read and needs.options.get("cleansource", "off").lower() == "off":
+    if read and (needs.options or {}).get("cleansource", "off").lower() == "off":
         message = (
             f"{len(read)} of {count(len(needs.read), 'input file')} of committed batches do not exist any more; the first is "
             f"{read[0].path}; a rewind cannot read them again"
         )
-        yield Finding("warning", "file-vanished", _path(needs), message)
+        if needs.options is None:
+            message += "; this is normal if the source has the option cleanSource, which is not recorded"
+            yield Finding("info", "file-vanished", _path(needs), message)
+        else:
+            yield Finding("warning", "file-vanished", _path(needs), message)
 
 
 def _changed(needs: FileNeeds, changed: list[FileEntry]) -> Iterator[Finding]:
@@ -104,7 +108,7 @@ def _changed(needs: FileNeeds, changed: list[FileEntry]) -> Iterator[Finding]:
 
 def _ignored(needs: FileNeeds, too_old: list[str]) -> Iterator[Finding]:
     if too_old:
-        limit = format_duration(int(max_file_age_ms(needs.options) or 0))
+        limit = format_duration(int(_limit_ms(needs) or 0))
         message = (
             f"{count(len(too_old), 'file')} will never be read, because they are more than maxFileAge ({limit}) older than the "
             f"newest file; the first is {too_old[0]}; give them a new modification time, or raise maxFileAge"
@@ -113,11 +117,15 @@ def _ignored(needs: FileNeeds, too_old: list[str]) -> Iterator[Finding]:
 
 
 def _too_old(needs: FileNeeds, found: FoundFiles) -> list[str]:
-    limit = max_file_age_ms(needs.options)
+    limit = _limit_ms(needs)
     newest = max((entry.timestamp_ms for entry in needs.entries), default=None)
     if limit is None or newest is None:
         return []
     return sorted(path for path, modified in found.others.items() if modified is not None and modified < newest - limit)
+
+
+def _limit_ms(needs: FileNeeds) -> float | None:
+    return None if needs.options is None else max_file_age_ms(needs.options)
 
 
 def max_file_age_ms(options: Mapping[str, str]) -> float | None:
@@ -157,7 +165,7 @@ def unquoted(path: str) -> str:
 
 def _others(needs: FileNeeds, known: set[str]) -> dict[str, int | None]:
     """Return the files that the source would read and that its log does not list."""
-    if needs.folder is None or max_file_age_ms(needs.options) is None:
+    if needs.folder is None or needs.options is None or max_file_age_ms(needs.options) is None:
         return {}
     only = needs.options.get("pathglobfilter", "*")
     found: dict[str, int | None] = {}
@@ -178,7 +186,8 @@ def _roots(folder: str) -> Iterable[str]:
         return [folder]
     if "://" in folder:
         return []
-    return [str(path) for path in Path("/").glob(folder.lstrip("/")) if path.is_dir()]
+    pattern = re.sub(r"\*{2,}", "*", folder.lstrip("/"))  # to Hadoop, ** is the same as *
+    return [str(path) for path in Path("/").glob(pattern) if path.is_dir()]
 
 
 def _walk(tree: FileTree, folder: str, *, recursive: bool) -> Iterator[tuple[str, int | None]]:

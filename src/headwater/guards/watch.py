@@ -41,11 +41,8 @@ class SourceWatch:
         while not self._is_stopped:
             try:
                 self._report = self._check()
-            except (
-                HeadwaterError,
-                OSError,
-                ImportError,
-            ):  # the running job moves files; the next check reads them again
+            # The running job moves files; the next check reads them again.
+            except (HeadwaterError, OSError, ImportError, ValueError):
                 self._report = None
             self._due.wait(self._seconds)
             self._due.clear()

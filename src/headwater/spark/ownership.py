@@ -29,7 +29,7 @@ from headwater.checkpoint.lease import (
     refuse_if_held,
 )
 from headwater.checkpoint.local_tree import LocalTree
-from headwater.checkpoint.locate import CHECKPOINTS, new_start, open_files
+from headwater.checkpoint.locate import CHECKPOINTS, absolute_path, new_start, open_files
 from headwater.checkpoint.moved import follow_promotion, refuse_if_moved
 from headwater.checkpoint.record import JobRecord, read_job_record, uri_kind
 from headwater.core.errors import CheckpointUnreadable, JobRefused
@@ -203,7 +203,7 @@ def _absolute(endpoint: Source | Sink, conf: Mapping[str, str]) -> str:
         endpoint = replace(endpoint, catalog=endpoint.catalog or configured_catalog(endpoint, conf))
         endpoint = replace(endpoint, catalog=endpoint.absolute_catalog)
     if isinstance(endpoint, Files | Delta) and "://" not in endpoint.path:
-        endpoint = replace(endpoint, path=str(Path(endpoint.path).absolute()))
+        endpoint = replace(endpoint, path=absolute_path(endpoint.path))
     return uri_of(endpoint)
 
 

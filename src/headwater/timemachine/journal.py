@@ -69,13 +69,16 @@ def read_pending(files: FileTree) -> Pending | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     value = _object(data, PENDING_FILE)
-    return Pending(
-        value["stage"],
-        Change.from_dict(value["change"]),
-        value["begun_at_ms"],
-        value["metadata"],
-        value["metadata_crc"],
-    )
+    try:
+        return Pending(
+            value["stage"],
+            Change.from_dict(value["change"]),
+            value["begun_at_ms"],
+            value["metadata"],
+            value["metadata_crc"],
+        )
+    except (KeyError, TypeError, ValueError):
+        raise _damaged(data, PENDING_FILE) from None
 
 
 @dataclass(frozen=True)
@@ -97,8 +100,14 @@ def read_cascade(files: FileTree) -> PendingCascade | None:
         data = files.read(CASCADE_FILE)
     except (FileNotFoundError, NotADirectoryError):
         return None
-    members = _object(data, CASCADE_FILE)["members"]
-    return PendingCascade(tuple((one["location"], Change.from_dict(one["change"])) for one in members))
+    try:
+        members = _object(data, CASCADE_FILE)["members"]
+        cascade = PendingCascade(tuple((one["location"], Change.from_dict(one["change"])) for one in members))
+    except (KeyError, TypeError, ValueError):
+        raise _damaged(data, CASCADE_FILE) from None
+    if not cascade.members:
+        raise _damaged(data, CASCADE_FILE)
+    return cascade
 
 
 def write_entry(files: FileTree, change: Change, done_at_ms: int) -> Entry:
@@ -215,12 +224,16 @@ def _object(data: bytes, path: str) -> dict[str, Any]:
     try:
         return json_object(data.decode("utf-8"), path)
     except (UnicodeDecodeError, CheckpointUnreadable):
-        raise CheckpointUnreadable(
-            "journal-unreadable",
-            f"{path} is corrupt",
-            evidence={"size": f"{len(data)} bytes"},
-            remedy="restore the file from a backup of the checkpoint before you start the query",
-        ) from None
+        raise _damaged(data, path) from None
+
+
+def _damaged(data: bytes, path: str) -> CheckpointUnreadable:
+    return CheckpointUnreadable(
+        "journal-unreadable",
+        f"{path} is corrupt",
+        evidence={"size": f"{len(data)} bytes"},
+        remedy="restore the file from a backup of the checkpoint before you start the query",
+    )
 
 
 def refuse_if_pending(files: FileTree, *, in_cascade: bool = False) -> None:

@@ -19,7 +19,7 @@ from headwater.checkpoint.layout import (
     STATE,
     is_temporary,
 )
-from headwater.checkpoint.locate import open_files
+from headwater.checkpoint.locate import absolute_path, open_files
 from headwater.checkpoint.moved import METADATA_CRC, read_moving, read_pointer
 from headwater.checkpoint.record import JobRecord, folder_of, read_job_record, uri_kind
 from headwater.checkpoint.signs_of_life import signs_of_life
@@ -102,7 +102,7 @@ def plan_move(files: FileTree, into: str, *, folders: Sequence[str] = (), worker
 def open_tree(location: str) -> FileTree:
     """Return the tree at a path, a URL, or a URI such as ``files:DIR`` or ``delta:DIR``, with an absolute path."""
     path = location.removeprefix("files:").removeprefix("delta:").partition("?")[0]
-    return open_files(path if "://" in path else str(Path(path.removeprefix("file:")).expanduser().absolute()))
+    return open_files(path if "://" in path else absolute_path(str(Path(path.removeprefix("file:")).expanduser())))
 
 
 def _rewritten_logs(folder: FolderMove, files: FileTree, moves: Relocation) -> Iterator[str]:

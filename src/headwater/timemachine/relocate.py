@@ -11,6 +11,7 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from posixpath import normpath
 from typing import Any
 from urllib.parse import unquote
 
@@ -55,11 +56,9 @@ class Place:
 
 
 def _split(location: str) -> tuple[str, str]:
-    if location.startswith("file:"):
-        return "file", location.removeprefix("file:")
     scheme, separator, rest = location.partition("://")
-    if not separator:
-        return "file", location
+    if location.startswith("file:") or not separator:
+        return "file", normpath("/" + location.removeprefix("file:").lstrip("/"))
     return ("s3" if scheme in S3_SCHEMES else scheme), rest
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
 
 from headwater.checkpoint.filetree import FileTree
 from headwater.checkpoint.layout import hadoop_crc_of
@@ -28,10 +27,6 @@ class RepairPlan:
     def apply(self, progress: Progress = no_progress) -> Entry:
         """Set the leftovers aside. The query has to be stopped."""
         return apply_change(self.change, self.files, progress=progress)
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the JSON form."""
-        return {"repair": self.change.change_id, "set_aside": list(self.set_aside)}
 
 
 def plan_repair(files: FileTree, findings: Iterable[Finding]) -> RepairPlan | None:

@@ -106,7 +106,17 @@ def fsck(files: FileTree, sink: str | None = None) -> list[Finding]:
             remedy=f"headwater fsck CKPT --sink files:DIR   (or {TABLE_URIS})",
         )
     context = CheckContext(files, time.time_ns() // 1_000_000, None if table else sink_of(files, sink))
-    return [*run_checks(context), *(_compare(context, table) if table else ())]
+    found = _check(context, sink)
+    if any(finding.severity != "info" for finding in found) and context.has_moved_on():
+        # A running query may have changed files between two checks. Only what is damaged is found twice.
+        again = _check(context.again(), sink)
+        lasting = {(finding.code, finding.path) for finding in found}
+        return [finding for finding in again if finding.severity == "info" or (finding.code, finding.path) in lasting]
+    return found
+
+
+def _check(context: CheckContext, sink: str | None) -> list[Finding]:
+    return [*run_checks(context), *_compare(context, sink)]
 
 
 def _pins(context: CheckContext, table: RewindableTable) -> Iterator[Finding]:
@@ -122,12 +132,29 @@ def _pins(context: CheckContext, table: RewindableTable) -> Iterator[Finding]:
                 yield Finding("warning", "kept-table", table.uri, message)
 
 
-def _compare(context: CheckContext, table: RewindableTable) -> list[Finding]:
+def _confirmed(context: CheckContext, table: RewindableTable, found: list[Finding]) -> list[Finding]:
+    """Return the findings that apply to the batches listed before the table was read, and to those listed after it."""
+    try:
+        after = list(table.compare(checkpointed(History(context.files))))
+    except HeadwaterError:
+        return found
+    codes = {finding.code for finding in after}
+    lasting = [finding for finding in found if finding.code in codes]
+    return lasting or [finding for finding in after if finding.severity == "info"]
+
+
+def _compare(context: CheckContext, sink: str | None) -> list[Finding]:
     try:
         query = checkpointed(context.history)
     except HeadwaterError:  # the checks have reported why the checkpoint cannot be read
         return []
+    # Opened only now: all batches that were listed as committed are in the table.
+    table = table_of(context.files, sink)
+    if table is None:
+        return []
     found = list(table.compare(query))
+    if any(finding.severity != "info" for finding in found):
+        found = _confirmed(context, table, found)
     with suppress(HeadwaterError):  # the comparison has reported why the table cannot be read
         found += _pins(context, table)
     return found

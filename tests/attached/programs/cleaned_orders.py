@@ -13,6 +13,7 @@ headwater.attach(spark)
 orders = (
     spark.readStream.schema("id INT, user STRING, at TIMESTAMP, amount INT")
     .option("maxFilesPerTrigger", 1)
+    .option("pathGlobFilter", "*.json")
     .json(f"{folder}/orders")
 )
 query = (

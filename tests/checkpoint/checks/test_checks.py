@@ -5,19 +5,33 @@ from __future__ import annotations
 import json
 import random
 import re
+import shlex
+import struct
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import google_crc32c
 import pytest
 
 from corpus_support import CorpusCheckpoint, as_memory_files, corpus_names, crc_file, sampled
-from headwater.checkpoint.checks import hadoop_crc, run_checks, spark_checksums
+from headwater.checkpoint.checks import (
+    hadoop_crc,
+    run_checks,
+    sink_log,
+    source_logs,
+    spark_checksums,
+    temporary_files,
+    uncommitted_batches,
+)
 from headwater.checkpoint.checks.context import CheckContext
+from headwater.checkpoint.filetree import FileTree
 from headwater.checkpoint.local_tree import BLOCK_BYTES, LocalTree
 from headwater.checkpoint.locate import open_files
 from headwater.checkpoint.memory_tree import MemoryTree
+from headwater.checkpoint.record import sink_of
 from headwater.core.finding import Finding
+from headwater.timemachine.tables import fsck
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "reference" / "fsck.md"
 PACKAGE = Path(__file__).parents[3] / "src" / "headwater"
@@ -499,6 +513,222 @@ def test_limit_and_total_need_one_partition_only() -> None:
     metadata = files.read("state/0/_metadata/metadata")
     files.write("state/0/_metadata/metadata", re.sub(rb'operatorName":"[^"]+', b'operatorName":"globalLimit', metadata))
     assert "partition-count" not in {one.code for one in findings(files)}
+
+
+def once_listed(files: FileTree, folder: str, happens: Callable[[], object], *, time: int = 1) -> None:
+    """Let something happen just before a folder is listed for the first time, or for the second or third one."""
+    remaining = [happens] * time
+
+    def before(listing: Callable[[str], Any]) -> Callable[[str], Any]:
+        def listed(inner: str) -> Any:
+            if inner == folder and remaining:
+                happens = remaining.pop()
+                if not remaining:
+                    happens()
+            return listing(inner)
+
+        return listed
+
+    for method in ("entries", "tree"):
+        setattr(files, method, before(getattr(files, method)))
+
+
+def running(name: str, *paths: str) -> tuple[MemoryTree, Callable[[], None]]:
+    """Return a corpus checkpoint without some files, and what adds them as the running query does."""
+    files = removed(name, *paths)
+    rest = {path: data for path, data in as_memory_files(name).contents.items() if path not in files.contents}
+    return files, lambda: files.contents.update(rest)
+
+
+def logs_of(*batches: int) -> list[str]:
+    return [f"{log}/{batch}" for log in ("offsets", "commits") for batch in batches]
+
+
+def test_batches_that_a_running_query_finishes_during_the_checks() -> None:
+    """State files and source logs that are listed after the offsets may be of newer batches."""
+    files, finish = running("aggregation-hdfs", *logs_of(*range(4, 10)))
+    assert {code for _, code, _ in serious(files)} == {"source-log-ahead", "state-ahead"}
+    once_listed(files, "", finish)
+    assert serious(files) == set()
+
+
+def test_source_log_of_a_query_that_reads_on() -> None:
+    """The offsets may become newer than the listing of the source's log."""
+    files, finish = running("aggregation-hdfs", *logs_of(*range(1, 10)), "sources/0/3", "sources/0/4")
+    once_listed(files, "offsets", finish, time=2)
+    assert [one.code for one in source_logs.check(CheckContext(files, now_ms=0))] == []
+
+
+def test_commit_whose_offsets_were_listed_before() -> None:
+    """A batch that is planned and committed after the offsets were listed has its offsets."""
+    files, finish = running("aggregation-hdfs", *logs_of(8, 9))
+    once_listed(files, "commits", finish)
+    assert [one for one in findings(files) if one.code in ("commit-without-offsets", "offsets-gap")] == []
+
+
+def test_batches_that_are_committed_after_the_commits_were_listed() -> None:
+    """Batches are uncommitted only if no newer listing of the commits has them."""
+    files, finish = running("aggregation-hdfs", *logs_of(7, 8, 9))
+    once_listed(files, "offsets", finish)
+    assert list(uncommitted_batches.check(CheckContext(files, now_ms=0))) == []
+
+
+def test_old_batches_that_a_running_query_removes() -> None:
+    """A file that was listed and has been removed since is not missing; one that is still listed is."""
+    files = as_memory_files("aggregation-hdfs")
+    context = CheckContext(files, now_ms=YEAR_2100_MS)
+    assert context.logs.offsets.ids[0] == 0
+    files.remove("offsets/0")
+    assert "missing-file" not in {one.code for one in run_checks(context)}
+
+
+def test_draft_that_a_running_query_renames() -> None:
+    """A temporary file that no longer exists is not reported."""
+    files = MemoryTree(as_memory_files("aggregation-hdfs").contents | {"offsets/.9.0a1b.tmp": b"v1"})
+    context = CheckContext(files, now_ms=YEAR_2100_MS)
+    assert "offsets" in context.tree
+    files.remove("offsets/.9.0a1b.tmp")
+    assert list(temporary_files.check(context)) == []
+
+
+@pytest.mark.parametrize("hidden", [logs_of(9), ["commits/9"]])
+def test_batch_that_reaches_the_sink_during_the_checks(sink: LocalTree, hidden: list[str]) -> None:
+    """The sink's log, which is listed after the checkpoint's, may have a batch that was planned and committed since."""
+    files, finish = running("aggregation-format2", *hidden)
+    expected = "sink-ahead" if len(hidden) > 1 else "batch-stuck"
+    assert expected in {one.code for one in sink_log.check(CheckContext(files, 0, sink))}
+    context = CheckContext(files, 0, sink)
+    assert context.last_planned is not None and context.last_committed is not None
+    finish()
+    assert list(sink_log.check(context)) == []
+
+
+def test_findings_on_a_running_query_are_confirmed() -> None:
+    """If batches were added during the checks, only what a second run finds too is reported."""
+    files, finish = running("aggregation-hdfs", "state/0/1/10.delta", *logs_of(9))
+    files.contents |= {path: as_memory_files("aggregation-hdfs").contents[path] for path in logs_of(9)}
+    assert serious_of(fsck(files)) == {("error", "state-missing", "state/0/1")}
+    files.remove("commits/3")
+    files.contents.pop("commits/.3.crc")
+
+    def add_a_batch() -> None:
+        finish()
+        files.write("offsets/10", files.read("offsets/9"))
+
+    once_listed(files, "offsets", add_a_batch, time=2)
+    assert serious_of(fsck(files)) == {("warning", "commits-gap", "commits/3")}
+
+
+def serious_of(found: list[Finding]) -> set[tuple[str, str, str]]:
+    return {(one.severity, one.code, one.path) for one in found if one.severity != "info"}
+
+
+def test_newest_offsets_alone() -> None:
+    """Spark cannot start from the newest offsets alone, unless batches are skipped in both logs on purpose."""
+    stateful = removed("aggregation-changelog", *(f"offsets/{batch}" for batch in range(LAST)))
+    assert ("error", "offsets-gap", f"offsets/{LAST - 1}") in serious(stateful)
+    stateless = removed("stateless", *logs_of(0, 1, 2, 3))
+    assert serious(stateless) == {("warning", "offsets-gap", "offsets/3")}
+    committed = removed("stateless", *(f"offsets/{batch}" for batch in range(4)))
+    assert ("error", "offsets-gap", "offsets/3") in serious(committed)
+    # The log of its source still lists the files of later batches.
+    first = removed("stateless", *logs_of(1, 2, 3, 4))
+    assert {code for _, code, _ in serious(first)} == {"source-log-ahead"}
+
+
+@pytest.mark.parametrize("name", ["custom-changelog", "join4"])
+def test_missing_metadata_of_an_operator(name: str) -> None:
+    """An operator that has schema files of version 2 and no metadata is an error."""
+    files = as_memory_files(name)
+    files.remove_folder("state/0/_metadata/v2")
+    assert ("error", "operator-metadata-missing", "state/0/_metadata/v2") in serious(files)
+    # A file that exists and is corrupt is one finding, not two.
+    files.write("state/0/_metadata/v2/0", b"v2\n{")
+    assert {code for _, code, _ in serious(files)} == {"torn-file"}
+
+
+@pytest.mark.parametrize(
+    ("name", "store"), [("aggregation-hdfs", ""), ("session-format2", ""), ("join-hdfs", "left-keyToNumValues/")]
+)
+def test_missing_schema(name: str, store: str) -> None:
+    """Each store of an operator with metadata of version 1 has a schema in its first partition."""
+    path = f"state/0/0/{store}_metadata/schema"
+    assert serious(removed(name, path)) == {("warning", "schema-missing", path)}
+
+
+def test_source_log_of_a_table() -> None:
+    """The log of a source that reads a table is parsed like that of a file source."""
+    files = edited("stateless", "sources/0/4", lambda _: b"")
+    files.write("_headwater/job.json", json.dumps({"job": "copies", "source": "table:events"}).encode())
+    assert ("error", "empty-file", "sources/0/4") in serious(files)
+
+
+@pytest.mark.parametrize("folder", ["out", "out dir/50%?"])
+def test_stuck_batch_names_the_sink(tmp_path: Path, folder: str) -> None:
+    """The command that helps names the sink only if it is not recorded."""
+    sink = LocalTree(tmp_path / folder)
+    sink.write("_spark_metadata/9.compact", b"v1")
+    files = removed("aggregation-format2", "commits/9")
+    (found,) = [one for one in findings(files, sink) if one.code == "batch-stuck"]
+    *_, option, uri = shlex.split(found.message)
+    assert option == "--sink"
+    assert getattr(sink_of(files, uri), "root", None) == sink.root
+    files.write("_headwater/job.json", json.dumps({"sink": uri}).encode())
+    (found,) = [one for one in findings(files, sink) if one.code == "batch-stuck"]
+    assert found.message.endswith("--redo 9")
+
+
+def test_limit_of_spark_3() -> None:
+    """A limit of Spark 3, whose operator has no metadata, is known by the type of its key."""
+    files = _without_folder("spark3.5-aggregation-hdfs", "state/0/1")
+    assert "partition-count" in {one.code for one in findings(files)}
+    schemas = [
+        {"type": "struct", "fields": [{"name": name, "type": kind, "nullable": True, "metadata": {}}]}
+        for name, kind in (("key", "void"), ("value", "long"))
+    ]
+    files.write("state/0/0/_metadata/schema", schema_file(schemas))
+    files.contents.pop("state/0/0/_metadata/.schema.crc")
+    assert serious(files) == set()
+
+
+def schema_file(schemas: list[dict[str, Any]]) -> bytes:
+    """Return a schema file of version 2: texts with their lengths, those of the schemas in chunks."""
+    texts = [json.dumps(schema, separators=(",", ":")).encode() for schema in schemas]
+    utf = [struct.pack(">H", len(text)) + text for text in (b"v2", *texts)]
+    return utf[0] + b"".join(struct.pack(">i", 1) + text for text in utf[1:])
+
+
+def test_repartition_and_back() -> None:
+    """Partitions that some batches did not use have no versions of these batches, which is not a hole."""
+    files = as_memory_files("five-partitions")
+    batches = [int(path.removeprefix("commits/")) for path in files.contents if re.fullmatch(r"commits/\d+", path)]
+    middle = sorted(batches)[len(batches) // 2]
+    for path in list(files.contents):
+        if re.fullmatch(rf"state/0/[234]/\.?{middle + 1}\..*", path):
+            files.remove(path)
+    for partition in (2, 3, 4):  # a repartition writes all rows of the state
+        files.write(f"state/0/{partition}/{middle + 2}.snapshot", b"x")
+    assert {code for _, code, _ in serious(files)} == {"state-hole"}
+    planned = files.read(f"offsets/{middle}")
+    files.write(f"offsets/{middle}", planned.replace(b'partitions":"5"', b'partitions":"2"'))
+    files.contents.pop(f"offsets/.{middle}.crc")
+    assert serious(files) == set()
+
+
+def test_interrupted_purge_with_asynchronous_progress_tracking() -> None:
+    """A purge removes offsets first: commits from before the first offsets are no sign of missing offsets."""
+    files = removed("kafka-async", "offsets/0")
+    assert serious(files) == set()
+    assert "commit-without-offsets" in {one.code for one in findings(files)}
+
+
+@pytest.mark.parametrize(
+    ("name", "advised"), [("aggregation-changelog", True), ("spark3.5-aggregation-changelog", False)]
+)
+def test_checkpoint_format_2_is_advised_where_spark_has_it(name: str, advised: bool) -> None:
+    """Spark 3 has no checkpoint format 2."""
+    (found,) = [one for one in findings(as_memory_files(name)) if one.code == "format-1"]
+    assert ("--checkpoint-format 2" in found.message) == advised
 
 
 def test_local_folder_with_an_unreadable_file(tmp_path: Path) -> None:

@@ -18,13 +18,31 @@ def check(context: CheckContext) -> Iterator[Finding]:
             if after != before + 1:
                 yield _gap(folder, before, after, at_the_end=after == ids[-1], asynchronous=asynchronous)
         yield from _duplicates(context, folder)
+    yield from _lone(context)
+
+
+def _lone(context: CheckContext) -> Iterator[Finding]:
+    """Yield a finding if the newest offsets are the only ones, although they are not those of the first batch."""
+    ids = context.logs.offsets.ids
+    if len(ids) != 1 or ids[0] == 0:
+        return
+    before = ids[0] - 1
+    message = "is missing; Spark needs the last two offset files and will not start"
+    # Asynchronous progress tracking skips batches in both logs, and has no state.
+    if context.logs.state.stores or before in context.logs.commits.entries:
+        yield Finding("error", "offsets-gap", f"{OFFSETS}/{before}", message)
+    else:
+        message += ", unless the query uses asynchronous progress tracking"
+        yield Finding("warning", "offsets-gap", f"{OFFSETS}/{before}", message)
 
 
 def _looks_asynchronous(context: CheckContext) -> bool:
     """Return whether both logs have the same gaps, as with asynchronous progress tracking of a stateless query."""
     done = context.last_committed
     planned = [number for number in context.logs.offsets.ids if done is not None and number <= done]
-    return not context.logs.state.stores and tuple(planned) == context.logs.commits.ids
+    # A purge removes offsets first, and may be interrupted after that.
+    commits = [number for number in context.logs.commits.ids if not planned or number >= planned[0]]
+    return not context.logs.state.stores and bool(planned) and planned == commits
 
 
 def _gap(folder: str, before: int, after: int, *, at_the_end: bool, asynchronous: bool) -> Finding:

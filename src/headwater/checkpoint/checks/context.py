@@ -72,6 +72,15 @@ class CheckContext:
     def committed(self) -> tuple[int, ...]:
         return self.logs.commits.ids
 
+    def again(self) -> CheckContext:
+        """Return the same checkpoint, to be listed again: newer batches of a running query may explain a difference."""
+        return CheckContext(self.files, self.now_ms, self.sink)
+
+    def has_moved_on(self) -> bool:
+        """Return whether the query has planned or committed batches, or removed old ones, since the logs were listed."""
+        now = self.again().logs
+        return (now.offsets.ids, now.commits.ids) != (self.logs.offsets.ids, self.logs.commits.ids)
+
     def stores_of(self, batch: int) -> tuple[StoreKey, ...]:
         """Return the stores in which a batch must have written its state."""
         return self.logs.expected_stores(batch)

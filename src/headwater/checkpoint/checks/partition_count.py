@@ -12,7 +12,8 @@ from headwater.core.errors import CheckpointUnreadable
 from headwater.core.finding import Finding
 from headwater.core.text import count
 
-_EMPTY_KEY = b'{"type":"struct","fields":[]}'
+_EMPTY_KEYS = (b'{"type":"struct","fields":[]}', b'{"type":"struct","fields":[{"name":"key","type":"void"')
+"""The keys of a total without a key, and of a limit, whose operator has no metadata before Spark 4.0."""
 
 
 def check(context: CheckContext) -> Iterator[Finding]:
@@ -40,6 +41,7 @@ def _is_never_distributed(context: CheckContext, operator: int, batch: int) -> b
     if metadata is not None and metadata.operator_name == "globalLimit":
         return True
     try:
-        return _EMPTY_KEY in read_bytes(context.files, f"{STATE}/{operator}/0/_metadata/schema")
+        schema = read_bytes(context.files, f"{STATE}/{operator}/0/_metadata/schema")
+        return any(key in schema for key in _EMPTY_KEYS)
     except CheckpointUnreadable:
         return metadata is None  # Spark before 3.1 wrote no schema, so nothing contradicts it

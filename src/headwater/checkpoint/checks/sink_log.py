@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from urllib.parse import unquote, urlsplit
 
 from headwater.checkpoint.checks.context import CheckContext
 from headwater.checkpoint.file_logs import FileSinkLog, SinkFile
 from headwater.checkpoint.filetree import FileTree
-from headwater.checkpoint.history import stuck_batch
 from headwater.checkpoint.layout import SINK_LOG
+from headwater.checkpoint.record import files_uri, sink_of
 from headwater.core.errors import CheckpointUnreadable
 from headwater.core.finding import Finding
 
@@ -35,6 +36,11 @@ def _end(context: CheckContext, log: FileSinkLog, place: str) -> Iterator[Findin
     newest = log.names.ids[-1]
     done = -1 if context.last_committed is None else context.last_committed
     planned = max(done, -1 if context.last_planned is None else context.last_planned)
+    by_now = done
+    if newest > done:  # a running query may have planned and committed it since the logs were listed
+        logs = context.again().logs
+        by_now = max(done, -1 if logs.commits.latest is None else logs.commits.latest)
+        planned = max(planned, by_now, -1 if logs.offsets.latest is None else logs.offsets.latest)
     if newest > planned:
         end = "has no batches" if planned < 0 else f"ends at batch {planned}"
         message = (
@@ -44,10 +50,10 @@ def _end(context: CheckContext, log: FileSinkLog, place: str) -> Iterator[Findin
     elif newest < done:
         message = f"ends at batch {newest}, but the checkpoint has committed batch {done}: output is missing"
         yield Finding("error", "sink-behind", place, message)
-    elif stuck_batch(context.logs, context.sink) is not None:
+    elif newest > by_now and context.logs.is_format_two:
         message = (
             f"contains batch {newest}, which was never committed: Spark skips it and, with checkpoint format 2, cannot "
-            f"continue; run headwater rewind {context.files.location} --redo {newest}"
+            f"continue; run headwater rewind {shlex.quote(context.files.location)} --redo {newest}{_sink_option(context)}"
         )
         yield Finding("error", "batch-stuck", place, message)
     missing = log.names.missing_for(newest)
@@ -56,6 +62,14 @@ def _end(context: CheckContext, log: FileSinkLog, place: str) -> Iterator[Findin
             f"lacks batch {', '.join(map(str, missing))}: the output cannot be read, and the next compaction will fail"
         )
         yield Finding("error", "sink-gap", f"{place}/{missing[0]}", message)
+
+
+def _sink_option(context: CheckContext) -> str:
+    """Return the option that names the sink to a command that would not find it in the record."""
+    assert context.sink is not None
+    recorded = sink_of(context.files)
+    is_known = recorded is not None and recorded.location.rstrip("/") == context.sink.location.rstrip("/")
+    return "" if is_known else f" --sink {shlex.quote(files_uri(context.sink.location))}"
 
 
 def _contents(sink: FileTree, log: FileSinkLog, place: str) -> Iterator[Finding]:

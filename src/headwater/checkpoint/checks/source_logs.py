@@ -20,7 +20,19 @@ def check(context: CheckContext) -> Iterator[Finding]:
         if position is not None and kind_of(value, context.logs.hint(source.name, value)) in ("files", "table"):
             folder = f"{SOURCES}/{context.logs.source_folder(source.name)}"
             names = LogNames.of(context.tree.get(folder, ()))
-            yield from _compare(names, position, folder, context.logs.offsets.path(latest or 0))
+            planned = context.logs.offsets.path(latest or 0)
+            if names.latest is not None and names.latest > position + 1:
+                position, planned = _position_by_now(context, source.name, names.latest) or (position, planned)
+            yield from _compare(names, position, folder, planned)
+
+
+def _position_by_now(context: CheckContext, source: str, listed: int) -> tuple[int, str] | None:
+    """Return how far a running query has read the listed log by now, and the path of the offsets that say so."""
+    offsets = context.again().logs.offsets
+    entry = None if offsets.latest is None else offsets.get(offsets.latest)
+    text = next((one.text for one in entry.sources if one.name == source), None) if entry else None
+    position = log_offset(offset_value(text))
+    return None if position is None else (min(position, listed), offsets.path(offsets.latest or 0))
 
 
 def _compare(names: LogNames, position: int, folder: str, planned: str) -> Iterator[Finding]:

@@ -14,9 +14,12 @@ from headwater.core.ids import BatchId, version_written_by
 
 
 def check(context: CheckContext) -> Iterator[Finding]:
-    newest = max((-1 if last is None else last) for last in (context.last_committed, context.last_planned))
-    limit = version_written_by(BatchId(newest))
-    for key, store in context.logs.state.stores.items():
+    stores = context.logs.state.stores
+    newest = _newest(context)
+    if any(version > version_written_by(newest) for store in stores.values() for version in store.changes):
+        newest = _newest(context.again())
+    limit = version_written_by(newest)
+    for key, store in stores.items():
         changes = sorted(version for version in store.changes if version > limit)
         snapshots = sorted(version for version in store.snapshots if version > limit)
         if not changes and not snapshots:
@@ -31,3 +34,7 @@ def check(context: CheckContext) -> Iterator[Finding]:
             yield Finding("error", "state-ahead", key.folder, message)
         else:
             yield Finding("warning", "state-ahead", key.folder, message)
+
+
+def _newest(context: CheckContext) -> BatchId:
+    return BatchId(max((-1 if last is None else last) for last in (context.last_committed, context.last_planned)))

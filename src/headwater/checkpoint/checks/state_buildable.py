@@ -40,7 +40,7 @@ def _holes(context: CheckContext, key: StoreKey, last: int) -> Iterator[Finding]
         version = version_written_by(BatchId(batch))
         if store.can_build(version):
             older_can = True
-        elif older_can and batch != last:
+        elif older_can and batch != last and key in context.stores_of(batch):
             message = (
                 f"version {version} of {key} cannot be rebuilt, although older versions can: the stream cannot be "
                 f"rewound to batch {batch}"

@@ -16,7 +16,9 @@ def check(context: CheckContext) -> Iterator[Finding]:
         for name in filter(is_temporary, names):
             path = join(folder, name)
             entry = context.entry(path)
-            age = None if entry is None or entry.modified_ms is None else context.now_ms - entry.modified_ms
+            if entry is None:  # the query has renamed it in the meantime
+                continue
+            age = None if entry.modified_ms is None else context.now_ms - entry.modified_ms
             if age is not None and age < FRESH_MS:
                 message = "is being written, or was left by a query that stopped within the last ten minutes"
                 yield Finding("info", "temporary-file", path, message)

@@ -39,8 +39,14 @@ def _batch_logs(context: CheckContext) -> Iterator[Finding]:
     for log in (context.logs.offsets, context.logs.commits):
         for number in log.ids:
             error = log.outcome(number).error
-            if error is not None:
+            # Spark may have removed an old batch since the log was listed.
+            if error is not None and not (error.code == "missing-file" and _is_gone(context, log.path(number))):
                 yield finding_of(error, log.path(number))
+
+
+def _is_gone(context: CheckContext, path: str) -> bool:
+    folder, name = parent_and_name(path)
+    return name not in context.files.names(folder).files
 
 
 def _query_metadata(context: CheckContext) -> Iterator[Finding]:
@@ -59,7 +65,7 @@ def _source_logs(context: CheckContext) -> Iterator[Finding]:
     for source in entry.sources if entry else ():
         value = offset_value(source.text)
         kind = kind_of(value, context.logs.hint(source.name, value))
-        parse = {"files": parse_file_source_log, "kafka": _parse_first_offset, "rate": _parse_first_offset}.get(kind)
+        parse = _PARSERS.get(kind)
         folder = f"{SOURCES}/{context.logs.source_folder(source.name)}"
         for name in context.tree.get(folder, ()) if parse else ():
             if log_id(name) is not None and parse is not None:
@@ -75,6 +81,14 @@ def _parse_first_offset(data: bytes, path: str) -> object:
     if not text.body:
         raise unreadable_file("torn-file", path, "ends after its version line")
     return json_value("\n".join(text.body), path)
+
+
+_PARSERS: dict[str, Callable[[bytes, str], object]] = {
+    "files": parse_file_source_log,
+    "table": parse_file_source_log,
+    "kafka": _parse_first_offset,
+    "rate": _parse_first_offset,
+}
 
 
 def _state_files(context: CheckContext) -> Iterator[Finding]:

@@ -34,6 +34,11 @@ final class Facts {
       "kafka.ssl.truststore.location", "kafka.ssl.truststore.type", "kafka.ssl.keystore.location",
       "kafka.ssl.keystore.type", "kafka.ssl.endpoint.identification.algorithm");
 
+  /** Options of file sources, in Spark's spelling, that decide which files are read and which remain. */
+  private static final List<String> FILE_OPTIONS = List.of(
+      "maxFileAge", "cleanSource", "pathGlobFilter", "recursiveFileLookup", "latestFirst", "maxFilesPerTrigger",
+      "maxBytesPerTrigger");
+
   private static final Set<String> RATE_OPTIONS = Set.of("rowspersecond", "rampuptime", "numpartitions");
 
   private Facts() {}
@@ -105,8 +110,8 @@ final class Facts {
       case "socket" -> "socket://" + options.get("host") + ":" + options.get("port");
       case "csv", "text", "json", "orc", "parquet" -> options.get("path") == null
           ? null
-          : "files:" + absolute(options.get("path"), conf) + "?format=" + format;
-      case "delta" -> options.get("path") == null ? null : "delta:" + absolute(options.get("path"), conf);
+          : "files:" + escaped(absolute(options.get("path"), conf)) + "?format=" + format + fileOptions(options);
+      case "delta" -> options.get("path") == null ? null : "delta:" + escaped(absolute(options.get("path"), conf));
       default -> null;
     };
   }
@@ -116,14 +121,14 @@ final class Facts {
     Object sink = Reflection.call(execution, "sink");
     return switch (sink.getClass().getSimpleName().replace("$", "")) {
       case "FileStreamSink" -> {
-        String path = absolute(Reflection.field(sink, "path"), conf).replace("%", "%25").replace("?", "%3F");
+        String path = escaped(absolute(Reflection.field(sink, "path"), conf));
         yield "files:" + path + "?format=" + Reflection.call(Reflection.field(sink, "fileFormat"), "shortName");
       }
       case "KafkaTable" -> {
         Map<String, String> options = options(Reflection.field(execution, "extraOptions"));
         yield kafka(options, options.get("topic"));
       }
-      case "DeltaSink" -> "delta:" + absolute(Reflection.field(sink, "path").toString(), conf);
+      case "DeltaSink" -> "delta:" + escaped(absolute(Reflection.field(sink, "path").toString(), conf));
       case "ForeachBatchSink" -> "foreach-batch:";
       case "ForeachWriterTable" -> "foreach:";
       case "ConsoleTable" -> "console:";
@@ -149,10 +154,29 @@ final class Facts {
     options.forEach(
         (name, value) -> {
           if (allowed.contains(name.toLowerCase())) {
-            pairs.add(name + "=" + URLEncoder.encode(value, StandardCharsets.UTF_8).replace("+", "%20"));
+            pairs.add(name + "=" + encoded(value));
           }
         });
     return pairs.toString();
+  }
+
+  private static String fileOptions(Map<String, String> options) {
+    StringBuilder pairs = new StringBuilder();
+    for (String name : FILE_OPTIONS) {
+      if (options.get(name) != null) {
+        pairs.append('&').append(name).append('=').append(encoded(options.get(name)));
+      }
+    }
+    return pairs.toString();
+  }
+
+  private static String encoded(String value) {
+    return URLEncoder.encode(value, StandardCharsets.UTF_8).replace("+", "%20");
+  }
+
+  /** Returns a path as it has to be in a URI with options. */
+  private static String escaped(String path) {
+    return path.replace("%", "%25").replace("?", "%3F");
   }
 
   private static String absolute(String path, Configuration conf) throws IOException {
