@@ -151,7 +151,7 @@ def attach(
             with naming_extras():
                 attachment.serve_metrics(str(metrics))
         except UsageProblem as error:
-            raise UsageProblem(error.code, error.problem, remedy="metrics=9400, or metrics='0.0.0.0:9400'") from None
+            raise UsageProblem("bad-port", error.problem, remedy="metrics=9400, or metrics='0.0.0.0:9400'") from None
         except (HeadwaterError, ImportError, *SPARK_ERRORS) as error:
             _warn(f"headwater cannot serve metrics: {_reason(error)}")
     return attachment
