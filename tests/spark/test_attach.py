@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.streaming import StreamingQuery, StreamingQueryManager
 
 import headwater
 from headwater import Files, Job
@@ -324,3 +325,18 @@ def test_a_checkpoint_that_cannot_be_opened_is_reported_once(
     keeping.stop()
     assert len(caplog.messages) == 1
     assert caplog.messages[0].startswith("cannot make restore points of nosuchstore://bucket/checkpoint: ")
+
+
+def test_a_listener_that_cannot_be_set_up_is_removed(
+    headwater_spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If attaching fails halfway, it is a warning, and the session has no listener that nobody can remove."""
+
+    def fail(_: object) -> None:
+        raise Py4JError("the queries cannot be listed")
+
+    before = len(headwater_spark.streams._jsqm.listListeners())
+    monkeypatch.setattr(StreamingQueryManager, "active", property(fail))
+    with pytest.warns(RuntimeWarning, match="cannot attach: the queries cannot be listed"):
+        assert not headwater.attach(headwater_spark).is_active
+    assert len(headwater_spark.streams._jsqm.listListeners()) == before
