@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -250,7 +251,8 @@ class ReadableCheckpoint:
         """Return the records that a batch, by default all batches in the logs, dropped as late or could not decode.
 
         Reads the input again with the Spark session of this process, or with one that is started for it. The job is the
-        recorded one, or ``job``; ``source``, a URI or several by name, and ``settings`` replace the recorded ones.
+        recorded one, or ``job``; ``source``, a URI or several by name, and ``settings`` replace the recorded ones. Without
+        ``batch``, batches whose input no longer exists are skipped with a warning.
         """
         from headwater.spark.recorded_job import recorded_job  # noqa: PLC0415
 
@@ -260,7 +262,15 @@ class ReadableCheckpoint:
         chosen = recorded_job(self.files, job, sources=named_uris(source), settings=settings)
         as_recorded = not (job or source or settings or conf)
         batches = suspect_batches(self.history, as_recorded=as_recorded) if batch is None else [self.resolve(batch)]
-        return DroppedRecordList(find_dropped(self.files, chosen, batches, conf=conf).records)
+        found = find_dropped(
+            self.files,
+            chosen,
+            batches,
+            conf=conf,
+            skip_unreadable=batch is None,
+            warn=lambda text: warnings.warn(text.removeprefix("warning: "), RuntimeWarning, stacklevel=4),
+        )
+        return DroppedRecordList(found.records)
 
     def export(
         self,

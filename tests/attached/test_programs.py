@@ -233,3 +233,8 @@ def test_every_batch_can_be_rewound_to(programs: Programs, folder: Path, command
 def test_a_stopped_session_releases_its_leases(programs: Programs, folder: Path) -> None:
     """Spark does not report the end of queries in a stopped session; their leases are released nevertheless."""
     programs.run("../stopped_session", folder)
+
+
+def test_sessions_of_one_process_are_attached_to_in_turn(programs: Programs, folder: Path) -> None:
+    """A session can be attached to again, and so can the next one: a stopped session gives its port back."""
+    programs.run("../attached_again", folder)

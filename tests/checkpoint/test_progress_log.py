@@ -21,6 +21,7 @@ from headwater.checkpoint.record import (
     parse_line,
     read_progress,
 )
+from headwater.core.errors import ServiceUnreachable
 
 
 def record(batch_id: int, rows: int = 1) -> ProgressRecord:
@@ -74,20 +75,33 @@ def test_object_store_rewrites_the_last_lines(monkeypatch: pytest.MonkeyPatch) -
     assert sorted(read_progress(files)) == [1, 2]
 
 
-def test_object_store_gets_the_last_records() -> None:
-    """Records that came too fast to be written are written when the query has ended; the next run keeps them."""
+def test_object_store_gets_the_last_records_at_the_end() -> None:
+    """Records of the last seconds are written when the run ends, after those of earlier runs."""
     files = MemoryTree({})
+    for first in (0, 3):
+        writer = ProgressWriter(files)
+        for number in range(first, first + 3):
+            writer.add(record(number))
+        writer.close()
+    assert sorted(read_progress(files)) == [0, 1, 2, 3, 4, 5]
+
+
+def test_object_store_that_cannot_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While the records of earlier runs cannot be read, they are not overwritten."""
+    monkeypatch.setattr(progress_files, "REMOTE_SECONDS", 0.0)
+    files = MemoryTree({})
+    ProgressWriter(files).add(record(0))
     writer = ProgressWriter(files)
-    for number in range(10):
-        writer.add(record(number))
+    with monkeypatch.context() as patched:
+        patched.setattr(files, "read", unreachable)
+        writer.add(record(1))
     assert sorted(read_progress(files)) == [0]
-    writer.flush()
-    assert sorted(read_progress(files)) == list(range(10))
-    ProgressWriter(files).add(record(10))
-    assert sorted(read_progress(files)) == list(range(11))
-    files.write(PROGRESS_FILE, b"")
-    writer.flush()
-    assert read_progress(files) == {}
+    writer.add(record(2))
+    assert sorted(read_progress(files)) == [0, 1, 2]
+
+
+def unreachable(path: str) -> bytes:
+    raise ServiceUnreachable("store-unreachable", f"cannot read {path}")
 
 
 def test_unreadable_lines_are_skipped() -> None:

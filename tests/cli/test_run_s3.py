@@ -10,6 +10,7 @@ import pytest
 from broker_support import headwater, run_here
 from cli.commands import running
 from cli.one_process import run_all
+from headwater.checkpoint.record import PROGRESS_FILE
 from s3_support import BUCKET, S3
 from waiting_support import wait_until
 
@@ -89,6 +90,9 @@ def test_stop_of_a_job_whose_checkpoint_is_in_s3(s3: S3, tmp_path: Path) -> None
         numbers = committed()
         assert numbers == list(range(len(numbers))) and numbers[-1] > last
         last = numbers[-1]
+        # An interrupted run may have committed its last batch without reporting it.
+        recorded = {json.loads(line)["batch_id"] for line in s3.read("stopped", PROGRESS_FILE).splitlines()}
+        assert recorded >= set(numbers[:-1])
         assert not [name for name in s3.objects("stopped/_headwater") if "stop" in name]
         again = run_here("stop", checkpoint)
         assert (again.returncode, again.stdout) == (0, f"nothing is running on {checkpoint}\n"), again.stderr

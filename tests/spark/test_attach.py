@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import threading
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -12,9 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.streaming import StreamingQuery, StreamingQueryManager
 
 import headwater
 from headwater import Files, Job
@@ -23,8 +25,12 @@ from headwater.checkpoint.local_tree import LocalTree
 from headwater.checkpoint.record import PROGRESS_FILE, read_job_record, read_progress
 from headwater.checkpoint.stop_request import REQUEST, StopRequest, request_stop, wait_until_stopped
 from headwater.core.errors import CheckpointBusy, UsageProblem
+from headwater.jars.own_jar import own_jar
+from headwater.spark import attach
 from headwater.spark.attach import Attachment
+from headwater.spark.internals.query_recorder import _new_listener
 from headwater.spark.progress import progress_record
+from headwater.timemachine.keeping import KeepPolicy
 from spark.draining import drain_source
 from waiting_support import wait_until
 
@@ -202,8 +208,9 @@ def test_a_headwater_job_keeps_its_own_record(
 
 def test_metrics_of_all_queries(headwater_spark: SparkSession, start: Start, tmp_path: Path) -> None:
     """Metrics are served for each query, under its name or the name of its checkpoint."""
-    with pytest.raises(UsageProblem, match="not a valid port"):
+    with pytest.raises(UsageProblem, match="not a valid port") as refused:
         headwater.attach(headwater_spark, metrics="web")
+    assert refused.value.remedy == "metrics=9400, or metrics='0.0.0.0:9400'"
     handle = headwater.attach(headwater_spark, metrics=0)
     url = handle.metrics_url
     assert url is not None
@@ -226,7 +233,7 @@ def test_a_port_in_use_does_not_stop_the_program(headwater_spark: SparkSession) 
     first = headwater.attach(headwater_spark, metrics=0)
     port = str(first.metrics_url).rpartition(":")[2].partition("/")[0]
     other = headwater_spark.newSession()
-    with pytest.warns(RuntimeWarning, match="cannot serve metrics"):
+    with pytest.warns(RuntimeWarning, match=r"cannot serve metrics.*\(pass another port, such as metrics=9401\)"):
         second = headwater.attach(other, metrics=port)
     assert second.is_active
     assert second.metrics_url is None
@@ -277,3 +284,59 @@ def test_a_query_that_its_program_restarts_at_once(attached: Attachment, start: 
     assert not files.exists(REQUEST)
     time.sleep(1.5)
     assert second.isActive
+
+
+def test_a_query_that_begins_in_several_threads_at_once(
+    headwater_spark: SparkSession, start: Start, tmp_path: Path
+) -> None:
+    """``attach`` begins running queries while Spark announces them: each is recorded once, and its lease is released."""
+    query_id = start()._jsq.id()
+    for _ in range(10):
+        listener = _new_listener(headwater_spark, own_jar())
+        together = threading.Barrier(4)
+
+        def begin(listener: Any = listener, together: threading.Barrier = together) -> None:
+            together.wait()
+            listener.begin(query_id)
+
+        threads = [threading.Thread(target=begin) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        listener.close()
+        assert live_lease(LocalTree(tmp_path / "checkpoint")) is None
+
+
+def test_a_checkpoint_that_cannot_be_opened_is_reported_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Restore points of a checkpoint whose store has no client draw one warning, not one each second."""
+    asked = []
+
+    class Recorder:
+        def checkpoints(self) -> list[str]:
+            asked.append(1)
+            return ["nosuchstore://bucket/checkpoint"]
+
+    monkeypatch.setattr(attach, "REPORT_SECONDS", 0.01)
+    keeping = attach._AttachedKeeping(Recorder(), KeepPolicy(every_ms=1))  # type: ignore[arg-type]
+    wait_until(lambda: len(asked) > 3)
+    keeping.stop()
+    assert len(caplog.messages) == 1
+    assert caplog.messages[0].startswith("cannot make restore points of nosuchstore://bucket/checkpoint: ")
+
+
+def test_a_listener_that_cannot_be_set_up_is_removed(
+    headwater_spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If attaching fails halfway, it is a warning, and the session has no listener that nobody can remove."""
+
+    def fail(_: object) -> None:
+        raise Py4JError("the queries cannot be listed")
+
+    before = len(headwater_spark.streams._jsqm.listListeners())
+    monkeypatch.setattr(StreamingQueryManager, "active", property(fail))
+    with pytest.warns(RuntimeWarning, match="cannot attach: the queries cannot be listed"):
+        assert not headwater.attach(headwater_spark).is_active
+    assert len(headwater_spark.streams._jsqm.listListeners()) == before

@@ -151,6 +151,22 @@ def test_lines_of_csv_files(headwater_spark, tmp_path) -> None:
     assert recorded.progress[0].malformed == 1
 
 
+def test_comments_of_csv_files(headwater_spark, tmp_path) -> None:
+    """A comment is not a record, and the header may follow it; options of the reader decode records here, too."""
+    inbox = tmp_path / "inbox"
+    inbox.mkdir()
+    (inbox / "a.csv").write_text("# made by hand\n\nuser;n\nann;1\n# bob;many\ncat;many\n")
+    options = {"header": "true", "comment": "#", "sep": ";"}
+    source = Files(str(inbox), schema="user STRING, n INT", format="csv", options=options)
+    job = Job("csv", lambda rows: rows, reads=source, writes=Console(), trigger="available-now")
+    recorded = Recorded(
+        job, inbox, tmp_path / "checkpoint", drain_source(headwater_spark, job, tmp_path / "checkpoint")
+    )
+    (bad,) = found_in(headwater_spark, recorded, 0)
+    assert (bad["line"], bad["value"]) == (6, "cat;many")
+    assert (recorded.progress[0].malformed, recorded.progress[0].input_rows) == (1, 2)
+
+
 def test_records_of_several_lines_are_refused(headwater_spark, tmp_path) -> None:
     """A record that is not a line has no position, so it cannot be read again."""
     source = Files(str(tmp_path), schema="n INT", decode={"multiLine": "true"})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,14 +16,15 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.group_ops import PandasGroupedOpsMixin
 from pyspark.sql.streaming import DataStreamWriter, StatefulProcessor, StatefulProcessorHandle
 
-from headwater import Console, Files, Job, Kafka, Memory, Postgres, Table
+from headwater import Console, Delta, Files, Iceberg, Job, Kafka, Memory, Postgres, Table
 from headwater.checkpoint.layout import JOB_FILE, PENDING_FILE
 from headwater.checkpoint.local_tree import LocalTree
 from headwater.core.errors import CheckpointBusy, CheckpointUnreadable, HeadwaterError, JobRefused, SetupProblem
+from headwater.jobs.endpoints import Source
 from headwater.jobs.loading import load_job
 from headwater.jobs.rules import check_job
 from headwater.spark import repartition
-from headwater.spark.ownership import Run, check_run, holding_lease, job_record
+from headwater.spark.ownership import Run, check_ownership, check_run, holding_lease, job_record
 from headwater.spark.prepared import check_only, prepare_job
 from headwater.spark.runner import run_job
 
@@ -221,6 +223,45 @@ def test_checkpoint_of_an_attached_query(tmp_path: Path) -> None:
     files.write(JOB_FILE, json.dumps({**recorded, "sources": {}, "source": "files:/in/a"}).encode())
     with pytest.raises(JobRefused, match="offsets of other sources"):
         check_run(run)
+
+
+TOPICS = Kafka("", schema=SCHEMA, servers="h:9092", options={"subscribe": "b,a"})
+TABLE = Iceberg("lake.shop.users")
+
+
+@pytest.mark.parametrize(
+    ("recorded", "now", "is_refused"),
+    [
+        (["kafka://h:9092/a,b"], [TOPICS], False),
+        (["kafka://h:9092/a,c"], [TOPICS], True),
+        (["kafka://z:9092/a", "kafka://h:9092/b"], [Kafka("b", schema=SCHEMA), Kafka("a", schema=SCHEMA)], False),
+        (["kafka://z:9092/a", "kafka://h:9092/b"], [Kafka("b", schema=SCHEMA), Kafka("c", schema=SCHEMA)], True),
+        (["kafka://h:9092/a", None], [Kafka("a", schema=SCHEMA), TABLE], False),
+        (["table:shop.users"], [Delta("users")], False),
+        (["table:shop.users"], [Files("users", schema=SCHEMA)], False),
+        (["table:shop.users"], [Files("a", schema=SCHEMA), Files("b", schema=SCHEMA)], True),
+        (["files:/in?format=json"], [Kafka("a", schema=SCHEMA)], True),
+    ],
+)
+def test_sources_of_an_attached_query(
+    tmp_path: Path, recorded: list[str | None], now: list[Source], is_refused: bool
+) -> None:
+    """An attached query records its sources as Spark names them; those that cannot be compared are not refused."""
+    files = LocalTree(tmp_path)
+    files.write("offsets/0", b"v1")
+    sources = {"source": recorded[0]} if len(recorded) == 1 else {"sources": numbered(recorded)}
+    files.write(JOB_FILE, json.dumps({"job": "theirs", "attached": True, **sources}).encode())
+    if len(now) == 1:
+        job = Job("mine", keep_all, reads=now[0], writes=Console(), mode="append")
+    else:
+        job = Job("mine", lambda a, b: a.union(b), reads={"a": now[0], "b": now[1]}, writes=Console(), mode="append")
+    with pytest.raises(JobRefused) if is_refused else nullcontext() as refused:
+        check_ownership(files, Run(job, "test", str(tmp_path)))
+    assert refused is None or refused.value.code == "other-source"
+
+
+def numbered(uris: list[str | None]) -> dict[str, str]:
+    return {str(place): uri for place, uri in enumerate(uris) if uri}
 
 
 @pytest.mark.parametrize(

@@ -147,14 +147,17 @@ def _offset_of(file: BinaryIO, at_ms: int) -> int:
 
 
 class ProgressWriter:
-    """Appends records, and starts a new file every ``MOST_LINES``. A record that cannot be written is discarded."""
+    """Appends records, and starts a new file every ``MOST_LINES``. A record that cannot be written is discarded.
+
+    On an object store, ``close`` writes the records of the last few seconds.
+    """
 
     def __init__(self, files: FileTree) -> None:
         self._files = files
-        present = self._present_lines()
-        self._lines = len(present)
-        self._kept = [] if files.is_local else present[-REMOTE_LINES:]
-        self._is_written = True
+        self._lines = self._present_lines()
+        self._kept: list[str] = []
+        self._is_loaded = False
+        self._has_news = False
         self._written_at = 0.0
 
     def add(self, record: ProgressRecord) -> None:
@@ -163,13 +166,12 @@ class ProgressWriter:
             if self._files.is_local:
                 self._append(record.to_line())
             else:
-                self._rewrite(record.to_line())
+                self._keep(record.to_line())
 
-    def flush(self) -> None:
-        """Write the records that are still to be written, when the query has ended."""
-        if not self._is_written:
-            with suppress(Exception):
-                self._write()
+    def close(self) -> None:
+        """Write what is not written yet."""
+        with suppress(Exception):
+            self._rewrite()
 
     def _append(self, line: str) -> None:
         if self._lines >= MOST_LINES:
@@ -178,18 +180,32 @@ class ProgressWriter:
         self._files.append(PROGRESS_FILE, line.encode())
         self._lines += 1
 
-    def _rewrite(self, line: str) -> None:
-        """Write the last few hundred lines every few seconds, because objects cannot be appended to."""
-        self._kept, self._is_written = [*self._kept, line][-REMOTE_LINES:], False
+    def _keep(self, line: str) -> None:
+        self._kept = [*self._kept, line][-REMOTE_LINES:]
+        self._has_news = True
         if time.monotonic() - self._written_at >= REMOTE_SECONDS:
-            self._write()
+            self._rewrite()
 
-    def _write(self) -> None:
+    def _rewrite(self) -> None:
+        """Write the last few hundred lines every few seconds, because objects cannot be appended to."""
+        if not self._has_news:
+            return
+        if not self._is_loaded:  # the lines of earlier runs, which must not be overwritten if they cannot be read
+            self._kept = [*self._earlier_lines(), *self._kept][-REMOTE_LINES:]
+            self._is_loaded = True
         self._files.write(PROGRESS_FILE, "".join(self._kept).encode())
-        self._is_written, self._written_at = True, time.monotonic()
+        self._has_news = False
+        self._written_at = time.monotonic()
 
-    def _present_lines(self) -> list[str]:
-        with suppress(Exception):  # an unreachable store must not stop the stream
-            lines = self._files.read(PROGRESS_FILE).decode("utf-8", "replace").split("\n")
-            return [f"{line}\n" for line in lines[:-1]]
-        return []
+    def _earlier_lines(self) -> list[str]:
+        try:
+            text = self._files.read(PROGRESS_FILE).decode("utf-8", "replace")
+        except FileNotFoundError:
+            return []
+        return [f"{line}\n" for line in text.split("\n") if line]
+
+    def _present_lines(self) -> int:
+        if self._files.is_local:
+            with suppress(OSError):
+                return self._files.read(PROGRESS_FILE).count(b"\n")
+        return 0

@@ -37,7 +37,8 @@ def late(
 ) -> None:
     """Show the records that were dropped as late or could not be decoded.
 
-    Starts Spark and reads the recorded offsets of the batches from the source again.
+    Starts Spark and reads the recorded offsets of the batches from the source again. Batches whose input no longer exists
+    are skipped with a warning, unless --batch names one.
 
     Examples:
       headwater late browser-stats-stateful --batch 41
@@ -59,7 +60,14 @@ def late(
     line = StatusLine()
     try:
         found = find_dropped(
-            files, chosen, batches, conf=parse_pairs(conf, "--conf"), to=to, report=line.show, warn=note
+            files,
+            chosen,
+            batches,
+            conf=parse_pairs(conf, "--conf"),
+            to=to,
+            skip_unreadable=only is None,
+            report=line.show,
+            warn=line.keep,
         )
     finally:
         line.clear()

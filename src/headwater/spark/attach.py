@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import threading
+import time
 import warnings
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
@@ -28,7 +29,7 @@ from headwater.spark.deployment import program_digest
 from headwater.spark.failures import SPARK_ERRORS, root_cause
 from headwater.spark.internals import query_recorder
 from headwater.spark.internals.query_recorder import QueryRecorder
-from headwater.timemachine.keeping import Keeper, KeepPolicy
+from headwater.timemachine.keeping import RETRY_MS, Keeper, KeepPolicy
 
 if TYPE_CHECKING:
     from headwater.spark.metrics import JobMetrics
@@ -45,11 +46,13 @@ class Attachment:
         self._metrics: _AttachedMetrics | None = None
         self._keeping: _AttachedKeeping | None = None
         self._alerts: _AttachedAlerts | None = None
+        self._watch: threading.Thread | None = None
+        self._detaching = threading.Lock()
 
     @property
     def is_active(self) -> bool:
         """Whether queries are being recorded."""
-        return self._recorder is not None
+        return self._recorder is not None and not self._recorder.has_ended
 
     @property
     def metrics_url(self) -> str | None:
@@ -58,33 +61,53 @@ class Attachment:
 
     def detach(self) -> None:
         """Stop recording. Queries keep running, but Headwater no longer sees that they do."""
-        recorder, self._recorder = self._recorder, None
-        metrics, self._metrics = self._metrics, None
-        keeping, self._keeping = self._keeping, None
-        alerts, self._alerts = self._alerts, None
-        if alerts is not None:
-            alerts.stop()
-        if keeping is not None:
-            keeping.stop()
-        if metrics is not None:
-            metrics.stop()
-        if recorder is not None:
-            recorder.close()
+        with self._detaching:
+            recorder, self._recorder = self._recorder, None
+            metrics, self._metrics = self._metrics, None
+            keeping, self._keeping = self._keeping, None
+            alerts, self._alerts = self._alerts, None
+            if alerts is not None:
+                alerts.stop()
+            if keeping is not None:
+                keeping.stop()
+            if metrics is not None:
+                metrics.stop()
+            if recorder is not None:
+                recorder.close()
+
+    def detach_if_ended(self) -> None:
+        """Stop the threads, and free the port of the metrics, if the session was stopped."""
+        if self._recorder is not None and self._recorder.has_ended:
+            self.detach()
+
+    def _detach_with_session(self) -> None:
+        """Detach when the session is stopped, from a thread."""
+        if self._watch is None:
+            self._watch = threading.Thread(target=self._wait_for_end, name="headwater-attach-end", daemon=True)
+            self._watch.start()
+
+    def _wait_for_end(self) -> None:
+        while self._recorder is not None:
+            time.sleep(REPORT_SECONDS)
+            self.detach_if_ended()
 
     def keep(self, policy: KeepPolicy) -> None:
         """Make restore points of all queries, unless they are made already."""
         if self._recorder is not None and self._keeping is None:
             self._keeping = _AttachedKeeping(self._recorder, policy)
+            self._detach_with_session()
 
     def alert(self, config: AlertConfig) -> None:
         """Evaluate alert rules on all queries, unless that is done already."""
         if self._recorder is not None and self._alerts is None and config.rules:
             self._alerts = _AttachedAlerts(self._recorder, config)
+            self._detach_with_session()
 
     def serve_metrics(self, address: str) -> None:
         """Serve Prometheus metrics of all queries, unless they are served already."""
         if self._recorder is not None and self._metrics is None:
             self._metrics = _AttachedMetrics(self._recorder, address)
+            self._detach_with_session()
 
 
 _attached: WeakKeyDictionary[Any, Attachment] = WeakKeyDictionary()
@@ -113,6 +136,8 @@ def attach(
         raise ValueError(f"headwater.attach takes a SparkSession, not {type(spark).__name__}")
     policy = KeepPolicy.parse(keep_every, keep_for)
     config = _alert_config(alerts)
+    for earlier in list(_attached.values()):
+        earlier.detach_if_ended()
     attachment = _attached.get(spark)
     if attachment is None or not attachment.is_active:
         attachment = Attachment(_recorder(spark))
@@ -125,8 +150,8 @@ def attach(
         try:
             with naming_extras():
                 attachment.serve_metrics(str(metrics))
-        except UsageProblem:
-            raise
+        except UsageProblem as error:
+            raise UsageProblem("bad-port", error.problem, remedy="metrics=9400, or metrics='0.0.0.0:9400'") from None
         except (HeadwaterError, ImportError, *SPARK_ERRORS) as error:
             _warn(f"headwater cannot serve metrics: {_reason(error)}")
     return attachment
@@ -185,6 +210,8 @@ class _AttachedKeeping:
         self._recorder = recorder
         self._policy = policy
         self._keepers: dict[str, Keeper] = {}
+        self._retry_at: dict[str, float] = {}
+        """Checkpoints that could not be opened, with a warning, and when to try again."""
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="headwater-attach-keep", daemon=True)
         self._thread.start()
@@ -196,10 +223,17 @@ class _AttachedKeeping:
             except (*SPARK_ERRORS, ConnectionError):  # Spark has ended
                 return
             for checkpoint in checkpoints:
-                try:
-                    self._keeper(checkpoint).after_batch()
-                except (HeadwaterError, ImportError, OSError) as error:
-                    LOGGER.warning("cannot make restore points of %s: %s", checkpoint, _reason(error))
+                if self._retry_at.get(checkpoint, 0) <= time.monotonic():
+                    self._keep(checkpoint)
+
+    def _keep(self, checkpoint: str) -> None:
+        try:
+            self._keeper(checkpoint).after_batch()
+            self._retry_at.pop(checkpoint, None)
+        except (HeadwaterError, ImportError, OSError) as error:
+            if checkpoint not in self._retry_at:
+                LOGGER.warning("cannot make restore points of %s: %s", checkpoint, _reason(error))
+            self._retry_at[checkpoint] = time.monotonic() + RETRY_MS / 1000
 
     def _keeper(self, checkpoint: str) -> Keeper:
         if checkpoint not in self._keepers:
@@ -253,7 +287,9 @@ class _AttachedMetrics:
         self._by_checkpoint: dict[str, JobMetrics] = {}
         self._labels: set[str] = set()
         self._all: list[JobMetrics] = []
-        self._server = MetricsServer(CombinedMetrics(self._all), address)
+        self._server = MetricsServer(
+            CombinedMetrics(self._all), address, remedy="pass another port, such as metrics=9401"
+        )
         self.url = self._server.url
         self._recorder = recorder
         self._recorder.keep_reports()

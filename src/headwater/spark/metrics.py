@@ -201,7 +201,13 @@ class CombinedMetrics(Collector):
 class MetricsServer:
     """An HTTP server for ``GET /metrics`` that runs until its ``with`` block ends."""
 
-    def __init__(self, metrics: JobMetrics | CombinedMetrics, address: str) -> None:
+    def __init__(
+        self,
+        metrics: JobMetrics | CombinedMetrics,
+        address: str,
+        *,
+        remedy: str = "choose another port with --metrics",
+    ) -> None:
         host, port = parse_address(address)
         try:
             self._server, self._thread = start_http_server(port, addr=host, registry=metrics.registry)
@@ -210,7 +216,7 @@ class MetricsServer:
                 "port-in-use",
                 f"cannot serve metrics on {host} port {port}",
                 evidence={"reason": error.strerror or str(error)},
-                remedy="choose another port with --metrics",
+                remedy=remedy,
             ) from None
         self.url = f"http://{host}:{self._server.server_port}/metrics"
 

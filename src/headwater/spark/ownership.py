@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from urllib.parse import parse_qsl
 
 from pyspark.sql import SparkSession
 
@@ -148,8 +149,9 @@ def _check_sources(recorded: JobRecord, current: JobRecord) -> None:
     """Refuse a source that the recorded offsets do not belong to. Static tables may change."""
     before = recorded.sources or ({"": recorded.source} if recorded.source else {})
     now = current.sources or ({"": current.source} if current.source else {})
-    if recorded.attached:  # its sources have numbers instead of names
-        before, now = ({str(place): uri for place, uri in enumerate(sorted(uris.values()))} for uris in (before, now))
+    if recorded.attached and (recorded.source is None or len(now) == 1):
+        _check_attached_sources(list(before.values()), list(now.values()))
+        return
     # A source may be given a name later: its offsets stay valid.
     if len(before) == len(now) == 1:
         before, now = {"": next(iter(before.values()))}, {"": next(iter(now.values()))}
@@ -168,6 +170,28 @@ def _check_sources(recorded: JobRecord, current: JobRecord) -> None:
                 evidence={"recorded": before[name], "given": now[name]},
                 remedy="use the recorded source, or a new --checkpoint",
             )
+
+
+def _check_attached_sources(before: list[str], now: list[str]) -> None:
+    """Refuse sources of other kinds or with other topics. The recorded ones have no names, and some may be missing."""
+    known, given = (sorted(filter(None, map(_attached_identity, uris))) for uris in (before, now))
+    if len(known) == len(given) and known != given:
+        raise JobRefused(
+            "other-source",
+            "this checkpoint has the offsets of other sources",
+            evidence={"recorded": ", ".join(before), "given": ", ".join(now)},
+            remedy="use the recorded sources, or a new --checkpoint",
+        )
+
+
+def _attached_identity(source: str) -> tuple[str, ...] | None:
+    """Return the kind of a source and, for Kafka, its topics; None for a table, which jobs also read by its path."""
+    kind, path = _identity(source)
+    if kind == "table":
+        return None
+    options = {name.lower(): value for name, value in parse_qsl(source.partition("?")[2])}
+    topics = options.get("subscribe", path) if kind == "kafka" else ""
+    return kind, *sorted(topic.strip() for topic in topics.split(","))
 
 
 def job_record(run: Run) -> JobRecord:

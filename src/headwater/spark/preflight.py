@@ -31,10 +31,9 @@ def check_services(job: Job, master: str = "local[*]", *, warn: Callable[[str], 
     A socket is not checked: its server may accept a single connection only.
     """
     _check_master(master)
+    check_topics(job, warn=warn)
     for source in job.sources.values():
         match source:
-            case Kafka():
-                _check_source_topics(source, warn)
             case Files():
                 _check_folder(source)
             case Delta():
@@ -86,6 +85,13 @@ def _check_master(master: str) -> None:
             evidence={"reason": problem.strerror or problem},
             remedy="start the master, or omit --master to run on this machine",
         )
+
+
+def check_topics(job: Job, *, warn: Callable[[str], None] = lambda _: None) -> None:
+    """Raise if a topic that the job reads does not exist or cannot be reached."""
+    for source in job.sources.values():
+        if isinstance(source, Kafka):
+            _check_source_topics(source, warn)
 
 
 def _check_source_topics(source: Kafka, warn: Callable[[str], None]) -> None:

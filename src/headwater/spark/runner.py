@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -102,14 +102,17 @@ def start_job(
         keeping = [] if keep is None else [resources.enter_context(_keeper(spark, files, keep, warn))]
         following = [resources.enter_context(follow(files, warn)) for follow in (*_own_followers(run), *followers)]
         following.append(resources.enter_context(recording_failure(files)))
-        on_each = _recording(
-            resources.enter_context(_progress_writer(files)),
+        progress = ProgressWriter(files)
+        resources.callback(progress.close)
+        on_each = _each_of(
+            progress.add,
             counts.add,
             code.after_batch,
-            on_batch,
             collect,
             *(lambda _, one=one: one.after_batch() for one in keeping),
             *following,
+            on_batch,
+            warn=warn,
         )
         reports = resources.enter_context(listening(spark, on_each, record.sources))
         with (
@@ -201,25 +204,22 @@ def _keeper(spark: SparkSession, files: FileTree, policy: KeepPolicy, warn: Call
     return Keeper(files, policy, open_sink=lambda folder: files_at(spark, folder), warn=warn)
 
 
-@contextmanager
-def _progress_writer(files: FileTree) -> Iterator[ProgressWriter]:
-    """Yield what records batches; an object store gets the last records when the query has ended."""
-    writer = ProgressWriter(files)
-    try:
-        yield writer
-    finally:
-        writer.flush()
-
-
-def _recording(
-    writer: ProgressWriter, *listeners: Callable[[ProgressRecord], None]
+def _each_of(
+    *listeners: Callable[[ProgressRecord], None], warn: Callable[[str], None]
 ) -> Callable[[ProgressRecord], None]:
-    """Record each batch next to the checkpoint's logs, then pass it to the listeners."""
+    """Pass each batch to all listeners. If one fails, ``warn`` is called once, and the others get the batch as well."""
+    failed: set[int] = set()
 
     def on_batch(batch: ProgressRecord) -> None:
-        writer.add(batch)
-        for listener in listeners:
-            listener(batch)
+        for place, listener in enumerate(listeners):
+            try:
+                listener(batch)
+            except Exception as error:
+                if place not in failed:
+                    failed.add(place)
+                    with suppress(Exception):  # the listener may be the one that prints
+                        reason = getattr(error, "problem", f"{type(error).__name__}: {error}")
+                        warn(f"warning: the report of batch {batch.batch_id} could not be processed: {reason}")
 
     return on_batch
 

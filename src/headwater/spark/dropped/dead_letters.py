@@ -9,7 +9,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
@@ -19,7 +19,7 @@ from headwater.checkpoint.filetree import FileTree
 from headwater.checkpoint.history import History, clean_batches
 from headwater.checkpoint.layout import HEADWATER_FOLDER
 from headwater.checkpoint.record import ProgressRecord
-from headwater.core.errors import ChangeRefused, CheckpointUnreadable, HeadwaterError, JobFailed
+from headwater.core.errors import ChangeRefused, CheckpointUnreadable, HeadwaterError, InternalError, JobFailed
 from headwater.jobs.job import Frames, Job
 from headwater.spark.dropped.records import DroppedRecords
 from headwater.spark.dropped.store import (
@@ -87,14 +87,17 @@ class DeadLetterCollector:
         """Batches whose records are not saved yet, and when to try (again)."""
         self._next_batch = 0
         self._written_position = -1
+        self._is_position_failing = False
         self._closing = False
         self._problems: dict[int, HeadwaterError] = {}
+        self._failure: InternalError | None = None
+        """Why the thread ended early."""
         self._thread = threading.Thread(target=self._work, name="headwater-dead-letters", daemon=True)
 
     @property
     def problem(self) -> HeadwaterError | None:
         """Why the records of the first failed batch could not be saved."""
-        return self._problems[min(self._problems)] if self._problems else None
+        return self._failure or (self._problems[min(self._problems)] if self._problems else None)
 
     def start(self) -> None:
         """Start with the committed batches that the previous run did not get to."""
@@ -126,6 +129,14 @@ class DeadLetterCollector:
         self._thread.join()
 
     def _work(self) -> None:
+        try:
+            self._save_until_closed()
+        except Exception as error:
+            self._failure = InternalError(error)
+            self._failure.__cause__ = error
+            self._report("dropped records are no longer saved", self._failure)
+
+    def _save_until_closed(self) -> None:
         tried_while_closing: set[int] = set()
         while True:
             batch_id = self._next_due(tried_while_closing)
@@ -166,7 +177,12 @@ class DeadLetterCollector:
             else:
                 self._pending[batch_id] = time.monotonic() + RETRY_INTERVAL_SECONDS
         if is_new:
-            self._warn(f"warning: {problem.problem}: {'; '.join(problem.evidence.values())}")
+            self._report(problem.problem, problem)
+
+    def _report(self, text: str, problem: HeadwaterError | None = None) -> None:
+        reasons = list(problem.evidence.values()) if problem else []
+        with suppress(Exception):  # a warning that cannot be printed must not end the thread
+            self._warn(f"warning: {text}" + (f": {'; '.join(reasons)}" if reasons else ""))
 
     def _save(self, batch_id: int) -> HeadwaterError | None:
         try:
@@ -174,11 +190,15 @@ class DeadLetterCollector:
             store = DeadLetterStore(self._spark, self._sink, self._job.name, query_id_of(self._files))
             store.save([record.as_dict() for record in found])
         except (ChangeRefused, CheckpointUnreadable) as error:
-            return self._not_saved(batch_id, error.problem, error.code)
+            return self._not_saved(batch_id, "; ".join([error.problem, *error.evidence.values()]), error.code)
         except HeadwaterError as error:
             return error
         except (PySparkException, Py4JError, OSError, ValueError) as error:
             return self._not_saved(batch_id, root_cause(error))
+        except Exception as error:
+            problem = InternalError(error)
+            problem.__cause__ = error
+            return problem
         return None
 
     def _not_saved(self, batch_id: int, reason: str, code: str = "dead-letters") -> JobFailed:
@@ -203,8 +223,12 @@ class DeadLetterCollector:
             return
         try:
             self._files.write(POSITION_FILE, json.dumps({"next_batch": position}).encode())
-        except (OSError, PySparkException, Py4JError) as error:
+        except (HeadwaterError, OSError, PySparkException, Py4JError) as error:
             # The next attempt may succeed, and an older position only makes the next run check more batches.
-            self._warn(f"warning: {POSITION_FILE} could not be written: {error}")
+            if not self._is_position_failing:
+                reason = error.problem if isinstance(error, HeadwaterError) else error
+                self._report(f"{POSITION_FILE} could not be written: {reason}")
+            self._is_position_failing = True
             return
         self._written_position = position
+        self._is_position_failing = False

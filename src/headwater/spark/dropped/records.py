@@ -25,12 +25,13 @@ from headwater.jobs.endpoints import Decoding
 from headwater.jobs.job import Frames, Job
 from headwater.spark.decoding import CORRUPT, parse_schema, with_resolved_schema
 from headwater.spark.dropped.lateness import LatenessRule, check_traceable, find_rules, late_records, source_order
-from headwater.spark.dropped.rereading import RawBatch, check_rereadable, reread
+from headwater.spark.dropped.rereading import RawBatch, cannot_reread, check_rereadable, reread
 from headwater.spark.dropped.tagging import TAG
-from headwater.spark.failures import SPARK_ERRORS, root_cause
+from headwater.spark.failures import SPARK_ERRORS
 from headwater.spark.reading import read_inputs
 
 SEVERAL_OPERATORS = "spark.sql.streaming.statefulOperator.allowMultiple"
+RETAINED = "check --source: it must still have these records, which the retention of a topic may have deleted"
 TIME_FORMAT = "yyyy-MM-dd'T'HH:mm:ss.SSS'Z'"
 
 
@@ -120,7 +121,7 @@ class DroppedRecords:
                     malformed = self._malformed(batch, source, records) if records.decodes else ()
                     dropped = [*malformed, *self._late(batch, source, records)]
             except SPARK_ERRORS as error:
-                raise _cannot_reread(batch, error) from error
+                raise cannot_reread(batch, error, RETAINED) from error
             found += sorted(dropped, key=lambda record: tuple(record.position.values()))
         return found
 
@@ -236,15 +237,6 @@ class DroppedRecords:
             return json_of(decoder.decode(bytes(octets)))
         except MalformedRecord:
             return None
-
-
-def _cannot_reread(batch: Batch, error: Exception) -> ChangeRefused:
-    return ChangeRefused(
-        "cannot-reread",
-        f"cannot read the records of batch {batch.batch_id} again",
-        evidence={"reason": root_cause(error)},
-        remedy="check --source: it must still have these records, which the retention of a topic may have deleted",
-    )
 
 
 def _field_errors(spark: SparkSession, text: Column, decoding: Decoding) -> Column:

@@ -7,6 +7,8 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
+from urllib.parse import unquote
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -20,11 +22,12 @@ from headwater.kafka.options import Connection
 from headwater.spark.decoding import decode_lines
 from headwater.spark.dropped.table_rereading import reread_table
 from headwater.spark.dropped.tagging import TAG
-from headwater.spark.failures import explained
+from headwater.spark.failures import SPARK_ERRORS, explained, root_cause
 from headwater.spark.reading import CONSUMER_OPTIONS, reads_headers
 
 LINE_BREAK = "\r\n|\n|\r"
 BYTE_FOR_BYTE = "ISO-8859-1"
+GLOB_CHARACTER = re.compile(r"[\\*?{}\[\]]")
 
 
 @dataclass(frozen=True)
@@ -84,8 +87,9 @@ def reread(spark: SparkSession, source: Source, history: History, batch: Batch, 
             raw, decoding = _kafka(spark, source, part), source.decoding
         else:
             assert isinstance(source, Files)
-            raw = _lines(spark, history, part, source)
-            decoding = Decoding(source.schema, source.format or "json", source.decode)
+            raw = _lines(spark, history, batch, part, source)
+            decode = {**source.options, **source.decode} if source.format == "csv" else source.decode
+            decoding = Decoding(source.schema, source.format or "json", decode)
     return RawBatch(source.kind, raw, decode_lines(spark, raw, decoding, keep=(TAG,)))
 
 
@@ -111,11 +115,30 @@ def _kafka(spark: SparkSession, source: Kafka, part: SourceRange) -> DataFrame:
     return _tagged(frame, *position, keep=kept, is_binary=source.format in BINARY_FORMATS)
 
 
-def _lines(spark: SparkSession, history: History, part: SourceRange, source: Files) -> DataFrame:
+def cannot_reread(batch: Batch, error: Exception, remedy: str) -> ChangeRefused:
+    """Return the refusal for an exception of Spark that shows that the source no longer has a batch's records."""
+    return ChangeRefused(
+        "cannot-reread",
+        f"cannot read the records of batch {batch.batch_id} again",
+        evidence={"reason": root_cause(error)},
+        remedy=remedy,
+    )
+
+
+def _path_pattern(uri: str) -> str:
+    """Return the path that matches only the file of a source's log, which names its files by URIs."""
+    return GLOB_CHARACTER.sub(r"\\\g<0>", unquote(uri))
+
+
+def _lines(spark: SparkSession, history: History, batch: Batch, part: SourceRange, source: Files) -> DataFrame:
     entries = history.input_files(part.name, part.start, part.end)
     if entries is None:
         raise CheckpointUnreadable("source-log-gone", "the source's log no longer lists the files of this batch")
-    contents = spark.read.text([entry.path for entry in entries], wholetext=True)
+    try:
+        contents = spark.read.text([_path_pattern(entry.path) for entry in entries], wholetext=True)
+    except SPARK_ERRORS as error:
+        remedy = "put the input file back, or look at other batches with --batch"
+        raise cannot_reread(batch, error, remedy) from error
     line_break = re.escape(_option(source, "linesep").encode().decode(BYTE_FOR_BYTE)) or LINE_BREAK
     # Spark's string functions replace invalid UTF-8, which the job received unchanged.
     text = F.decode(F.col("value").cast("binary"), BYTE_FOR_BYTE)
@@ -125,11 +148,13 @@ def _lines(spark: SparkSession, history: History, part: SourceRange, source: Fil
         F.col("_metadata.file_path").alias("path"),
         F.transform(split_lines, lambda line: F.encode(line, BYTE_FOR_BYTE).cast("string")).alias("lines"),
     )
-    first = F.array_position(F.transform("lines", _has_text), F.lit(True))
+    comment = _option(source, "comment") if source.format == "csv" else ""
+    is_skipped = partial(_is_blank_or_comment, comment=comment)
+    first = F.array_position(F.transform("lines", lambda line: ~is_skipped(line)), F.lit(True))
     lines = files.select("path", first.alias("first"), F.posexplode("lines").alias("place", "value"))
     if source.format == "csv":
-        # Spark's reader skips blank lines, and takes the first other line as the header.
-        lines = lines.where(_has_text(F.col("value")))
+        # Spark's reader skips blank lines and comments, and takes the first other line as the header.
+        lines = lines.where(~is_skipped(F.col("value")))
         if _option(source, "header").lower() == "true":
             lines = lines.where(F.col("place") >= F.col("first"))
     return _tagged(lines, F.col("path"), (F.col("place") + 1).alias("line"))
@@ -147,8 +172,9 @@ def _tagged(frame: DataFrame, *position: Column, keep: Sequence[str] = (), is_bi
     return frame.select(*dict.fromkeys(["value", *keep]), tag.alias(TAG))
 
 
-def _has_text(line: Column) -> Column:
-    return line.rlike(r"[^\x00-\x20]")
+def _is_blank_or_comment(line: Column, comment: str) -> Column:
+    is_blank = ~line.rlike(r"[^\x00-\x20]")
+    return is_blank | line.startswith(comment) if comment else is_blank
 
 
 def _option(source: Files, name: str) -> str:

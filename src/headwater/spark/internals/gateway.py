@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
 
@@ -110,11 +111,16 @@ def has_class(spark: SparkSession, name: str) -> bool:
 
 def is_stopped(spark: SparkSession) -> bool:
     """Return whether the session was stopped, or its JVM has died."""
+    return is_context_stopped(spark.sparkContext)
+
+
+def is_context_stopped(context: SparkContext) -> bool:
+    """Return whether a Spark context was stopped, or its JVM has died."""
     from py4j.protocol import Py4JError  # noqa: PLC0415
 
     try:
-        context: Any = spark.sparkContext._jsc
-        return context is None or bool(context.sc().isStopped())
+        java: Any = context._jsc
+        return java is None or bool(java.sc().isStopped())
     except (Py4JError, ConnectionError):
         return True
 

@@ -1,8 +1,9 @@
 """The Java listener that records the queries of a session, added to a JVM that another program started.
 
-Adding a jar to a session would ship it to all executors, so the class is loaded by a class loader of its own. It reads
-the private members of ``StreamExecution`` that ``MEMBERS`` names: the checkpoint, the sink, the plan and the thread of a
-query. On request it stops a query, by the state of ``StreamExecution`` that ``query_end`` sets too.
+Adding a jar to a session would ship it to all executors, so the class is loaded by a class loader of its own. A JVM loads
+it once: Py4J remembers methods by the name of their class, and cannot call those of a second class with that name. It
+reads the private members of ``StreamExecution`` that ``MEMBERS`` names: the checkpoint, the sink, the plan and the thread
+of a query. On request it stops a query, by the state of ``StreamExecution`` that ``query_end`` sets too.
 
 Seen on: PySpark 4.2.0. On 4.0.5 and 4.3.0, only the probe was run, and succeeds.
 Without it (Spark Connect, or a release that renamed these members): ``headwater.attach`` warns and does nothing.
@@ -19,7 +20,10 @@ from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 from headwater.jars.own_jar import LISTENER
+from headwater.spark.internals.gateway import is_context_stopped
 
+LOADED_CLASS = f"headwater.class.{LISTENER}"
+"""The system property that holds the class, because several Python processes may share a JVM."""
 STREAM_EXECUTION = (
     "org.apache.spark.sql.execution.streaming.runtime.StreamExecution",
     "org.apache.spark.sql.execution.streaming.StreamExecution",
@@ -55,32 +59,30 @@ class QueryRecorder:
     """
 
     def __init__(self, spark: SparkSession, jar: Path, version: str | None = None, code: str | None = None) -> None:
+        self._context = spark.sparkContext
         self._queries: Any = spark.streams._jsqm
-        self._listener = self._present() or self._added(spark, jar)
-        self._listener.setProgram(version, code)
-        # A query that starts meanwhile is announced to the listener too, which records it once.
-        for query in spark.streams.active:
-            self._listener.begin(query._jsq.id())
+        present = self._present()
+        self._listener = present or _new_listener(spark, jar)
+        try:
+            self._listener.setProgram(version, code)
+            if present is None:
+                self._queries.addListener(self._listener)
+            # A query that starts meanwhile is announced to the listener too, which records it once.
+            for query in spark.streams.active:
+                self._listener.begin(query._jsq.id())
+        except BaseException:
+            if present is None:
+                self.close()
+            raise
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the session was stopped, so that nothing more will be recorded."""
+        return is_context_stopped(self._context)
 
     def _present(self) -> Any:
         listeners = self._queries.listListeners()
         return next((one for one in listeners if one.getClass().getName() == LISTENER), None)
-
-    def _added(self, spark: SparkSession, jar: Path) -> Any:
-        gateway, jvm = spark.sparkContext._gateway, spark._jvm
-        assert gateway is not None
-        assert jvm is not None
-        urls = gateway.new_array(jvm.java.net.URL, 1)
-        urls[0] = jvm.java.io.File(str(jar)).toURI().toURL()
-        parent = jvm.java.lang.Thread.currentThread().getContextClassLoader()
-        loaded = jvm.java.net.URLClassLoader(urls, parent).loadClass(LISTENER)
-        types = gateway.new_array(jvm.java.lang.Class, 2)
-        types[0], types[1] = parent.loadClass("org.apache.spark.sql.SparkSession"), jvm.java.lang.Long.TYPE
-        values = gateway.new_array(jvm.java.lang.Object, 2)
-        values[0], values[1] = spark._jsparkSession, os.getpid()
-        listener = loaded.getConstructor(types).newInstance(values)
-        self._queries.addListener(listener)
-        return listener
 
     def keep_reports(self) -> None:
         """Keep the reports of batches for ``take_reports``."""
@@ -107,3 +109,20 @@ class QueryRecorder:
         with suppress(Py4JError, ConnectionError):  # a JVM that has ended has released them
             self._queries.removeListener(self._listener)
             self._listener.close()
+
+
+def _new_listener(spark: SparkSession, jar: Path) -> Any:
+    gateway, jvm = spark.sparkContext._gateway, spark._jvm
+    assert gateway is not None
+    assert jvm is not None
+    loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
+    types = gateway.new_array(jvm.java.lang.Class, 2)
+    types[0], types[1] = loader.loadClass("org.apache.spark.sql.SparkSession"), jvm.java.lang.Long.TYPE
+    values = gateway.new_array(jvm.java.lang.Object, 2)
+    values[0], values[1] = spark._jsparkSession, os.getpid()
+    loaded = jvm.System.getProperties()
+    if not loaded.containsKey(LOADED_CLASS):
+        urls = gateway.new_array(jvm.java.net.URL, 1)
+        urls[0] = jvm.java.io.File(str(jar)).toURI().toURL()
+        loaded.putIfAbsent(LOADED_CLASS, jvm.java.net.URLClassLoader(urls, loader).loadClass(LISTENER))
+    return loaded.get(LOADED_CLASS).getConstructor(types).newInstance(values)

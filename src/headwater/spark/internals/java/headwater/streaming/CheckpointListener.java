@@ -10,6 +10,7 @@ import java.util.concurrent.Executors;
 import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.ScheduledExecutorService;
 import java.util.concurrent.TimeUnit;
+import java.util.function.BooleanSupplier;
 import org.apache.spark.SparkConf;
 import org.apache.spark.sql.SparkSession;
 import org.apache.spark.sql.streaming.StreamingQueryListener;
@@ -32,7 +33,9 @@ public final class CheckpointListener extends StreamingQueryListener {
   private volatile Program program = Program.ofEnvironment();
   private volatile LinkedBlockingQueue<String> reports;
   private volatile LinkedBlockingQueue<String> ended;
+  /** Changed only while its lock is held: queries begin and end in several threads. */
   private final Map<UUID, RecordedQuery> queries = new ConcurrentHashMap<>();
+  private boolean isClosed;
   private final ScheduledExecutorService clock = Executors.newSingleThreadScheduledExecutor(CheckpointListener::daemon);
 
   /** Spark calls this for spark.sql.streaming.streamingQueryListeners. */
@@ -82,7 +85,7 @@ public final class CheckpointListener extends StreamingQueryListener {
       if (event.exception().isDefined()) {
         query.addFailure(event.exception().get());
       }
-      end(event.id(), query);
+      endIf(() -> query.isRun(event.runId()), event.id(), query);
     }
   }
 
@@ -97,7 +100,12 @@ public final class CheckpointListener extends StreamingQueryListener {
       if (Reflection.<Boolean>field(execution, "deleteCheckpointOnStop")) {
         return; // a temporary checkpoint, which Spark deletes
       }
-      RecordedQuery query = queryOf(id, execution);
+      List<RecordedQuery> replaced = new ArrayList<>();
+      RecordedQuery query = queryOf(id, execution, replaced);
+      replaced.forEach(this::release);
+      if (query == null) {
+        return;
+      }
       if (query.isRemote()) {
         clock.execute(query::work);
       } else {
@@ -108,23 +116,33 @@ public final class CheckpointListener extends StreamingQueryListener {
     }
   }
 
-  /** Returns a new record, or that of the previous run: the event of its end may still be in Spark's queue. */
-  private RecordedQuery queryOf(UUID id, Object execution) throws ReflectiveOperationException {
+  /**
+   * Returns a new record, or that of the previous run: the event of its end may still be in Spark's queue. Null if the
+   * listener is closed. Adds the records that the new one replaces to a list, for the caller to release.
+   */
+  private RecordedQuery queryOf(UUID id, Object execution, List<RecordedQuery> replaced)
+      throws ReflectiveOperationException {
     String checkpoint = RecordedQuery.checkpointOf(execution);
-    RecordedQuery known = queries.get(id);
-    if (known != null && known.isAt(checkpoint)) {
-      known.setRun(execution);
-      return known;
+    synchronized (queries) {
+      if (isClosed) {
+        return null;
+      }
+      RecordedQuery known = queries.get(id);
+      if (known != null && known.isAt(checkpoint)) {
+        known.setRun(execution);
+        return known;
+      }
+      RecordedQuery query = new RecordedQuery(execution, pid, program);
+      queries.forEach(
+          (other, earlier) -> {
+            if (other.equals(id) || earlier.isAt(checkpoint)) {
+              replaced.add(earlier);
+            }
+          });
+      queries.values().removeAll(replaced);
+      queries.put(id, query);
+      return query;
     }
-    queries.forEach(
-        (other, query) -> {
-          if (other.equals(id) || query.isAt(checkpoint)) {
-            end(other, query);
-          }
-        });
-    RecordedQuery query = new RecordedQuery(execution, pid, program);
-    queries.put(id, query);
-    return query;
   }
 
   /** Sets what is recorded about the program of queries that begin later; null is unknown. */
@@ -167,18 +185,33 @@ public final class CheckpointListener extends StreamingQueryListener {
 
   /** Releases all leases. Remove the listener from the session first. */
   public void close() {
+    List<RecordedQuery> open;
+    synchronized (queries) {
+      isClosed = true;
+      open = List.copyOf(queries.values());
+      queries.clear();
+    }
     clock.shutdown();
-    queries.forEach(this::end);
+    open.forEach(this::release);
   }
 
-  private void end(UUID id, RecordedQuery query) {
-    if (queries.remove(id, query)) {
-      String checkpoint = query.heldCheckpoint();
-      query.close();
-      LinkedBlockingQueue<String> wanted = ended;
-      if (checkpoint != null && wanted != null) {
-        wanted.offer(checkpoint);
+  /** Ends a query if the condition still holds: another run of it may have begun meanwhile. */
+  private void endIf(BooleanSupplier condition, UUID id, RecordedQuery query) {
+    synchronized (queries) {
+      if (!condition.getAsBoolean() || !queries.remove(id, query)) {
+        return;
       }
+    }
+    release(query);
+  }
+
+  /** Waits for the store of the checkpoint, so the caller must not hold the lock. */
+  private void release(RecordedQuery query) {
+    String checkpoint = query.heldCheckpoint();
+    query.close();
+    LinkedBlockingQueue<String> wanted = ended;
+    if (checkpoint != null && wanted != null) {
+      wanted.offer(checkpoint);
     }
   }
 
@@ -186,12 +219,12 @@ public final class CheckpointListener extends StreamingQueryListener {
   private void tick() {
     queries.forEach(
         (id, query) -> {
-          if (query.isOver()) {
-            end(id, query);
-          } else {
-            query.work();
-          }
+          endIf(query::isOver, id, query);
+          query.work();
         });
+    if (queries.isEmpty() && givenSession != null && givenSession.sparkContext().isStopped()) {
+      close();
+    }
   }
 
   /** Returns Spark's StreamExecution; all sessions of an application share the map. */

@@ -5,6 +5,7 @@ import com.fasterxml.jackson.databind.node.JsonNodeFactory;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.util.ArrayList;
 import java.util.HashSet;
+import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
@@ -83,12 +84,26 @@ final class Streams {
   }
 
   private String idOf(Object stream) throws ReflectiveOperationException {
-    scala.collection.Map<String, Object> named = Reflection.call(execution, "sourceIdMap");
-    for (Map.Entry<String, Object> entry : CollectionConverters.asJava(named).entrySet()) {
+    for (Map.Entry<String, Object> entry : named().entrySet()) {
       if (entry.getValue().equals(stream)) {
         return entry.getKey();
       }
     }
     return null;
+  }
+
+  /** Returns the sources by their names in the offset log: positions before Spark 4.2. */
+  private Map<String, Object> named() throws ReflectiveOperationException {
+    try {
+      scala.collection.Map<String, Object> named = Reflection.call(execution, "sourceIdMap");
+      return CollectionConverters.asJava(named);
+    } catch (NoSuchMethodException olderRelease) {
+      Map<String, Object> byPosition = new LinkedHashMap<>();
+      Seq<?> streams = Reflection.call(execution, "sources");
+      for (Object stream : CollectionConverters.asJava(streams)) {
+        byPosition.put(String.valueOf(byPosition.size()), stream);
+      }
+      return byPosition;
+    }
   }
 }
