@@ -14,7 +14,7 @@ from typing import Any
 from urllib.parse import quote
 
 from headwater.checkpoint.filetree import FileTree
-from headwater.core.errors import ChangeRefused, HeadwaterError, SetupProblem, UsageProblem, redact
+from headwater.core.errors import ChangeRefused, HeadwaterError, SetupProblem, UsageProblem, redact_value
 from headwater.core.finding import Finding
 from headwater.core.text import count
 from headwater.lakehouse.iceberg_catalog import METADATA, VERSION_HINT, CatalogTable, open_in_catalog
@@ -317,5 +317,4 @@ def _number(snapshot: int | None) -> int:
 
 
 def _is_secret(name: str, value: str) -> bool:
-    text = f"?{name}={value}"
-    return redact(text) != text
+    return redact_value(name, value) != value
