@@ -233,8 +233,7 @@ class ReadableCheckpoint:
         with naming_extras():
             from headwater.spark.code_check import check_in_program  # noqa: PLC0415
 
-        texts = {name: str(value) for name, value in (settings or {}).items()}
-        chosen = select_job(job, sources=named_uris(source), settings=texts)
+        chosen = select_job(job, sources=named_uris(source), settings=settings)
         reference = job if isinstance(job, str) else None
         return shown_as(ShownComparison, check_in_program(chosen, self.files, reference=reference, conf=conf))
 
