@@ -275,7 +275,8 @@ class ReadableCheckpoint:
         from headwater.timemachine.transfer import export_streams  # noqa: PLC0415
         from headwater.views.state_files import write_tables  # noqa: PLC0415
 
-        streams = export_streams(StateReader(self.files), self.resolve(at), StoreRef(operator, store, var))
+        located = locate_batch(self.files, str(at))
+        streams = export_streams(StateReader(located.files), located.batch_id, StoreRef(operator, store, var))
         return list(write_tables(streams, str(out)))
 
     def kept(self) -> list[RestorePoint]:
