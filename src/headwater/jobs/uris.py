@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Any
 from urllib.parse import quote
 
-from headwater.core.errors import REDACTED, UsageProblem, redact, redact_value
-from headwater.core.uris import FORMS, Uri, parse_uri
+from headwater.core.errors import REDACTED, UsageProblem, redact
+from headwater.core.uris import FORMS, Uri, parse_uri, shown_value
 from headwater.jobs.endpoints import (
     KAFKA_FORMATS,
     LINE_FORMATS,
@@ -219,12 +219,7 @@ def _quoted(path: str) -> str:
 
 
 def _query(options: Options) -> str:
-    return "?" + "&".join(f"{name}={_shown(name, value)}" for name, value in options.items()) if options else ""
-
-
-def _shown(name: str, value: str) -> str:
-    """Return a quoted value. Its secrets are redacted before: they are harder to recognize in a quoted URL."""
-    return quote(redact_value(name, value), safe=",/:").replace(quote(REDACTED), REDACTED)
+    return "?" + "&".join(f"{name}={shown_value(name, value)}" for name, value in options.items()) if options else ""
 
 
 def _files(uri: Uri) -> Files:
