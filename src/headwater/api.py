@@ -69,9 +69,8 @@ class Checkpoint(ReadableCheckpoint):
         with naming_extras():
             from headwater.spark.migrate import MigrationRequest, migrate_in_program  # noqa: PLC0415
 
-        texts = {name: str(value) for name, value in (settings or {}).items()}
         plan = migrate_in_program(
-            select_job(job, sources=named_uris(source), settings=texts),
+            select_job(job, sources=named_uris(source), settings=settings),
             self.files,
             MigrationRequest(
                 set or {},
@@ -292,8 +291,7 @@ def seed(
         from headwater.spark.seed_plan import plan_seed  # noqa: PLC0415
         from headwater.spark.seed_request import named_texts, position_texts, request_of  # noqa: PLC0415
 
-    texts = {name: str(value) for name, value in (settings or {}).items()}
-    chosen = select_job(job, sources=named_uris(source), sink=sink, settings=texts)
+    chosen = select_job(job, sources=named_uris(source), sink=sink, settings=settings)
     if is_table(history):
         uris: str | dict[str, str] = as_history(history)
     elif isinstance(history, Mapping):

@@ -234,8 +234,7 @@ class ReadableCheckpoint:
         with naming_extras():
             from headwater.spark.code_check import check_in_program  # noqa: PLC0415
 
-        texts = {name: str(value) for name, value in (settings or {}).items()}
-        chosen = select_job(job, sources=named_uris(source), settings=texts)
+        chosen = select_job(job, sources=named_uris(source), settings=settings)
         reference = job if isinstance(job, str) else None
         return shown_as(ShownComparison, check_in_program(chosen, self.files, reference=reference, conf=conf))
 
@@ -286,7 +285,8 @@ class ReadableCheckpoint:
         from headwater.timemachine.transfer import export_streams  # noqa: PLC0415
         from headwater.views.state_files import write_tables  # noqa: PLC0415
 
-        streams = export_streams(StateReader(self.files), self.resolve(at), StoreRef(operator, store, var))
+        located = locate_batch(self.files, str(at))
+        streams = export_streams(StateReader(located.files), located.batch_id, StoreRef(operator, store, var))
         return list(write_tables(streams, str(out)))
 
     def kept(self) -> list[RestorePoint]:

@@ -7,10 +7,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from cli.running import Command
 from corpus_support import load
+from headwater import Checkpoint
 
 
 @pytest.fixture
@@ -21,6 +24,11 @@ def path(tmp_path: Path) -> Path:
         log.write_text(log.read_text().replace(held.location.rpartition("/")[0], str(held.path.parent)))
         log.with_name(f".{log.name}.crc").unlink()
     return held.path
+
+
+def read_arrow(file: Path) -> pa.Table:
+    with pa.ipc.open_file(file) as reader:
+        return reader.read_all()
 
 
 def forget(path: Path, first: int) -> None:
@@ -62,7 +70,7 @@ def test_log_marks_kept_batches(command: Command, path: Path) -> None:
 
 
 def test_commands_take_the_name_of_a_point(command: Command, path: Path, tmp_path: Path) -> None:
-    """state, show, diff, fork and rewind work on a point whose batch is no longer in the checkpoint."""
+    """state, show, diff, export, fork and rewind work on a point whose batch is no longer in the checkpoint."""
     state = command("state", path, "--at", 4, "--json").out
     difference = command("diff", path, 4, "HEAD", "--json").out
     command("keep", path, "early", "--at", 4)
@@ -71,6 +79,10 @@ def test_commands_take_the_name_of_a_point(command: Command, path: Path, tmp_pat
     assert command("state", path, "--at", "early", "--json").out == state
     assert sorted(command("diff", path, "early", "HEAD", "--json").out.splitlines()) == sorted(difference.splitlines())
     assert json.loads(command("show", path, "early", "--json").out)["batch_id"] == 4
+    ran = command("export", path, tmp_path / "early.parquet", "--at", "early")
+    assert (ran.status, "as of batch 4 written" in ran.err) == (0, True), ran.err
+    (file,) = Checkpoint(path).export(tmp_path / "early.arrow", at="early")
+    assert pq.read_table(tmp_path / "early.parquet").num_rows == len(state.splitlines()) == read_arrow(file).num_rows
     assert command("fork", path, tmp_path / "fork", "--at", "early").status == 0
     assert command("state", tmp_path / "fork", "--json").out == state
     plan = command("rewind", path, "--to", "early", "--dry-run")

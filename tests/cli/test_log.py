@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -133,6 +135,33 @@ def held_back(tmp_path: Path) -> Path:
     made = TwoSources().with_job(clicks="kafka://h:1/clicked", ads="kafka://h:1/shown")
     made.batch(5, 5, watermark=None, after=1).batch(5, 5, watermark=1, after=2)
     return made.batch(5, 0, watermark=2).batch(5, 0, watermark=2).write(tmp_path / "join")
+
+
+@pytest.mark.parametrize("arguments", [["--json"], [], ["--help"]])
+def test_a_closed_pipe_is_no_failure(corpus, arguments: list[str]) -> None:
+    """If the reader of the output goes away, as head does, the command ends quietly."""
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    done = subprocess.run(
+        [sys.executable, "-m", "headwater", "log", str(corpus("aggregation-hdfs").path), *arguments],
+        stdout=write_end,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    os.close(write_end)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_lost_connection_is_a_failure(command: Command, corpus, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A connection to a server that breaks is not taken for a closed pipe."""
+
+    def broken(*_: object) -> None:
+        raise BrokenPipeError(errno.EPIPE, "Broken pipe")
+
+    monkeypatch.setattr("headwater.cli.checkpoint_options.open_to_read", broken)
+    ran = command("state", corpus("aggregation-hdfs").path)
+    assert (ran.status, "BrokenPipeError" in ran.err) == (17, True)
 
 
 def test_held_back_watermark(command: Command, held_back: Path) -> None:

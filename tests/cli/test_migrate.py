@@ -27,3 +27,22 @@ def test_another_store(command: Command, tmp_path: Path) -> None:
     assert again.err.partition(":")[0] == "error[nothing-to-do]", again.err
     for options in ([], ["--job", "word-count", "--store", "hdfs"]):
         assert command("migrate", checkpoint, *options).err.partition(":")[0] == "error[bad-option]"
+
+
+def test_options_of_a_job_do_not_change_a_store(command: Command, tmp_path: Path) -> None:
+    """Options that need --job are refused with --store, where they would have no effect."""
+    checkpoint = str(load("aggregation-hdfs", tmp_path / "checkpoint").path)
+    given = {
+        "--set": "a=1",
+        "--keys": "window",
+        "--merge": "count=sum",
+        "--source-map": "a=b",
+        "--mode": "update",
+        "--source": "files:in",
+        "--setting": "a=1",
+        "--conf": "a=1",
+    }
+    for options in (["--accept-change"], *map(list, given.items())):
+        ran = command("migrate", checkpoint, "--store", "rocksdb", *options, "--dry-run")
+        assert (ran.status, f"{options[0]} has no effect without --job" in ran.err) == (2, True), ran.err
+        assert ran.out == ""

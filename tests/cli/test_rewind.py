@@ -116,6 +116,10 @@ def test_interrupted_rewind(command: Command, path: Path, monkeypatch: pytest.Mo
             assert "--resume" in ran.err
         assert "was interrupted" in command("log", path).err
         assert command("fsck", path).status == 1
+        for option in (["--dry-run"], ["--to", 3], ["--redo", 0], ["--replan"], ["--cascade", "--allow-duplicates"]):
+            refused = command("rewind", path, how, *option)
+            assert (refused.status, f"{option[0]} cannot be combined with {how}" in refused.err) == (2, True), option
+            assert command("fsck", path).status == 1
         ran = command("rewind", path, how)
         assert ran.status == 0, ran.err
         assert last_batch(path) == end

@@ -119,6 +119,10 @@ def test_csv_and_parquet(command: Command, corpus: Corpus, tmp_path: Path) -> No
     assert len(csv) == count + 1
     assert csv[0].startswith('"window.start","window.end"')
     assert command("state", path, "--format", "parquet").status == 2
+    for options in ([], ["--sql", "select count(*) from state"]):
+        refused = command("state", path, *options, "--out", tmp_path / "state.txt")
+        assert (refused.status, "--format csv|json|parquet" in refused.err) == (2, True)
+    assert not (tmp_path / "state.txt").exists()
 
 
 def test_several_stores_in_one_file_of_lines(command: Command, corpus: Corpus, tmp_path: Path) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import io
 import json
 import random
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, time
 from decimal import Decimal
+from time import tzset
 from typing import Any
 
 import fastavro
@@ -103,6 +104,144 @@ def test_each_record_is_read_with_its_own_schema(registry: SchemaRegistry) -> No
     rows = [decoder.decode(record) for record in records * 2]
     assert rows[:3] == [{"page": "/", "user": 1}, {"page": "/a", "user": 2**40}, {"page": "/b", "user": 3}]
     assert sum(request.startswith("GET /schemas/ids/") for request in registry.requests) == 3
+
+
+TIME_MS = {"type": "long", "logicalType": "timestamp-millis"}
+TIME_US = {"type": "long", "logicalType": "timestamp-micros"}
+LOCAL_MS = {"type": "long", "logicalType": "local-timestamp-millis"}
+DAY = {"type": "int", "logicalType": "date"}
+PRICE = {"type": "bytes", "logicalType": "decimal", "precision": 10, "scale": 2}
+FINE_PRICE = {**PRICE, "scale": 4}
+FIXED_PRICE = {"type": "fixed", "name": "F", "size": 2, "logicalType": "decimal", "precision": 4, "scale": 2}
+UUID = {"type": "string", "logicalType": "uuid"}
+CLOCK = {"type": "int", "logicalType": "time-millis"}
+NOON = datetime(2024, 10, 6, 12, tzinfo=UTC)
+NOON_MS = 1_728_216_000_000
+DAYS = 20_002
+
+
+def record_of(kind: Any, *fields: Any, **default: Any) -> dict[str, Any]:
+    return {"type": "record", "name": "R", "fields": [*fields, {"name": "a", "type": kind, **default}]}
+
+
+@pytest.mark.parametrize(
+    ("written", "value", "kind", "expected"),
+    [
+        ("long", NOON_MS, TIME_MS, NOON),
+        ("long", NOON_MS * 1000, TIME_US, NOON),
+        ("int", 1000, TIME_MS, datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC)),
+        (TIME_MS, NOON, "long", NOON_MS),
+        (TIME_MS, NOON, TIME_US, NOON),
+        (TIME_US, NOON, LOCAL_MS, NOON.replace(tzinfo=None)),
+        ("long", -1, LOCAL_MS, datetime(1969, 12, 31, 23, 59, 59, 999000, UTC).replace(tzinfo=None)),
+        (DAY, NOON.date(), "int", DAYS),
+        (DAY, NOON.date(), "long", DAYS),
+        ("int", DAYS, DAY, NOON.date()),
+        (PRICE, Decimal("1.50"), "bytes", b"\0\x96"),
+        ("bytes", b"\xff\x6a", PRICE, Decimal("-1.50")),
+        (PRICE, Decimal("1.50"), FINE_PRICE, Decimal("1.50")),
+        ({"type": "fixed", "name": "F", "size": 2}, b"\0\x96", FIXED_PRICE, Decimal("1.50")),
+        (UUID, ROW["ref"], "string", ROW["ref"]),
+        (CLOCK, time(0, 0, 1), "int", 1000),
+        (["null", "long"], NOON_MS, ["null", TIME_MS], NOON),
+        ("long", NOON_MS, [TIME_MS, "null"], NOON),
+        (["null", TIME_MS], NOON, "long", NOON_MS),
+        (["null", "long"], None, ["null", TIME_MS], None),
+        (["string", "long"], NOON_MS, TIME_MS, NOON),
+        ({"type": "array", "items": "long"}, [NOON_MS], {"type": "array", "items": TIME_MS}, [NOON]),
+        ({"type": "map", "values": TIME_MS}, {"k": NOON}, {"type": "map", "values": "long"}, {"k": NOON_MS}),
+        (
+            {"type": "record", "name": "In", "fields": [{"name": "old", "type": "long"}]},
+            {"old": NOON_MS},
+            {"type": "record", "name": "In", "fields": [{"name": "at", "aliases": ["old"], "type": TIME_MS}]},
+            {"at": NOON},
+        ),
+    ],
+)
+def test_logical_types_are_those_of_the_reader(
+    registry: SchemaRegistry, written: Any, value: Any, kind: Any, expected: Any
+) -> None:
+    """A field whose logical type was added, removed or changed has the reader's type and the same meaning."""
+    number = registry.add("r", record_of(written))
+    decoder = AvroDecoder(schema_of(record_of(kind), registry))
+    data = header(number) + encoded(record_of(written), {"a": value})
+    assert decoder.decode(data) == {"a": expected}
+    assert decoder.problem(data) is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "default", "expected"),
+    [
+        (TIME_MS, NOON_MS, NOON),
+        (["null", TIME_MS], NOON_MS, NOON),
+        (DAY, DAYS, NOON.date()),
+        ("bytes", "\u00ff", b"\xff"),
+        ({"type": "fixed", "name": "F", "size": 2}, "\u0001\u00ff", b"\x01\xff"),
+        (PRICE, "\u0000\u0096", Decimal("1.50")),
+        (FIXED_PRICE, "\u0000\u0096", Decimal("1.50")),
+        ("double", 1.5, 1.5),
+        ({"type": "array", "items": "bytes"}, ["\u00ff"], [b"\xff"]),
+        ({"type": "map", "values": ["null", TIME_MS]}, {"k": NOON_MS, "n": None}, {"k": NOON, "n": None}),
+        (
+            {"type": "record", "name": "In", "fields": [
+                {"name": "x", "type": "bytes", "default": "\u00ff"},
+                {"name": "y", "type": "string"},
+                {"name": "z", "type": {"type": "record", "name": "Deep", "fields": [
+                    {"name": "at", "type": TIME_MS, "default": NOON_MS}]}, "default": {}}]},
+            {"y": "q"},
+            {"x": b"\xff", "y": "q", "z": {"at": NOON}},
+        ),
+    ],
+)  # fmt: skip
+def test_defaults_of_new_fields(registry: SchemaRegistry, kind: Any, default: Any, expected: Any) -> None:
+    """A field that a record does not have gets its default, with the type of the field."""
+    other = {"name": "b", "type": "int"}
+    old = {"type": "record", "name": "R", "fields": [other]}
+    number = registry.add("r", old)
+    decoder = AvroDecoder(schema_of(record_of(kind, other, default=default), registry))
+    data = header(number) + encoded(old, {"b": 1})
+    assert [decoder.decode(data) for _ in range(2)] == [{"b": 1, "a": expected}] * 2
+    assert decoder.problem(data) is None
+
+
+def test_default_that_does_not_match(registry: SchemaRegistry) -> None:
+    """Records without a field are malformed if its default cannot be read; the others are not."""
+    other = {"name": "b", "type": "int"}
+    inner = {"type": "record", "name": "In", "fields": [{"name": "x", "type": "int"}]}
+    old, new = {"type": "record", "name": "R", "fields": [other]}, record_of(inner, other, default={})
+    numbers = [registry.add("r", one) for one in (old, new)]
+    decoder = AvroDecoder(schema_of(new, registry))
+    assert "No default value for field a" in (decoder.problem(header(numbers[0]) + encoded(old, {"b": 1})) or "")
+    data = encoded(new, {"b": 1, "a": {"x": 2}})
+    assert decoder.decode(header(numbers[1]) + data) == {"b": 1, "a": {"x": 2}}
+
+
+@pytest.mark.parametrize(
+    ("text", "row"),
+    [
+        ('"shop.Money"', {"cents": 5}),
+        ('["null", "shop.Money"]', {"value": {"cents": 5}}),
+        ('{"type": "array", "items": "shop.Money"}', {"value": [{"cents": 5}]}),
+    ],
+)
+def test_schema_that_only_refers_to_a_type(text: str, row: dict[str, Any]) -> None:
+    """A schema may be no more than the name of a type from another text."""
+    money = {"type": "record", "name": "shop.Money", "fields": [{"name": "cents", "type": "long"}]}
+    schema = RecordSchema("avro", (json.dumps(money), text))
+    assert AvroDecoder(schema).decode(AvroEncoder(schema).encode(row)) == row
+
+
+def test_times_without_a_zone_are_utc(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A time without a time zone is UTC, whatever the zone of the machine is."""
+    schema = schema_of(record_of(TIME_MS))
+    monkeypatch.setenv("TZ", "Europe/Berlin")
+    tzset()
+    try:
+        data = AvroEncoder(schema).encode_plain({"a": "2024-10-06T12:00:00"})
+    finally:
+        monkeypatch.undo()
+        tzset()
+    assert AvroDecoder(schema).decode(data) == {"a": NOON}
 
 
 def test_reasons_of_malformed_records(registry: SchemaRegistry) -> None:

@@ -171,6 +171,27 @@ def test_first_message_of_a_subject(registry: SchemaRegistry) -> None:
     assert ProtobufDecoder(schema).row_type.ddl == "`total` STRUCT<`cents`: BIGINT>"
 
 
+def test_known_import_of_a_registry(registry: SchemaRegistry, tmp_path: Path) -> None:
+    """Schemas may import Confluent's file of annotations, which no subject holds; one of their own has priority."""
+    text = """
+        syntax = "proto3";
+        import "confluent/meta.proto";
+        message Sale {
+          option (confluent.message_meta).doc = "A sale";
+          int64 cents = 1 [(confluent.field_meta) = {doc: "d", params: [{key: "k", value: "v"}], tags: ["PII"]}];
+        }
+    """
+    number = registry.add("annotated", text, "PROTOBUF")
+    schema = resolve_schema("protobuf", None, registry=registry.url, subject="annotated")
+    assert ProtobufDecoder(schema).decode(header(number) + b"\x00\x08\x05") == {"cents": 5}
+    (tmp_path / "confluent").mkdir()
+    (tmp_path / "confluent" / "meta.proto").write_text('syntax = "proto3"; message Own { int32 a = 1; }')
+    (tmp_path / "a.proto").write_text('syntax = "proto3"; import "confluent/meta.proto"; message M { Own own = 1; }')
+    assert (
+        ProtobufDecoder(resolve_schema("protobuf", str(tmp_path / "a.proto"))).row_type.ddl == "`own` STRUCT<`a`: INT>"
+    )
+
+
 def test_files(tmp_path: Path, order: RecordSchema) -> None:
     """A schema is a .proto file or a descriptor set; several messages need a name."""
     (tmp_path / "order.proto").write_text(ORDER)

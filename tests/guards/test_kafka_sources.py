@@ -62,6 +62,12 @@ def test_each_problem(given: dict[str, object], found: dict[str, TopicFacts], ex
     assert any(one[1] == "source-checked" for one in codes(report)) == (expected[0] == "info")
 
 
+def test_assigned_partitions() -> None:
+    """A source that names its partitions does not read those that are added to the topic."""
+    report = report_on(needs(is_assigned=True), facts((0, 25), (0, 3)), RecordTimes(), NOW)
+    assert [one[1] for one in codes(report)] == ["source-checked"]
+
+
 def test_planned_offsets_that_are_there() -> None:
     """A batch that is planned and not committed needs its own end offsets, which are there."""
     assert codes(report_on(needs(planned={P0: 25}), facts((0, 25)), RecordTimes(), NOW))[0][1] == "source-checked"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headwater import Console, Delta, Files, Iceberg, Kafka, Memory, Postgres, Rate, Socket, Table
-from headwater.core.errors import UsageProblem
+from headwater.core.errors import UsageProblem, redact
 from headwater.jobs.endpoints import Sink, Source
 from headwater.jobs.uris import sink_from_uri, source_from_uri, uri_of
 
@@ -93,11 +93,51 @@ def test_recorded_table_is_the_same_table(table: Delta | Iceberg) -> None:
     assert sink_from_uri(uri_of(table), Console()) == table
 
 
-def test_passwords_of_a_catalog_are_not_recorded() -> None:
-    """The URI of an Iceberg table hides the password of its catalog."""
-    table = Iceberg("lake.shop.t", catalog={"type": "jdbc", "jdbc.password": "hidden"})
-    assert "hidden" not in uri_of(table)
-    assert "hidden" not in repr(table)
+@pytest.mark.parametrize(
+    ("name", "value", "recorded"),
+    [
+        ("jdbc.password", "hid&den", "***"),
+        ("uri", "jdbc:postgresql://db/catalog?user=ann&password=hidden", "jdbc:postgresql://db/catalog?user=ann&password=***"),
+        ("uri", "jdbc:sqlserver://db;user=ann;password=hidden", "jdbc:sqlserver://db;user=ann;password=***"),
+        ("uri", "postgresql+psycopg2://ann:hidden@db/c", "postgresql+psycopg2://ann:***@db/c"),
+        ("uri", "https://ann:hidden@catalog/", "https://ann:***@catalog/"),
+        ("header.Authorization", "Bearer hidden", "***"),
+        ("oauth2.token", "hidden", "***"),
+        ("credential", "ann:hidden", "***"),
+    ],
+)  # fmt: skip
+def test_passwords_of_a_catalog_are_not_recorded(name: str, value: str, recorded: str) -> None:
+    """The URI of an Iceberg table hides the passwords of its catalog; in the job's own table they are found again."""
+    table = Iceberg("lake.shop.t", catalog={"type": "jdbc", name: value})
+    uri = uri_of(table)
+    assert "hid" not in uri + repr(table) + redact(uri)
+    assert sink_from_uri(uri, Console()) == Iceberg("lake.shop.t", catalog={"type": "jdbc", name: recorded})
+    assert sink_from_uri(uri, table) == source_from_uri(uri, table) == table
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "iceberg:l.d.t?catalog.uri=jdbc:postgresql://db/c%3Fuser%3Dann%26password%3Dhidden%26ssl%3Dtrue",
+        "iceberg:l.d.t?catalog.uri=jdbc:postgresql://db/c%3Fuser=ann%26password=hidden",
+        "iceberg:l.d.t?catalog.uri=postgresql%2Bpsycopg2%3A%2F%2Fann%3Ahidden%40db%2Fc",
+        "iceberg:l.d.t?catalog.uri=https://ann:hidden%40cat/&catalog.type=rest",
+        "postgresql+psycopg2://ann:hid/den@db/c",
+        "host=db user=ann password=hidden dbname=c",
+        "host=db password='hid den' dbname=c",
+    ],
+)
+def test_encoded_passwords_are_redacted(text: str) -> None:
+    """A password is hidden in a URL that is the value of an option, percent-encoded or not."""
+    assert "hid" not in redact(text)
+    assert "den" not in redact(text)
+    assert redact(redact(text)) == redact(text)
+
+
+def test_other_values_are_not_redacted() -> None:
+    """Addresses with ports and encoded at signs are shown."""
+    for uri in ("kafka://h:1,i:2/t?a=b%40c", "iceberg:l.d.t?catalog.uri=thrift://h:9083", "files:in?sep=;&header=true"):
+        assert redact(uri) == uri
 
 
 AVRO = Kafka("visits", "visit.avsc", "avro", registry="http://u:pw@r:1/x", subject="s", keep=("key",))

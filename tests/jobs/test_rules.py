@@ -133,6 +133,18 @@ def test_settings_have_the_type_of_their_default() -> None:
     assert job.parameters["size"] == 3
 
 
+def test_settings_that_are_not_text_stay_as_they_are() -> None:
+    """Values of the Python API, or of a checkpoint's record, have their type already; a record has lists for tuples."""
+
+    def chosen_by(rows: object, *, names: tuple[str, ...] = ("a",), limit: int | None = None, size: int = 3) -> object:
+        return names, limit, size
+
+    job = replace(JOB, transform=chosen_by)  # type: ignore[arg-type]
+    given = {"names": ["b", "c"], "limit": 5, "size": 2.5}
+    assert job.with_settings(given)(None) == (("b", "c"), 5, 2.5)  # type: ignore[arg-type]
+    assert job.with_settings(given).with_settings({"limit": None})(None) == (("b", "c"), None, 2.5)  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("settings", [{"sizes": "1"}, {"size": "many"}, {"all_of": "perhaps"}])
 def test_invalid_settings(settings: dict[str, str]) -> None:
     """An unknown parameter or a value of the wrong type is refused with a remedy."""

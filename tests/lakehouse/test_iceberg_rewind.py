@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from pyiceberg.utils.config import Config
@@ -15,7 +16,7 @@ from headwater.lakehouse.iceberg_catalog import catalog_settings
 from headwater.lakehouse.iceberg_metadata import TableMetadata
 from headwater.lakehouse.iceberg_pyiceberg import database_url, pyiceberg_settings
 from headwater.lakehouse.iceberg_table import own_data_path
-from headwater.lakehouse.tables import TableUri, open_table
+from headwater.lakehouse.tables import TableUri, open_table, parse_table_uri
 from lakehouse.iceberg_support import Kind, Lake, query
 
 LAST = 5
@@ -362,3 +363,20 @@ def test_data_stays_where_former_properties_put_it(name: str) -> None:
     value = {"format-version": 2, "location": "s3://slow/table", "properties": {name: "s3://fast/data"}}
     table = TableMetadata(value, "s3://slow/table/metadata/v1.metadata.json")
     assert own_data_path(table, "X") == "s3://fast/data/headwater-X"
+
+
+@pytest.mark.parametrize("uri", ["postgresql+psycopg2://ann:***@db/c", "jdbc:postgresql://db/c?user=ann&password=***"])
+def test_a_recorded_catalog_without_its_password(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, uri: str) -> None:
+    """A table whose catalog needs a password that was not recorded is not taken for one that does not exist."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    given = f"iceberg:lake.shop.sales?catalog.uri={quote(uri.replace('***', 'abc'), safe='')}"
+    table = open_table(given)
+    assert table is not None
+    assert "abc" not in table.reference
+    assert "***" in table.reference
+    recorded = open_table(table.reference)
+    assert recorded is not None
+    assert catalog_settings(parse_table_uri(table.reference) or TableUri("iceberg", "")) == {}
+    assert recorded.exists
+    with pytest.raises(UsageProblem, match="lake is not configured"):
+        recorded.plan_rewind(query(3), 2, change_id="x")

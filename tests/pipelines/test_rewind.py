@@ -219,6 +219,9 @@ def test_options_for_one_checkpoint_are_refused(tmp_path: Path) -> None:
     batch = run_here("rewind", home / "storage", "--to", "1")
     assert "error[bad-option]" in batch.stderr and "PIPELINE:FLOW" in batch.stderr
     assert "--to-time" in run_here("rewind", home / "storage").stderr
+    for option in ("--replan", "--allow-duplicates"):
+        ignored = run_here("rewind", home / "storage", "--to-time", "10:30", "--cascade", option)
+        assert f"{option} works on one flow" in ignored.stderr
     single = run_here("rewind", f"{home}/storage:sales", "--to", "0", "--tables", "sales")
     assert "error[bad-option]" in single.stderr
 

@@ -7,7 +7,10 @@ import os
 import signal
 import subprocess
 import sys
+import time
+from collections.abc import Iterator
 from dataclasses import replace
+from datetime import UTC
 from pathlib import Path
 
 import pytest
@@ -35,6 +38,11 @@ def per_hour(rows: DataFrame) -> DataFrame:
 def latest(rows: DataFrame) -> DataFrame:
     """The rows with an additional array column."""
     return rows.select("user", "at", "amount", F.array("amount").alias("list"))
+
+
+def names_in_array(rows: DataFrame) -> DataFrame:
+    """The users in an array and in a map."""
+    return rows.select("amount", F.array("user").alias("names"), F.create_map("user", "user").alias("by_name"))
 
 
 class Shop:
@@ -110,6 +118,44 @@ def test_several_rows_with_one_key_in_a_batch(postgres: PostgresServer, drain, s
     drain(replace(job, per_batch=True))
     found = postgres.rows('SELECT "user", to_char("at", \'HH24:MI\'), amount, list FROM latest ORDER BY 1')
     assert found == [("ann", "13:00", 5, [5]), ("bb", "10:00", 3, [3])]
+
+
+@pytest.fixture
+def in_berlin(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The driver's time zone as in a program that did not set it to UTC."""
+    monkeypatch.setenv("TZ", "Europe/Berlin")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+@pytest.mark.usefixtures("in_berlin")
+def test_times_do_not_depend_on_the_time_zone(postgres: PostgresServer, drain, shop: Shop) -> None:
+    """Timestamps are stored as they are, also both of an hour that the driver's time zone has twice."""
+    times = ["2025-07-01T00:00:00.000001Z", "2025-10-26T00:30:00Z", "2025-10-26T01:30:00Z", "1890-01-01T00:00:00Z"]
+    (shop.folder / "1.json").write_text("".join(json.dumps({"user": "ann", "at": at}) + "\n" for at in [*times, None]))
+    sink = Postgres(postgres.url, "zones", "user,at")
+    drain(replace(job_into(postgres, shop, "zones", "append"), transform=latest, writes=sink))
+    stored_times = postgres.rows('SELECT "at" FROM zones ORDER BY "at"')
+    assert [None if at is None else at.astimezone(UTC).isoformat() for (at,) in stored_times] == [
+        "1890-01-01T00:00:00+00:00",
+        "2025-07-01T00:00:00.000001+00:00",
+        "2025-10-26T00:30:00+00:00",
+        "2025-10-26T01:30:00+00:00",
+        None,
+    ]
+
+
+def test_a_nul_inside_an_array(postgres: PostgresServer, drain, shop: Shop) -> None:
+    """A character that PostgreSQL cannot store is removed from nested text, and text that spells it is kept."""
+    user = "a\0\0b \\u0000 \\\0\\"
+    shop.sell((user, "10:00", 1))
+    sink = Postgres(postgres.url, "nested", "amount")
+    job = replace(job_into(postgres, shop, "nested", "append"), transform=names_in_array, writes=sink)
+    drain(job)
+    stored_user = user.replace("\0", "")
+    assert postgres.rows("SELECT names, by_name FROM nested") == [([stored_user], {stored_user: stored_user})]
 
 
 def test_a_null_key(postgres: PostgresServer, drain, shop: Shop) -> None:

@@ -12,6 +12,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 from broker_support import Broker
 from formats.test_avro_records import ORDER, ROW, encoded, schema_of
@@ -30,7 +31,7 @@ from headwater.spark.dropped import DeadLetterStore, DroppedRecords
 from headwater.spark.dropped.store import ADDED_COLUMNS, COLUMNS
 from headwater.spark.preflight import check_services
 from headwater.spark.tables import prepare_table
-from headwater.spark.writing import check_encodable, encode_for
+from headwater.spark.writing import check_encodable, encode_for, kafka_options
 from registry_support import SchemaRegistry
 from spark import topic_support as topics
 from spark.draining import drain_source
@@ -144,6 +145,71 @@ def test_sinks_that_cannot_hold_the_columns(headwater_spark: SparkSession, sink:
     with pytest.raises(JobRefused) as caught:
         check_encodable(sink, rows.schema)
     assert caught.value.code == code
+
+
+DECIMALS = {"type": "bytes", "logicalType": "decimal", "precision": 8, "scale": 2}
+
+
+@pytest.mark.usefixtures("headwater_spark")
+@pytest.mark.parametrize(
+    ("kind", "column", "fits"),
+    [
+        (DECIMALS, "DECIMAL(8,2)", True),
+        (DECIMALS, "DECIMAL(5,0)", True),
+        (DECIMALS, "DECIMAL(8,4)", False),
+        (DECIMALS, "DECIMAL(8,1)", False),
+        (DECIMALS, "DECIMAL(10,2)", False),
+        ({"type": "array", "items": DECIMALS}, "ARRAY<DECIMAL(8,4)>", False),
+        ({"type": "map", "values": "int"}, "MAP<STRING, INT>", True),
+        ({"type": "map", "values": "int"}, "MAP<INT, INT>", False),
+    ],
+)
+def test_types_that_a_schema_file_cannot_hold(kind: Any, column: str, fits: bool) -> None:
+    """Decimals with more digits than the schema has, and maps whose keys are not text, are refused at the start."""
+    schema = {"type": "record", "name": "T", "fields": [{"name": "a", "type": kind}]}
+    sink, columns = Kafka("t", format="avro", schema=json.dumps(schema)), StructType.fromDDL(f"a {column}")
+    if fits:
+        check_encodable(sink, columns)
+        return
+    with pytest.raises(JobRefused, match="column a is a") as refused:
+        check_encodable(sink, columns)
+    assert refused.value.code == "schema-mismatch"
+
+
+@pytest.mark.usefixtures("headwater_spark")
+def test_derived_names_are_unique() -> None:
+    """Records at different places have different names, and those without a conflict are named after their place."""
+    structs = "a STRUCT<b: STRUCT<x: INT>>, a_b STRUCT<y: INT>, a_b_2 STRUCT<z: INT>"
+    sink = Kafka("orders", format="avro", registry="http://127.0.0.1:1")
+    text = sink_text(sink, StructType.fromDDL(f"{structs}, c ARRAY<STRUCT<x: INT>>, c_item STRUCT<y: INT>"))
+    row = {"a": {"b": {"x": 1}}, "a_b": {"y": 2}, "a_b_2": {"z": 3}, "c": [{"x": 4}], "c_item": {"y": 5}}
+    schema = RecordSchema("avro", (text,))
+    assert AvroDecoder(schema).decode(AvroEncoder(schema).encode(row)) == row
+    names = [one["type"][1].get("name") for one in json.loads(text)["fields"]]
+    assert names == ["orders_a", "orders_a_b_2", "orders_a_b_2_2", None, "orders_c_item_2"]
+
+
+@pytest.mark.usefixtures("headwater_spark")
+@pytest.mark.parametrize(
+    ("sink", "columns", "topic"),
+    [
+        (Kafka("t", format="raw"), "value STRING, topic STRING", None),
+        (Kafka("t"), "value STRING, topic STRING", None),
+        (Kafka("t", format="raw"), "value STRING, key STRING", "t"),
+        (Kafka("t"), "user STRING, topic STRING", "t"),
+        (Kafka("t", format="avro", registry="http://r:1"), "value STRING, topic STRING", "t"),
+        (Kafka("t", format="raw", options={"topic": "u"}), "value STRING, topic STRING", "u"),
+    ],
+)
+def test_a_column_may_name_the_topic(sink: Kafka, columns: str, topic: str | None) -> None:
+    """Spark gets the sink's topic as an option only if the rows do not name theirs: the option would win."""
+    assert kafka_options(sink, StructType.fromDDL(columns)).get("topic") == topic
+
+
+def test_rows_without_a_topic_go_to_that_of_the_sink(headwater_spark: SparkSession) -> None:
+    """A null in the column topic stands for the sink's topic."""
+    rows = headwater_spark.createDataFrame([("a", "u"), ("b", None)], "value STRING, topic STRING")
+    assert encode_for(Kafka("t", format="raw"), rows).collect() == [("a", "u"), ("b", "t")]
 
 
 def test_avro_sink_with_a_schema_file(headwater_spark: SparkSession) -> None:
@@ -320,6 +386,23 @@ class AvroEncoderFor:
 
     def __call__(self, row: dict[str, Any]) -> bytes:
         return self._encoder.encode_plain(row)
+
+
+def test_rows_choose_their_topic(headwater_spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
+    """A stream writes each raw record to the topic that its row names."""
+    for name in ("routed-in", "routed-a", "routed-b"):
+        topics.make(broker, name)
+    send(broker, "routed-in", b"1", b"2", b"3")
+
+    def routed(rows: DataFrame) -> DataFrame:
+        return rows.select("value", F.when(F.col("value").cast("string") == "2", "routed-b").alias("topic"))
+
+    source = Kafka("routed-in", format="raw", servers=broker.bootstrap)
+    sink = Kafka("routed-a", format="raw", servers=broker.bootstrap)
+    job = Job("routed", routed, source, sink, trigger="available-now")
+    drain_source(headwater_spark, job, tmp_path / "checkpoint")
+    assert sorted(one.value() for one in messages(broker, "routed-a")) == [b"1", b"3"]
+    assert [one.value() for one in messages(broker, "routed-b")] == [b"2"]
 
 
 def test_raw_and_kept_columns_from_a_topic(headwater_spark: SparkSession, broker: Broker, tmp_path: Path) -> None:

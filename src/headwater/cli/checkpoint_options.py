@@ -96,6 +96,11 @@ def open_to_change(checkpoint: str) -> FileTree:
     return files
 
 
+def given_options(options: Mapping[str, object]) -> list[str]:
+    """Return the names of the options that the user gave, from the values of all of them."""
+    return [name for name, value in options.items() if value is not None and value is not False and value != []]
+
+
 def print_plan(plan: Mapping[str, Any], lines: Iterable[str], *, as_json: bool) -> None:
     """Print a plan as one JSON object or as text."""
     if as_json:

@@ -32,17 +32,15 @@ def export(
     Example:
       headwater export running-totals totals.parquet
     """
-    from headwater.checkpoint.history import History
-    from headwater.checkpoint.revisions import resolve
+    from headwater.checkpoint.restore_points import locate_batch
     from headwater.cli.checkpoint_options import open_to_read
     from headwater.statefiles.reader import StateReader
     from headwater.timemachine.transfer import export_streams, origin_of
     from headwater.views.state_files import write_tables
 
-    files = open_to_read(checkpoint)
-    history = History(files)
-    batch = resolve(at, history.batch_ids, history.committed_at_ms)
-    streams = export_streams(StateReader(files), batch, StoreRef(operator, store, var))
+    located = locate_batch(open_to_read(checkpoint), at)
+    batch = located.batch_id
+    streams = export_streams(StateReader(located.files), batch, StoreRef(operator, store, var))
     origins = [origin_of(stream, out) for stream in streams]
     for origin, (path, rows) in zip(origins, write_tables(streams, out).items(), strict=True):
         if as_json:

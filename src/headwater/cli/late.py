@@ -11,7 +11,7 @@ from headwater.cli.app import INSPECT, JsonLines, app
 from headwater.cli.checkpoint_options import CheckpointName, open_to_read
 from headwater.cli.job_options import Conf, Settings, SourceUris, parse_pairs
 from headwater.cli.output import StatusLine, json_line, json_lines, note, say
-from headwater.core.errors import redact
+from headwater.core.errors import UsageProblem, redact
 
 Record = dict[str, Any]
 
@@ -48,6 +48,12 @@ def late(
     from headwater.checkpoint.revisions import resolve
     from headwater.spark.recorded_job import recorded_job
 
+    if to is not None and (summary or as_json):
+        raise UsageProblem(
+            "bad-option",
+            f"{'--summary' if summary else '--json'} has no effect with --to, which saves the records",
+            remedy="omit one of them",
+        )
     files = open_to_read(checkpoint)
     history = History(files)
     chosen = recorded_job(files, job, sources=source or (), settings=parse_pairs(settings, "--set"))

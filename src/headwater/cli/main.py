@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+import traceback
 from collections.abc import Sequence
 from functools import cache
 
@@ -92,12 +93,25 @@ def main(command: Sequence[str] | None = None) -> None:
     except KeyboardInterrupt:
         note("stopped")
         sys.exit(130)
-    except BrokenPipeError:
-        sys.stderr.close()
-        sys.exit(0)
+    except SystemExit as end:
+        # Typer and Rich exit with an error as soon as a pipe is closed.
+        closed = end.__context__
+        if not isinstance(closed, BrokenPipeError):
+            raise
+        if _is_of_output(closed):
+            sys.exit(0)
+        show_error(InternalError(closed), as_json="--json" in arguments)
+        sys.exit(InternalError.exit_status)
     except Exception as error:
         if debug:
             raise
         failure = (disk_error(error) if isinstance(error, OSError) else None) or InternalError(error)
         show_error(failure, as_json="--json" in arguments)
         sys.exit(failure.exit_status)
+
+
+def _is_of_output(closed: BrokenPipeError) -> bool:
+    """Return whether the reader of the output went away, as ``head`` does, rather than a server."""
+    *_, (frame, _) = traceback.walk_tb(closed.__traceback__)
+    module = str(frame.f_globals["__name__"])
+    return module == note.__module__ or module.partition(".")[0] in ("rich", "typer", "click")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from headwater.cli.app import CHANGE, app
-from headwater.cli.checkpoint_options import CheckpointName, DryRun, PlanJson, StepProgress, Yes
+from headwater.cli.checkpoint_options import CheckpointName, DryRun, PlanJson, StepProgress, Yes, given_options
 from headwater.cli.edit import REASON
 from headwater.cli.job_options import Conf, ModeName, SinkUri, SourceUris, job_names
 from headwater.cli.output import json_line, note, say, table
@@ -114,6 +114,25 @@ def migrate(
     from headwater.cli.job_options import parse_pairs, select_job
 
     if job is None:
+        for_job = given_options(
+            {
+                "--set": fields,
+                "--keys": keys,
+                "--merge": merge,
+                "--source-map": source_map,
+                "--accept-change": accept_change,
+                "--mode": mode,
+                "--source": source,
+                "--setting": settings,
+                "--conf": conf,
+            }
+        )
+        if for_job and (store is not None or checkpoint_format is not None):
+            raise UsageProblem(
+                "bad-option",
+                f"{for_job[0]} has no effect without --job: another state store keeps the same rows",
+                remedy=f"omit {for_job[0]}, or migrate to changed code in a second command: --job JOB",
+            )
         _migrate_store(checkpoint, store, checkpoint_format, reason, sink, dry_run=dry_run, yes=yes, as_json=as_json)
         return
     if store is not None or checkpoint_format is not None:

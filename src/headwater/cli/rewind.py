@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from headwater.cli.app import CHANGE, app
-from headwater.cli.checkpoint_options import CheckpointName, DryRun, PlanJson, StepProgress, Yes
+from headwater.cli.checkpoint_options import CheckpointName, DryRun, PlanJson, StepProgress, Yes, given_options
 from headwater.cli.output import json_line, note
 from headwater.cli.table_options import Engine, KeepForeign, open_recorded_table, table_engine
 from headwater.core.errors import UsageProblem
@@ -122,12 +122,42 @@ def rewind(
             "--resume and --abort cannot be combined",
             remedy="--resume to finish the change, or --abort to roll it back",
         )
+    if resume or abort:
+        _refuse_with_interrupted(
+            "--resume" if resume else "--abort",
+            {
+                "--to": to,
+                "--redo": redo,
+                "--to-time": to_time,
+                "--replan": replan,
+                "--sink": sink,
+                "--keep-foreign": keep_foreign,
+                "--source": source,
+                "--allow-missing-input": allow_missing_input,
+                "--cascade": cascade,
+                "--tables": tables,
+                "--warehouse": warehouse,
+                "--reader": reader,
+                "--allow-duplicates": allow_duplicates,
+                "--dry-run": dry_run,
+            },
+        )
     pipeline = named_pipeline(checkpoint)
     if resume or abort:
         _end_interrupted(flow_to_finish(checkpoint, pipeline) if pipeline else open_checkpoint(checkpoint), abort=abort)
         return
     if pipeline is not None:
-        _refuse_for_pipeline({"--to": to, "--redo": redo, "--sink": sink, "--source": source, "--reader": reader})
+        _refuse_for_pipeline(
+            {
+                "--to": to,
+                "--redo": redo,
+                "--sink": sink,
+                "--source": source,
+                "--reader": reader,
+                "--replan": replan,
+                "--allow-duplicates": allow_duplicates,
+            }
+        )
         rewind_pipeline(
             checkpoint,
             pipeline,
@@ -197,9 +227,18 @@ def rewind(
         json_line({"done": entry.change.change_id})
 
 
-def _refuse_for_pipeline(options: dict[str, object]) -> None:
-    given = [name for name, value in options.items() if value is not None and value != []]
-    if given:
+def _refuse_with_interrupted(option: str, others: Mapping[str, object]) -> None:
+    """Raise for options of a new rewind: an interrupted change is finished or rolled back as it was planned."""
+    if given := given_options(others):
+        raise UsageProblem(
+            "bad-option",
+            f"{given[0]} cannot be combined with {option}, which ends the interrupted change as it was planned",
+            remedy=f"omit {given[0]}",
+        )
+
+
+def _refuse_for_pipeline(options: Mapping[str, object]) -> None:
+    if given := given_options(options):
         raise UsageProblem(
             "bad-option",
             f"{given[0]} works on one flow, not on a pipeline",

@@ -90,6 +90,12 @@ def state(
     form = Format.json if as_json else form
     if form == Format.parquet and out is None:
         raise UsageProblem("no-file", "parquet output needs a file", remedy="add --out state.parquet")
+    if form == Format.table and out is not None:
+        raise UsageProblem(
+            "bad-option",
+            "--out has no effect on a table, which is only printed",
+            remedy=f"--format csv|json|parquet --out {out}",
+        )
     ref = StoreRef(operator, store, var)
     source = open_state(checkpoint, ref, schema=schema, engine=engine)
     source, batch = source.at(at)

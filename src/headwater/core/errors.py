@@ -6,12 +6,19 @@ import errno
 import re
 from collections.abc import Mapping
 
+REDACTED = "***"
+_SENSITIVE = r"(?:password|passwd|passphrase|secret|token|jaas|credential|authorization|keystore\.key|key\.pem)"
+SECRET_NAME = re.compile(f"(?i){_SENSITIVE}")
+# An option of a URI, or of a URL that is the percent-encoded value of such an option.
 SECRET_OPTION = re.compile(
-    r"(?i)([?&][^=&]*(?:password|passwd|secret|token|jaas|credential|keystore\.key|key\.pem)[^=&]*=)[^&]*"
+    rf"(?i)((?:[?&;]|%3f|%26|%3b)(?:(?!%3d|%3f|%26)[^=&])*{_SENSITIVE}(?:(?!%3d)[^=&])*(?:=|%3d))[^&]*"
 )
 # Greedy for PostgreSQL, so that a password with a slash or an at sign, which is not a valid URL, is hidden as well.
-DATABASE_PASSWORD = re.compile(r"(?i)(postgres(?:ql)?://[^:/@?\s]*):\S*@")
+DATABASE_PASSWORD = re.compile(r"(?i)(postgres(?:ql)?(?:\+\w+)?://[^:/@?\s]*):\S*@")
 ANY_PASSWORD = re.compile(r"(://[^:/@?\s]*):[^/?\s]*@")
+ENCODED_PASSWORD = re.compile(r"(?i)((?::|%3a)(?:/|%2f){2}(?:(?!%3a)[^:/@?&\s])*)(?::|%3a)[^/?&@\s]*%40")
+# A connection string of PostgreSQL: host=db user=ann password=…
+CONNECTION_PASSWORD = re.compile(r"(?i)((?:^|\s)password\s*=\s*)(?:'(?:\\.|[^'\\])*'|[^\s?]+)")
 # The login in the URL of a schema registry, which is an option of a URI and may be percent-encoded there.
 REGISTRY_LOGIN = re.compile(r"(?i)([?&]registry=[^&\s]*?(?:://|%3a%2f%2f))[^&\s]*(?:@|%40)")
 
@@ -21,7 +28,14 @@ def redact(text: str) -> str:
     hidden = REGISTRY_LOGIN.sub(r"\1***@", text)
     hidden = DATABASE_PASSWORD.sub(r"\1:***@", hidden)
     hidden = ANY_PASSWORD.sub(r"\1:***@", hidden)
+    hidden = ENCODED_PASSWORD.sub(r"\1:***@", hidden)
+    hidden = CONNECTION_PASSWORD.sub(r"\1***", hidden)
     return SECRET_OPTION.sub(r"\1***", hidden)
+
+
+def redact_value(name: str, value: str) -> str:
+    """Return the value of an option without its secrets: ``***`` if the name says that all of it is one."""
+    return REDACTED if SECRET_NAME.search(name) else redact(value)
 
 
 def is_redacted(uri: str) -> bool:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from typing import NoReturn
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
-from headwater.core.errors import UsageProblem, redact
+from headwater.core.errors import REDACTED, UsageProblem, redact, redact_value
 
 FORMS = {
     "kafka": "kafka://127.0.0.1:9092/TOPIC?startingOffsets=earliest",
@@ -77,6 +77,14 @@ def parse_uri(text: str) -> Uri:
     if scheme == "iceberg" and not re.fullmatch(r"[^.]+\.([^.]+\.)+[^.]+", path):
         _refuse(text, scheme, "the name of a table has a catalog, a database and a table, separated by dots")
     return Uri(scheme, path=path, options=options, text=text)
+
+
+def shown_value(name: str, value: str) -> str:
+    """Return the value of an option for a URI that is shown or recorded: quoted, and without its secrets.
+
+    They are redacted first, because they are harder to recognize in a quoted URL.
+    """
+    return quote(redact_value(name, value), safe=",/:").replace(quote(REDACTED), REDACTED)
 
 
 def _with_address(text: str, scheme: str, rest: str, options: dict[str, str]) -> Uri:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Mapping, Sequence
-from datetime import date, datetime
+from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
 
@@ -18,6 +19,7 @@ import pyarrow as pa
 from headwater.core.errors import JobRefused
 from headwater.core.extras import naming_extras
 from headwater.formats.avro_check import record_check
+from headwater.formats.avro_evolution import Conversion, Conversions, fill_defaults
 from headwater.formats.columns import ColumnType, RowType, row_problem, struct_of
 from headwater.formats.confluent import header, split_header
 from headwater.formats.registry import SchemaNotFound, registry_at
@@ -44,22 +46,26 @@ LOGICAL_TYPES: dict[tuple[Any, Any], ColumnType] = {
     ("long", "local-timestamp-millis"): LOCAL_TIMESTAMP,
     ("long", "local-timestamp-micros"): LOCAL_TIMESTAMP,
 }
-# fastavro would convert these to Python objects that are not columns of Spark.
-UNCONVERTED = {"uuid", "time-millis", "time-micros", "duration"}
+# fastavro would convert others to Python objects that are not columns of Spark.
+CONVERTED = frozenset({"decimal", *(logical for _, logical in LOGICAL_TYPES)})
 WIDENED_UNIONS = ({"int", "long"}, "long"), ({"float", "double"}, "double")
 MAX_DECIMAL_PRECISION = 38
 SINGLE_COLUMN = "value"
+# With these keys, fastavro takes a schema as parsed.
+PARSED, NAMED = "__fastavro_parsed", "__named_schemas"
 
 
 class ParsedAvro:
-    """A parsed schema and the named types that it consists of."""
+    """A parsed schema and the named types that it consists of. Of its logical types, it has those in ``logical``."""
 
-    def __init__(self, texts: Sequence[str]) -> None:
+    def __init__(self, texts: Sequence[str], logical: Container[str] = CONVERTED) -> None:
         fastavro = require_fastavro()
+        self.texts = tuple(texts)
         self.named: dict[str, Any] = {}
         try:
-            for text in texts:
-                self.schema = fastavro.parse_schema(_unconverted(_parsed_json(text)), self.named)
+            self.sources = [_parsed_json(text) for text in texts]
+            for source in self.sources:
+                self.schema = fastavro.parse_schema(_with_logical_types(source, logical), self.named)
         except (ValueError, KeyError, TypeError, RecursionError, fastavro.schema.SchemaParseException) as error:
             raise JobRefused(
                 "bad-schema",
@@ -67,10 +73,29 @@ class ParsedAvro:
                 evidence={"reason": f"{type(error).__name__}: {error}"[:300]},
                 remedy="check the schema file: an .avsc file holds one schema as JSON",
             ) from None
+        self.schema = self._complete(self.schema)
+
+    def _complete(self, schema: Any) -> Any:
+        """Return a schema with the named types that it refers to, where fastavro adds them to records only."""
+        if isinstance(schema, list):
+            return [self._complete(branch) for branch in schema]
+        definition = self.named.get(schema) if isinstance(schema, str) else schema
+        return {**definition, PARSED: True, NAMED: self.named} if definition else schema
 
     @property
     def is_record(self) -> bool:
         return isinstance(self.schema, dict) and self.schema["type"] in ("record", "error")
+
+
+@dataclass(frozen=True)
+class _Writer:
+    """How the records of one schema are read: they are checked, decoded and converted to the columns of the reader."""
+
+    schema: Any
+    check: Callable[[bytes, int], None]
+    reader: Any = None
+    """The schema to resolve the values with; None for the writer's own."""
+    convert: Conversion | None = None
 
 
 class AvroDecoder:
@@ -81,21 +106,24 @@ class AvroDecoder:
         self._reader = ParsedAvro(schema.texts)
         self._registry = registry_at(schema.registry, in_batch=in_batch) if schema.registry else None
         self.row_type = row_type(self._reader)
-        self._own = (self._reader, record_check(self._reader.schema, self._reader.named))
-        self._writers: dict[int, Any] = {}
+        self._own = _Writer(self._reader.schema, record_check(self._reader.schema, self._reader.named))
+        self._resolved = ParsedAvro(schema.texts, logical=())
+        fill_defaults(self._resolved.named)
+        self._writers: dict[int, _Writer | MalformedRecord] = {}
 
     def decode(self, data: bytes) -> dict[str, Any]:
         """Return the record's columns; raise ``MalformedRecord`` with the reason if it cannot be decoded."""
-        (writer, check), position = self._own, 0
+        writer, position = self._own, 0
         if self._registry is not None:
             schema_id, position = split_header(data)
-            writer, check = self._writer(schema_id)
-        check(data, position)
+            writer = self._writer(schema_id)
+        writer.check(data, position)
         stream = io.BytesIO(data)
         stream.seek(position)
-        reader = None if writer is self._reader else self._reader.schema
         try:
-            value = self._fastavro.schemaless_reader(stream, writer.schema, reader)
+            value = self._fastavro.schemaless_reader(stream, writer.schema, writer.reader)
+            if writer.convert is not None:
+                value = writer.convert(value)
         except self._fastavro.read.SchemaResolutionError as error:
             raise MalformedRecord(f"its schema cannot be read with this job's: {str(error).splitlines()[0]}") from None
         except Exception as error:  # no input or output happens here: whatever it is, the record caused it
@@ -106,7 +134,7 @@ class AvroDecoder:
         """Return why a record is malformed; None if it is not."""
         return row_problem(self, data)
 
-    def _writer(self, schema_id: int) -> Any:
+    def _writer(self, schema_id: int) -> _Writer:
         if schema_id not in self._writers:
             self._writers[schema_id] = self._load_writer(schema_id)
         found = self._writers[schema_id]
@@ -114,20 +142,26 @@ class AvroDecoder:
             raise found
         return found
 
-    def _load_writer(self, schema_id: int) -> Any:
+    def _load_writer(self, schema_id: int) -> _Writer | MalformedRecord:
         assert self._registry is not None
         try:
             registered = self._registry.schema(schema_id)
             if registered.kind != "AVRO":
                 return MalformedRecord(f"schema {schema_id} is a {registered.kind} schema")
-            parsed = ParsedAvro([text for _, text in self._registry.with_references(registered)])
-            return parsed, record_check(parsed.schema, parsed.named)
+            return self._reading(ParsedAvro([text for _, text in self._registry.with_references(registered)]))
         except SchemaNotFound as error:
             return MalformedRecord(error.problem)
         except JobRefused as error:
             return MalformedRecord(f"schema {schema_id}: {error.problem}: {error.evidence.get('reason')}")
         except MalformedRecord as error:
             return error
+
+    def _reading(self, written: ParsedAvro) -> _Writer:
+        if written.sources == self._reader.sources:
+            return self._own
+        plain = ParsedAvro(written.texts, logical=())
+        convert = Conversions(self._reader.named, written.named).of(self._reader.schema, written.schema)
+        return _Writer(plain.schema, record_check(plain.schema, plain.named), self._resolved.schema, convert)
 
 
 class AvroEncoder:
@@ -255,15 +289,15 @@ def _parsed_json(text: str) -> Any:
         raise
 
 
-def _unconverted(schema: Any) -> Any:
-    """Return a schema without the logical types that are not to be converted. It may be of any shape."""
+def _with_logical_types(schema: Any, logical: Container[str]) -> Any:
+    """Return a schema without any other logical types. It may be of any shape."""
     if isinstance(schema, list):
-        return [_unconverted(one) for one in schema]
+        return [_with_logical_types(one, logical) for one in schema]
     if not isinstance(schema, dict):
         return schema
     nested = {"type", "items", "values", "fields"}
-    kept = {name: _unconverted(part) if name in nested else part for name, part in schema.items()}
-    if kept.get("logicalType") in UNCONVERTED:
+    kept = {name: _with_logical_types(part, logical) if name in nested else part for name, part in schema.items()}
+    if "logicalType" in kept and kept["logicalType"] not in logical:
         del kept["logicalType"]
     return kept
 
@@ -291,6 +325,9 @@ def _typed(value: Any, schema: Any, named: Mapping[str, Any]) -> Any:
     match LOGICAL_TYPES.get((kind, logical)), logical:
         case ColumnType(ddl="DATE"), _:
             return date.fromisoformat(value)
+        case ColumnType(ddl="TIMESTAMP"), _:
+            moment = datetime.fromisoformat(value)
+            return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
         case ColumnType(), _:
             return datetime.fromisoformat(value)
         case None, "decimal":

@@ -19,6 +19,23 @@ if TYPE_CHECKING:
 
 COMPILE_SECONDS = 60
 MAIN_FILE = "headwater_main_schema.proto"
+# Confluent's registry takes this file as known, so that schemas import it without a reference.
+CONFLUENT_META = "confluent/meta.proto"
+CONFLUENT_META_TEXT = """
+syntax = "proto3";
+package confluent;
+import "google/protobuf/descriptor.proto";
+message Meta {
+  string doc = 1;
+  map<string, string> params = 2;
+  repeated string tags = 3;
+}
+extend google.protobuf.FileOptions { Meta file_meta = 1088; }
+extend google.protobuf.MessageOptions { Meta message_meta = 1088; }
+extend google.protobuf.FieldOptions { Meta field_meta = 1088; }
+extend google.protobuf.EnumOptions { Meta enum_meta = 1088; }
+extend google.protobuf.EnumValueOptions { Meta enum_value_meta = 1088; }
+"""
 
 
 def compile_texts(schemas: Sequence[tuple[str, str]]) -> bytes:
@@ -43,7 +60,10 @@ def _compile(folder: Path, name: str) -> bytes:
     with tempfile.TemporaryDirectory(prefix="headwater-proto-") as scratch:
         out = Path(scratch, "schema.desc")
         # In a process of its own: a compiler error must not end a worker.
-        arguments = [f"-I{folder}", "--include_imports", f"--descriptor_set_out={out}", name]
+        known = Path(scratch, CONFLUENT_META)
+        known.parent.mkdir()
+        known.write_text(CONFLUENT_META_TEXT, encoding="utf-8")
+        arguments = [f"-I{folder}", f"-I{scratch}", "--include_imports", f"--descriptor_set_out={out}", name]
         done = subprocess.run(
             [*_compiler(), *arguments], capture_output=True, timeout=COMPILE_SECONDS, check=False, text=True
         )

@@ -113,7 +113,14 @@ def kafka_needs(history: History, identity: SourceIdentity, now_ms: int) -> Kafk
         current_ids(recorded, -1 if planned is None else planned),
         {} if first is None else recreated_since(recorded, first),
         planned,
+        _is_assigned(identity),
     )
+
+
+def _is_assigned(identity: SourceIdentity) -> bool:
+    if uri_kind(identity.uri) != "kafka":
+        return False
+    return any(name.lower() == "assign" for name in parse_uri(identity.uri or "").options)
 
 
 def _is_recent(at_ms: int | None, now_ms: int) -> bool:

@@ -41,6 +41,8 @@ class KafkaNeeds:
     recreated: Mapping[str, int] = field(default_factory=dict)
     """Topics that were recreated after the oldest batch in the log, with the first batch that read the new one."""
     last_batch: int | None = None
+    is_assigned: bool = False
+    """Whether the source reads fixed partitions: Spark never reads others with the option assign."""
 
     @property
     def topics(self) -> list[str]:
@@ -137,7 +139,7 @@ def _positions(needs: KafkaNeeds, facts: Mapping[str, TopicFacts]) -> Iterator[F
 
 
 def _added_partitions(needs: KafkaNeeds, facts: Mapping[str, TopicFacts]) -> Iterator[Finding]:
-    for topic in needs.topics:
+    for topic in () if needs.is_assigned else needs.topics:
         known = {place.number for place in (*needs.positions, *needs.planned) if place.topic == topic}
         added = sorted(_ranges(facts, topic).keys() - known)
         if added:

@@ -132,19 +132,19 @@ class Job:
         }
         return {**defaults, **self.settings}
 
-    def with_settings(self, texts: Mapping[str, str]) -> Job:
-        """Return the job with settings from the command line, each converted to the type of the parameter's default."""
+    def with_settings(self, given: Mapping[str, object]) -> Job:
+        """Return the job with other settings. Text, as the command line has it, is converted to the type of the default."""
         parameters = self.parameters
         chosen = dict(self.settings)
-        for name, text in texts.items():
+        for name, value in given.items():
             if name not in parameters:
                 raise UsageProblem(
                     "unknown-setting",
                     f"{self.name} has no parameter {name!r}",
-                    evidence={"parameters": ", ".join(f"{key}={value}" for key, value in parameters.items()) or "none"},
+                    evidence={"parameters": ", ".join(f"{key}={known}" for key, known in parameters.items()) or "none"},
                     remedy=f"headwater jobs {self.name}",
                 )
-            chosen[name] = _as_type_of(parameters[name], name, text)
+            chosen[name] = _as_type_of(parameters[name], name, value)
         return replace(self, settings=chosen)
 
 
@@ -183,7 +183,10 @@ def _check_inputs(job: Job) -> None:
         )
 
 
-def _as_type_of(default: Any, name: str, text: str) -> Any:
+def _as_type_of(default: Any, name: str, text: object) -> Any:
+    if not isinstance(text, str):
+        # A record has a list in place of a tuple.
+        return tuple(text) if isinstance(default, tuple) and isinstance(text, list) else text
     if isinstance(default, bool):
         if text.lower() in {"true", "false"}:
             return text.lower() == "true"

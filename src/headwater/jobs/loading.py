@@ -66,7 +66,7 @@ def select_job(
     sink: str | None = None,
     mode: str | None = None,
     trigger: str | None = None,
-    settings: Mapping[str, str] | None = None,
+    settings: Mapping[str, object] | None = None,
 ) -> Job:
     """Return a job, given by reference or as a value, with other sources, sink, mode, trigger or parameters.
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Any
 from urllib.parse import quote
 
-from headwater.core.errors import UsageProblem, redact
-from headwater.core.uris import FORMS, Uri, parse_uri
+from headwater.core.errors import REDACTED, UsageProblem, redact
+from headwater.core.uris import FORMS, Uri, parse_uri, shown_value
 from headwater.jobs.endpoints import (
     KAFKA_FORMATS,
     LINE_FORMATS,
@@ -219,7 +219,7 @@ def _quoted(path: str) -> str:
 
 
 def _query(options: Options) -> str:
-    return "?" + "&".join(f"{name}={quote(value, safe=',/:')}" for name, value in options.items()) if options else ""
+    return "?" + "&".join(f"{name}={shown_value(name, value)}" for name, value in options.items()) if options else ""
 
 
 def _files(uri: Uri) -> Files:
@@ -252,7 +252,7 @@ def _kafka_parameters(endpoint: Kafka) -> Options:
         "key": ",".join(endpoint.key_names),
         "headers": endpoint.headers,
         "schema": endpoint.schema_file,
-        "registry": redact(endpoint.registry or ""),  # before it is quoted: a quoted login is not recognized
+        "registry": endpoint.registry,
         "subject": endpoint.subject,
         "message": endpoint.message,
         "keep": ",".join(name if name == alias else f"{name}:{alias}" for name, alias in endpoint.kept_columns),
@@ -307,8 +307,10 @@ def _iceberg(uri: Uri, original: Source | Sink) -> Iceberg:
     catalog = {name.removeprefix(CATALOG): value for name, value in rest.items() if name.startswith(CATALOG)}
     options = {name: value for name, value in rest.items() if not name.startswith(CATALOG)}
     known = original if isinstance(original, Iceberg) else Iceberg(uri.path)
-    if not catalog and known.catalog_name == uri.path.partition(".")[0]:
-        catalog = dict(known.catalog)
+    if known.catalog_name == uri.path.partition(".")[0]:
+        # A recorded URI has no passwords, but the table that it replaces may have them.
+        own_catalog = {name: known.catalog.get(name, value) for name, value in catalog.items() if REDACTED in value}
+        catalog = {**catalog, **own_catalog} or dict(known.catalog)
     return replace(known, table=uri.path, catalog=catalog, options=options, **own)
 
 

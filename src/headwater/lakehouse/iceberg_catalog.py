@@ -18,14 +18,13 @@ from typing import Any, Protocol
 from headwater.checkpoint.filetree import FileTree
 from headwater.checkpoint.layout import hadoop_crc_of
 from headwater.checkpoint.locate import open_files
-from headwater.core.errors import ChangeRefused, CheckpointUnreadable, UsageProblem
+from headwater.core.errors import REDACTED, ChangeRefused, CheckpointUnreadable, UsageProblem
 from headwater.lakehouse.iceberg_metadata import TableMetadata, Wanted, next_metadata
 from headwater.lakehouse.tables import TableUri
 
 CATALOG = "catalog."
 HADOOP_CLASS = "org.apache.iceberg.hadoop.HadoopCatalog"
 METADATA = "metadata"
-HIDDEN = "***"
 VERSION_HINT = f"{METADATA}/version-hint.text"
 COMPRESSION = "write.metadata.compression-codec"
 _NAME = re.compile(r"v(\d+)(\.gz)?\.metadata\.json(\.gz)?")
@@ -56,7 +55,7 @@ def open_in_catalog(uri: TableUri) -> CatalogTable:
 def catalog_settings(uri: TableUri) -> dict[str, str]:
     """Return the settings of the catalog in a table's URI, as Spark names them, without passwords that were hidden."""
     found = {name.removeprefix(CATALOG): value for name, value in uri.options.items() if name.startswith(CATALOG)}
-    return {name: value for name, value in found.items() if value != HIDDEN}
+    return {name: value for name, value in found.items() if REDACTED not in value}
 
 
 def is_hadoop(settings: Mapping[str, str]) -> bool:

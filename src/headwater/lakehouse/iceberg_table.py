@@ -11,12 +11,12 @@ import uuid
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import Any
-from urllib.parse import quote
 
 from headwater.checkpoint.filetree import FileTree
-from headwater.core.errors import ChangeRefused, HeadwaterError, SetupProblem, UsageProblem, redact
+from headwater.core.errors import REDACTED, ChangeRefused, HeadwaterError, SetupProblem, UsageProblem
 from headwater.core.finding import Finding
 from headwater.core.text import count
+from headwater.core.uris import shown_value
 from headwater.lakehouse.iceberg_catalog import METADATA, VERSION_HINT, CatalogTable, open_in_catalog
 from headwater.lakehouse.iceberg_files import counted, files_moved, live_files, manifests_of, missing_of
 from headwater.lakehouse.iceberg_metadata import NO_SNAPSHOT, Snapshot, TableMetadata, Wanted, copied_metadata
@@ -57,9 +57,8 @@ class IcebergTable(RewindableTable):
     def at(cls, uri: TableUri) -> IcebergTable:
         settings = {name: value for name, value in uri.options.items() if name.startswith("catalog.")}
         # A password is never recorded. PyIceberg's own configuration can provide it.
-        shown = [
-            f"{name}={quote(value, safe=',/:')}" for name, value in settings.items() if not _is_secret(name, value)
-        ]
+        values = {name: shown_value(name, value) for name, value in settings.items()}
+        shown = [f"{name}={value}" for name, value in values.items() if value != REDACTED]
         return cls(open_in_catalog(uri), uri.sink, uri.sink + (f"?{'&'.join(shown)}" if shown else ""))
 
     @property
@@ -79,9 +78,8 @@ class IcebergTable(RewindableTable):
     def exists(self) -> bool:
         try:
             return self.catalog.load() is not None
-        except UsageProblem:  # nothing describes its catalog
-            return False
-        except SetupProblem:  # without PyIceberg, nothing but the URI can describe it
+        except (UsageProblem, SetupProblem):
+            # If not even its URI describes the catalog, there is none. Otherwise a password or PyIceberg is missing.
             return "?" in self._reference
         except HeadwaterError:  # whoever uses the table learns why it cannot be read
             return True
@@ -317,8 +315,3 @@ def _named(tags: Mapping[str | None, int | None]) -> dict[str, int | None]:
 
 def _number(snapshot: int | None) -> int:
     return NO_SNAPSHOT if snapshot is None else snapshot
-
-
-def _is_secret(name: str, value: str) -> bool:
-    text = f"?{name}={value}"
-    return redact(text) != text

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from itertools import chain, count
 from typing import Any
 
 from pyspark.sql.types import (
@@ -70,7 +71,7 @@ def check_sink_registry(sink: Kafka) -> None:
 def sink_text(sink: Kafka, columns: StructType) -> str:
     """Return the schema that a sink writes as text; refuse columns that do not match it. Nothing is registered."""
     if sink.schema is None:
-        return json.dumps(_record(columns, re.sub(r"\W", "_", f"_{sink.topic}").lstrip("_") or "row"))
+        return json.dumps(_Derived().record(columns, re.sub(r"\W", "_", f"_{sink.topic}").lstrip("_") or "row"))
     if not isinstance(sink.schema, str):
         raise JobRefused("bad-schema", "the schema of an Avro sink must be a file", remedy='schema="FILE.avsc"')
     text = read_avro_text(sink.schema)
@@ -101,36 +102,51 @@ def _subject(sink: Kafka) -> str:
     return sink.subject_name or f"{sink.topic}-value"
 
 
-def _record(columns: StructType, name: str) -> dict[str, Any]:
-    return {
-        "type": "record",
-        "name": name if AVRO_NAME.fullmatch(name) else f"_{name}",
-        "fields": [
-            {"name": _checked(one.name), "type": ["null", _avro(one.dataType, f"{name}_{one.name}")], "default": None}
-            for one in columns.fields
-        ],
-    }
+class _Derived:
+    """Derives the types of columns. A record is named after its place, and numbered if that name is taken."""
 
+    def __init__(self) -> None:
+        self._taken: set[str] = set()
 
-def _avro(kind: DataType, name: str) -> Any:
-    match kind:
-        case StructType():
-            return _record(kind, name)
-        case ArrayType():
-            return {"type": "array", "items": ["null", _avro(kind.elementType, f"{name}_item")]}
-        case MapType() if isinstance(kind.keyType, StringType):
-            return {"type": "map", "values": ["null", _avro(kind.valueType, f"{name}_value")]}
-        case DecimalType():
-            return {"type": "bytes", "logicalType": "decimal", "precision": kind.precision, "scale": kind.scale}
-    for known, avro in SIMPLE_TYPES.items():
-        if isinstance(kind, known):
-            return avro
-    raise JobRefused(
-        "bad-schema",
-        f"Avro has no type for {kind.simpleString()}",
-        evidence={"column": name},
-        remedy="cast the column to another type in the job's function",
-    )
+    def record(self, columns: StructType, name: str) -> dict[str, Any]:
+        return {
+            "type": "record",
+            "name": self._free(name if AVRO_NAME.fullmatch(name) else f"_{name}"),
+            "fields": [
+                {
+                    "name": _checked(one.name),
+                    "type": ["null", self._type(one.dataType, f"{name}_{one.name}")],
+                    "default": None,
+                }
+                for one in columns.fields
+            ],
+        }
+
+    def _free(self, name: str) -> str:
+        numbered = (f"{name}_{number}" for number in count(2))
+        free = next(one for one in chain([name], numbered) if one not in self._taken)
+        self._taken.add(free)
+        return free
+
+    def _type(self, kind: DataType, name: str) -> Any:
+        match kind:
+            case StructType():
+                return self.record(kind, name)
+            case ArrayType():
+                return {"type": "array", "items": ["null", self._type(kind.elementType, f"{name}_item")]}
+            case MapType() if isinstance(kind.keyType, StringType):
+                return {"type": "map", "values": ["null", self._type(kind.valueType, f"{name}_value")]}
+            case DecimalType():
+                return {"type": "bytes", "logicalType": "decimal", "precision": kind.precision, "scale": kind.scale}
+        for known, avro in SIMPLE_TYPES.items():
+            if isinstance(kind, known):
+                return avro
+        raise JobRefused(
+            "bad-schema",
+            f"Avro has no type for {kind.simpleString()}",
+            evidence={"column": name},
+            remedy="cast the column to another type in the job's function",
+        )
 
 
 def _checked(name: str) -> str:
@@ -159,13 +175,25 @@ def _compare_types(actual: DataType, expected: DataType, name: str) -> None:
             _compare(actual, expected, f"{name}.")
         case ArrayType(), ArrayType():
             _compare_types(actual.elementType, expected.elementType, name)
-        case MapType(), MapType():
+        case MapType(), MapType() if isinstance(actual.keyType, StringType):
             _compare_types(actual.valueType, expected.valueType, name)
+        case DecimalType(), DecimalType() if _fits(actual, expected):
+            return
+        case (MapType(), MapType()) | (DecimalType(), DecimalType()):
+            raise _type_mismatch(actual, expected, name)
         case _ if type(expected) not in (type(actual), *WIDER.get(type(actual), ())):
-            raise _mismatch(
-                f"column {name} is a {actual.simpleString()}, and the Avro schema has {expected.simpleString()}",
-                expected,
-            )
+            raise _type_mismatch(actual, expected, name)
+
+
+def _fits(actual: DecimalType, expected: DecimalType) -> bool:
+    digits, expected_digits = actual.precision - actual.scale, expected.precision - expected.scale
+    return bool(actual.scale <= expected.scale and digits <= expected_digits)
+
+
+def _type_mismatch(actual: DataType, expected: DataType, name: str) -> JobRefused:
+    return _mismatch(
+        f"column {name} is a {actual.simpleString()}, and the Avro schema has {expected.simpleString()}", expected
+    )
 
 
 def _mismatch(problem: str, columns: DataType) -> JobRefused:

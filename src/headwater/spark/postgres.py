@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
 
 import psycopg
 from psycopg import sql
@@ -12,6 +14,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, DecimalType, StructType
 
 from headwater.core.errors import JobRefused, ServiceUnreachable, redact
+from headwater.core.times import EPOCH
 from headwater.jobs.endpoints import Postgres
 
 APPLIED_BATCHES = sql.Identifier("headwater_batches")
@@ -30,6 +33,8 @@ COLUMN_TYPES = {
     "timestamp": "timestamptz",
     "timestamp_ntz": "timestamp",
 }
+# A NUL in JSON, after any number of escaped backslashes.
+ESCAPED_NUL = r"(?<!\\)((?:\\\\)*)\\u0000"
 
 
 @dataclass(frozen=True)
@@ -42,10 +47,22 @@ class TableColumn:
     as_json: bool = False
 
     def expression(self) -> Column:
-        column = F.to_json(self.path) if self.as_json else F.col(self.path)
-        # PostgreSQL cannot store this character, and it must not stop the stream.
-        storable = F.replace(column, F.lit("\0"), F.lit("")) if self.type == "text" else column
-        return storable.alias(self.name)
+        """Return the column as it is collected. PostgreSQL cannot store a NUL, and it must not stop the stream."""
+        column = F.col(self.path)
+        if self.as_json:
+            column = F.regexp_replace(F.to_json(column), ESCAPED_NUL, "$1")
+        elif self.type == "text":
+            column = F.replace(column, F.lit("\0"), F.lit(""))
+        elif self.type == "timestamptz":
+            # A datetime of PySpark has no time zone: it is in that of the driver, where an hour may occur twice.
+            column = F.unix_micros(column)
+        return column.alias(self.name)
+
+    def value(self, collected: Any) -> Any:
+        """Return what is copied to the table for a collected value."""
+        if collected is None or self.type != "timestamptz":
+            return collected
+        return EPOCH + timedelta(microseconds=collected)
 
 
 def table_columns(schema: StructType, prefix: str = "", path: str = "") -> list[TableColumn]:
@@ -185,7 +202,8 @@ def _copy_and_merge(
         cursor.copy(sql.SQL("COPY {} ({}, headwater_order) FROM STDIN").format(staging, _names(names))) as copy,
     ):
         for order, row in enumerate(flat.toLocalIterator(prefetchPartitions=True)):
-            copy.write_row((*row, order))
+            values = [column.value(collected) for column, collected in zip(columns, row, strict=True)]
+            copy.write_row((*values, order))
     rest = [name for name in names if name not in key]
     action = (
         sql.SQL("DO UPDATE SET {}").format(

@@ -49,7 +49,7 @@ def recorded_job(
         job,
         sources=[f"{name}={uri}" if name else uri for name, uri in uris.items()],
         mode=recorded.mode,
-        settings={name: str(value) for name, value in {**known, **(settings or {})}.items()},
+        settings={**known, **(settings or {})},
     )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from pyspark.sql import SparkSession
 
-from headwater.core.errors import JobRefused
+from headwater.core.errors import REDACTED, JobRefused, redact_value
 from headwater.jars.versions import TABLE_FORMAT_NAMES, maven_coordinates, require_table_format
 from headwater.jobs.endpoints import Delta, Iceberg, Sink, Source
 from headwater.jobs.job import Job
@@ -101,6 +101,8 @@ def _require_iceberg(spark: SparkSession, table: Iceberg) -> None:
         )
     name = CATALOGS + table.catalog_name
     for key, value in catalog_settings(table).items():
+        if REDACTED in value:  # as it was recorded: the session has to have it
+            continue
         known = spark.conf.get(key, None)
         if known is None:
             spark.conf.set(key, value)
@@ -108,7 +110,7 @@ def _require_iceberg(spark: SparkSession, table: Iceberg) -> None:
             raise JobRefused(
                 "catalog",
                 f"the catalog {table.catalog_name} is already configured in another way",
-                evidence={"setting": key, "session": known, "table": value},
+                evidence={"setting": key, "session": redact_value(key, known), "table": redact_value(key, value)},
                 remedy="give one of the catalogs another name",
             )
     if spark.conf.get(name, None) is None:

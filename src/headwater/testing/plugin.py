@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -69,8 +70,6 @@ def scenario(
     """
     from headwater.testing.scenario import Scenario  # noqa: PLC0415
 
-    opened: list[Scenario] = []
-
     def open_scenario(
         job: Job,
         *,
@@ -97,9 +96,8 @@ def scenario(
             migrated_from=migrated_from,
             migration=migration,
         )
-        opened.append(created)
+        opened.callback(created.close)
         return created
 
-    yield open_scenario
-    for created in opened:
-        created.close()
+    with ExitStack() as opened:  # closes all of them, also if one fails
+        yield open_scenario

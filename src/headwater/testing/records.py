@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import base64
 import csv
 import io
 import json
 import os
 from collections.abc import Mapping, Sequence
 from datetime import date, datetime
+from decimal import Decimal
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -57,11 +59,23 @@ def _encode(row: Mapping[str, Any], decoding: Decoding, columns: Sequence[str]) 
         case "text":
             return str(next(iter(row.values())))
         case _:
-            return json.dumps(row, default=_plain, ensure_ascii=False)
+            return json.dumps(row, default=_json_text, ensure_ascii=False)
 
 
 def _plain(value: Any) -> Any:
+    if isinstance(value, Decimal):
+        return format(value, "f")
     return value.isoformat() if isinstance(value, date | datetime) else value
+
+
+def _json_text(value: Any) -> str:
+    """Return the text that stands for a value in JSON: Spark reads times, decimals and bytes from text."""
+    if isinstance(value, bytes | bytearray):
+        return base64.b64encode(value).decode()
+    text = _plain(value)
+    if text is value:
+        raise TypeError(f"a row with a value of the type {type(value).__name__} cannot be fed as JSON")
+    return str(text)
 
 
 class Inbox:

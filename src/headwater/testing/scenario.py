@@ -24,7 +24,8 @@ from headwater.testing.records import Crash, Fed, as_lines
 from headwater.testing.transcript import Row, StepRecord, as_text, difference, transcript
 from headwater.timemachine.rewind import plan_rewind
 
-TIME_OF_DAY = re.compile(r"\d{2}:\d{2}(:\d{2})?")
+TIME_OF_DAY = re.compile(r"\d{2}:\d{2}(:\d{2}(\.\d{3})?)?")
+DAY_MS = 86_400_000
 
 
 class Step:
@@ -51,7 +52,7 @@ class Step:
         """Assert that exactly these rows were emitted, in any order."""
         __tracebackhide__ = True
         self._record.checked = True
-        lines = difference(rows, self._record.emitted)
+        lines = difference(rows, self._record.emitted, in_ms=True)
         if lines:
             self._scenario.fail(["emitted rows differ (- expected, + actual):", *lines])
         return self
@@ -66,12 +67,7 @@ class Step:
         __tracebackhide__ = True
         actual_ms = self._record.watermark_ms
         actual = iso_from_ms(actual_ms) if actual_ms else "no watermark"
-        same = (
-            actual[11 : 11 + len(moment)] == moment
-            if TIME_OF_DAY.fullmatch(moment)
-            else actual_ms == ms_from_iso(moment)
-        )
-        if not same:
+        if not _is_at(actual_ms, moment):
             self._scenario.fail([f"watermark: expected {moment}, got {actual}"])
         return self
 
@@ -109,10 +105,17 @@ class Step:
     def has_table(self, *rows: Row) -> Step:
         """Assert that the Delta table that the job writes to has exactly these rows, in any order."""
         __tracebackhide__ = True
-        lines = difference(rows, self._scenario.table)
+        lines = difference(rows, self._scenario.table, in_ms=True)
         if lines:
             self._scenario.fail(["table differs (- expected, + actual):", *lines])
         return self
+
+
+def _is_at(epoch_ms: int | None, moment: str) -> bool:
+    """Return whether a watermark is exactly at a time or, on any day, at a time of day."""
+    if TIME_OF_DAY.fullmatch(moment):
+        return bool(epoch_ms) and (epoch_ms or 0) % DAY_MS == ms_from_iso(f"1970-01-01T{moment}")
+    return epoch_ms == ms_from_iso(moment)
 
 
 class Scenario:

@@ -6,10 +6,10 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
-from headwater.core.times import iso_from_ms, ms_from_iso
+from headwater.core.times import EPOCH, iso_from_ms
 
 Row = Mapping[str, Any]
 
@@ -44,34 +44,44 @@ class StepRecord:
         return [row for run in self.runs for row in run.emitted]
 
 
-def canonical(value: Any) -> Any:
+def canonical(value: Any, *, in_ms: bool = False) -> Any:
     """Return a value as it is compared: with times in one form, whether the test has them as text or ``datetime``."""
     if isinstance(value, Mapping):
-        return {str(name): canonical(item) for name, item in value.items()}
+        return {str(name): canonical(item, in_ms=in_ms) for name, item in value.items()}
     if isinstance(value, list | tuple):
-        return [canonical(item) for item in value]
+        return [canonical(item, in_ms=in_ms) for item in value]
     if isinstance(value, datetime):
-        moment = value if value.tzinfo else value.replace(tzinfo=UTC)
-        return iso_from_ms(int(moment.timestamp() * 1000))
+        return _iso(value, in_ms=in_ms)
     if isinstance(value, date):
         return value.isoformat()
     if isinstance(value, str) and len(value) >= 19 and value[4] == "-" and value[10] == "T":
         try:
-            return iso_from_ms(ms_from_iso(value))
+            return _iso(datetime.fromisoformat(value), in_ms=in_ms)
         except ValueError:
             return value
     return value
 
 
-def as_text(row: Any) -> str:
+def _iso(moment: datetime, *, in_ms: bool) -> str:
+    """Return a time with milliseconds and, if it has them, with microseconds."""
+    aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    milliseconds, rest = divmod((aware - EPOCH) // timedelta(microseconds=1), 1000)
+    text = iso_from_ms(milliseconds)
+    return text if in_ms or not rest else f"{text.removesuffix('Z')}{rest:03d}Z"
+
+
+def as_text(row: Any, *, in_ms: bool = False) -> str:
     """Return a row as the transcript shows it and as it is compared."""
-    return json.dumps(canonical(row), sort_keys=True, ensure_ascii=False, default=str)
+    return json.dumps(canonical(row, in_ms=in_ms), sort_keys=True, ensure_ascii=False, default=str)
 
 
-def difference(expected: Iterable[Row], actual: Iterable[Row]) -> list[str]:
-    """Return a line with ``-`` for each missing row and with ``+`` for each unexpected one."""
-    expected_texts = Counter(map(as_text, expected))
-    actual_texts = Counter(map(as_text, actual))
+def difference(expected: Iterable[Row], actual: Iterable[Row], *, in_ms: bool = False) -> list[str]:
+    """Return a line with ``-`` for each missing row and with ``+`` for each unexpected one.
+
+    With ``in_ms``, times are compared in milliseconds, the precision of the rows that Spark returns as JSON.
+    """
+    expected_texts = Counter(as_text(row, in_ms=in_ms) for row in expected)
+    actual_texts = Counter(as_text(row, in_ms=in_ms) for row in actual)
     missing, extra = expected_texts - actual_texts, actual_texts - expected_texts
     lines: list[str] = []
     for text in sorted(missing | extra):
