@@ -73,6 +73,11 @@ def updated(transform: Transform) -> Job:
     return event_job(transform, "update")
 
 
+def selected(*columns: str) -> Transform:
+    """Return a projection above the aggregation. It decides in which order Spark stores the aggregates."""
+    return lambda rows: rows.select("window", "user", *columns)
+
+
 AGGREGATION = updated(windows())
 TWO_SUMS = updated(windows(total, letters))
 
@@ -361,6 +366,26 @@ CHANGES = [
     Change("aggregation-watermark", AGGREGATION, updated(windows(watermark="20 minutes")), MEANING, "hdfs"),
     Change("aggregation-order", AGGREGATION, updated(windows(total, count_rows)), MIGRATE),
     Change("aggregation-sums-swapped", TWO_SUMS, updated(windows(letters, total)), MEANING, quick=True),
+    Change(
+        "aggregation-selected-in-another-order",
+        TWO_SUMS,
+        updated(windows(total, letters, after=selected("letters", "total"))),
+        MEANING,
+        quick=True,
+    ),
+    Change(
+        "aggregation-selected-in-the-former-order",
+        TWO_SUMS,
+        updated(windows(letters, total, after=selected("total", "letters"))),
+        SAME,
+        "hdfs",
+    ),
+    Change(
+        "aggregation-not-selected",
+        AGGREGATION,
+        updated(windows(largest, count_rows, total, after=selected("n", "total"))),
+        SAME,
+    ),
     Change("aggregation-other-key", AGGREGATION, updated(windows(keys=("kind",))), MEANING),
     Change("aggregation-added", AGGREGATION, updated(windows(count_rows, total, largest)), MIGRATE, quick=True),
     Change("aggregation-added-hdfs", AGGREGATION, updated(windows(count_rows, total, largest)), MIGRATE, "hdfs"),

@@ -20,6 +20,7 @@ from migration.changed_jobs import (
     joined,
     largest,
     letters,
+    selected,
     sessions,
     total,
     updated,
@@ -108,6 +109,19 @@ STORIES = {
     ),
     "aggregation reordered": Story(
         updated(windows(total, letters, count_rows)), updated(windows(count_rows, letters, total)), BEFORE, AFTER
+    ),
+    "aggregation selected in another order": Story(
+        updated(windows(total, letters, count_rows)),
+        updated(windows(total, letters, count_rows, after=selected("letters", "n", "total"))),
+        BEFORE,
+        AFTER,
+    ),
+    "aggregation set and selected in another order": Story(
+        updated(windows(count_rows, total)),
+        updated(windows(count_rows, total, average, after=selected("mean", "total", "n"))),
+        BEFORE,
+        AFTER,
+        {"sum": "value.sum", "count": "value.count"},
     ),
     "aggregation widened": Story(
         updated(windows(count_rows, total)), updated(windows(count_rows, total, before=as_double)), BEFORE, AFTER

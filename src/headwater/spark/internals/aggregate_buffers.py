@@ -15,9 +15,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from headwater.spark.internals.gateway import has_class
+from headwater.spark.internals.stored_aggregates import PHYSICAL_AGGREGATION, StoredAggregates
 
 CATALYST = "org.apache.spark.sql.catalyst"
-PHYSICAL_AGGREGATION = f"{CATALYST}.planning.PhysicalAggregation"
 PROJECTION = f"{CATALYST}.expressions.InterpretedUnsafeProjection"
 DECLARATIVE = f"{CATALYST}.expressions.aggregate.DeclarativeAggregate"
 TYPED = f"{CATALYST}.expressions.aggregate.TypedImperativeAggregate"
@@ -37,7 +37,9 @@ def probe(spark: SparkSession) -> bool:
 
 def initial_buffers(spark: SparkSession, frame: DataFrame) -> list[list[InitialBuffer | None]]:
     """Return the buffers of each streaming aggregation of a plan, root first; None for a function without one."""
-    return _Reader(spark).read(frame._jdf.queryExecution().analyzed())
+    root = frame._jdf.queryExecution().analyzed()
+    stored, reader = StoredAggregates(spark, root), _Reader(spark)
+    return [[reader.buffer(one.function) for one in functions] for functions in stored]
 
 
 class _Reader:
@@ -45,18 +47,8 @@ class _Reader:
         self._jvm: Any = spark._jvm
         self._catalyst = self._jvm.org.apache.spark.sql.catalyst
 
-    def read(self, node: Any) -> list[list[InitialBuffer | None]]:
-        found = []
-        if str(node.nodeName()) == "Aggregate" and bool(node.isStreaming()):
-            parts = self._catalyst.planning.PhysicalAggregation.unapply(node).get()._2()
-            functions = [parts.apply(place).aggregateFunction() for place in range(parts.size())]
-            found.append([self._buffer(function) for function in functions])
-        children = node.children()
-        for place in range(children.size()):
-            found += self.read(children.apply(place))
-        return found
-
-    def _buffer(self, function: Any) -> InitialBuffer | None:
+    def buffer(self, function: Any) -> InitialBuffer | None:
+        """Return the initial buffer of a function; None if it cannot be computed."""
         schema = function.aggBufferSchema()
         with suppress(Py4JError, PySparkException):
             return InitialBuffer(str(schema.json()), bytes(self._row(function, schema).getBytes()))

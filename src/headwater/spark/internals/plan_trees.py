@@ -15,9 +15,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from headwater.migration.plan_nodes import Column, PlanNode
 from headwater.spark.internals.gateway import has_class
+from headwater.spark.internals.stored_aggregates import PHYSICAL_AGGREGATION, StoredAggregates
 
 MOST_FIELDS = "spark.sql.debug.maxToStringFields"
-PHYSICAL_AGGREGATION = "org.apache.spark.sql.catalyst.planning.PhysicalAggregation"
 SOURCE_METRICS = "headwater_source"
 # Characters that no expression contains.
 SEPARATOR = "\x1e"
@@ -42,13 +42,15 @@ def plan_tree(spark: SparkSession, frame: DataFrame) -> PlanNode:
     fields = spark.conf.get(MOST_FIELDS, None)
     spark.conf.set(MOST_FIELDS, str(2**31 - 1))
     try:
-        return _Reader(spark).read(frame._jdf.queryExecution().analyzed())
+        root = frame._jdf.queryExecution().analyzed()
+        return _Reader(StoredAggregates(spark, root), spark).read(root)
     finally:
         spark.conf.unset(MOST_FIELDS) if fields is None else spark.conf.set(MOST_FIELDS, fields)
 
 
 class _Reader:
-    def __init__(self, spark: SparkSession) -> None:
+    def __init__(self, stored: StoredAggregates, spark: SparkSession) -> None:
+        self._stored = stored
         self._jvm: Any = spark._jvm
 
     def read(self, node: Any) -> PlanNode:
@@ -58,48 +60,21 @@ class _Reader:
             return PlanNode(name, output, source=metrics.removeprefix(SOURCE_METRICS).removeprefix("_"))
         children = node.children()
         expressions = _texts(node.expressions())
-        keys, functions, details = self._parts(name, node)
-        sizes = self._buffer_sizes(node) if functions else ()
+        is_streaming = bool(node.isStreaming())
+        keys, details = _parts(name, node)
+        stored = self._stored.next() if name == "Aggregate" and is_streaming else []
         return PlanNode(
             name,
             output,
             expressions,
             tuple(self.read(children.apply(place)) for place in range(children.size())),
-            bool(node.isStreaming()),
+            is_streaming,
             keys=keys,
-            functions=functions,
-            buffer_sizes=sizes,
+            functions=tuple(one.text for one in stored),
+            buffer_sizes=tuple(int(one.function.aggBufferAttributes().size()) for one in stored),
             details=details,
             code=tuple(self._code(node, expressions)),
         )
-
-    def _parts(self, name: str, node: Any) -> tuple[tuple[str, ...], tuple[str, ...], dict[str, str]]:
-        if name == "Aggregate":
-            return _texts(node.groupingExpressions()), self._functions(node), {}
-        if name in DEDUPLICATION:
-            return _texts(node.keys()), (), {}
-        if name == "Join":
-            condition = node.condition()
-            text = str(condition.get().toString()) if condition.isDefined() else ""
-            return (), (), {"type": str(node.joinType().toString()), "condition": text}
-        if name == "EventTimeWatermark":
-            return (), (), {"column": str(node.eventTime().toString())}
-        if name in STATE_FUNCTIONS:
-            return _state_function(name, node)
-        return (), (), {}
-
-    def _functions(self, aggregate: Any) -> tuple[str, ...]:
-        """Return the aggregate functions without repetitions, as the physical plan computes and stores them."""
-        return _texts(self._aggregates(aggregate))
-
-    def _buffer_sizes(self, aggregate: Any) -> tuple[int, ...]:
-        found = self._aggregates(aggregate)
-        functions = (found.apply(place).aggregateFunction() for place in range(found.size()))
-        return tuple(int(function.aggBufferAttributes().size()) for function in functions)
-
-    def _aggregates(self, aggregate: Any) -> Any:
-        parts = self._jvm.org.apache.spark.sql.catalyst.planning.PhysicalAggregation.unapply(aggregate)
-        return parts.get()._2()
 
     def _code(self, node: Any, expressions: tuple[str, ...]) -> list[str]:
         from headwater.spark.function_code import function_digest  # noqa: PLC0415  only for plans with Python functions
@@ -116,17 +91,34 @@ class _Reader:
         return label, None
 
 
-def _state_function(name: str, node: Any) -> tuple[tuple[str, ...], tuple[str, ...], dict[str, str]]:
+def _parts(name: str, node: Any) -> tuple[tuple[str, ...], dict[str, str]]:
+    """Return the keys of a node and what else defines it."""
+    if name == "Aggregate":
+        return _texts(node.groupingExpressions()), {}
+    if name in DEDUPLICATION:
+        return _texts(node.keys()), {}
+    if name == "Join":
+        condition = node.condition()
+        text = str(condition.get().toString()) if condition.isDefined() else ""
+        return (), {"type": str(node.joinType().toString()), "condition": text}
+    if name == "EventTimeWatermark":
+        return (), {"column": str(node.eventTime().toString())}
+    if name in STATE_FUNCTIONS:
+        return _state_function(name, node)
+    return (), {}
+
+
+def _state_function(name: str, node: Any) -> tuple[tuple[str, ...], dict[str, str]]:
     details = {"output mode": str(node.outputMode().toString())}
     if name.startswith("FlatMap"):
         details["timeout"] = str(node.timeout().toString())
         if name == "FlatMapGroupsInPandasWithState":
-            return _texts(node.groupingAttributes()), (), details | {"state": str(node.stateType().catalogString())}
-        return _texts(node.groupingAttributes()), (), details
+            return _texts(node.groupingAttributes()), details | {"state": str(node.stateType().catalogString())}
+        return _texts(node.groupingAttributes()), details
     details["time mode"] = str(node.timeMode().toString())
     if name == "TransformWithState":
-        return _texts(node.groupingAttributes()), (), details
-    return _texts(node.leftAttributes())[: node.groupingAttributesLen()], (), details
+        return _texts(node.groupingAttributes()), details
+    return _texts(node.leftAttributes())[: node.groupingAttributesLen()], details
 
 
 def _python_calls(expressions: Any) -> list[Any]:
