@@ -6,11 +6,9 @@ from typing import Any
 
 import pytest
 
-from headwater.checkpoint.memory_tree import MemoryTree
-from headwater.checkpoint.record import OperatorWatermark, ProgressRecord, SourceProgress, parse_line, read_progress
+from headwater.checkpoint.record import OperatorWatermark, SourceProgress, parse_line
 from headwater.spark.decoding import METRIC
 from headwater.spark.progress import progress_record
-from headwater.spark.runner import _progress_writer
 
 JOINS = ["kafka-join", "join-hdfs", "offsets2-join", "named", "left-join-hdfs"]
 
@@ -93,13 +91,3 @@ def test_program_of_another() -> None:
     record = progress_record(report("ads", "clicked"))
     assert counts(record.sources) == [("0", None, 10, None), ("1", None, 10, None)]
     assert record.malformed == 0
-
-
-def test_last_batches_on_an_object_store() -> None:
-    """When a query ends, also with a failure, an object store has the records of all its batches."""
-    files = MemoryTree({})
-    with pytest.raises(RuntimeError), _progress_writer(files) as writer:
-        for number in range(10):
-            writer.add(ProgressRecord(number, number))
-        raise RuntimeError
-    assert sorted(read_progress(files)) == list(range(10))

@@ -314,6 +314,15 @@ def test_refusals(tmp_path: Path) -> None:
     assert not (tmp_path / "new").exists()
 
 
+@pytest.mark.parametrize("verb", ["move", "fork"])
+def test_into_itself(tmp_path: Path, verb: str) -> None:
+    """The advice is never to remove the checkpoint that is to be moved."""
+    old = at_home("custom-format2", tmp_path / "old")
+    done = run_here(verb, old, f"{old.parent}/x/../{old.name}", "--yes" if verb == "move" else "--at=4")
+    assert done.returncode == 2
+    assert "into itself" in done.stderr and "remove" not in done.stderr
+
+
 def test_a_folder_with_other_files_is_not_overwritten(tmp_path: Path) -> None:
     """Files that were copied before are kept, files with other contents are refused, and the checkpoint stays usable."""
     old, inbox = at_home("aggregation-changelog", tmp_path / "old"), tmp_path / "inbox"

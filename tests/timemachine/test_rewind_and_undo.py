@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 import pytest
 
+from broker_support import run_here
 from corpus_support import load
 from headwater import Checkpoint
 from headwater.checkpoint.checks import run_checks
@@ -23,6 +24,7 @@ from headwater.checkpoint.record import JobRecord
 from headwater.core.errors import ChangeRefused, CheckpointBusy
 from headwater.timemachine.change import Preview
 from headwater.timemachine.compact import empty_quarantine, measure_quarantine
+from headwater.timemachine.effects import other_sink_warnings
 from headwater.timemachine.executor import apply_change
 from headwater.timemachine.extra_batch import plan_extra_batch
 from headwater.timemachine.interrupted import abort
@@ -78,6 +80,42 @@ def test_undo_of_an_edit_keeps_what_was_accepted_for_the_next_batch() -> None:
     plan_extra_batch(History(files), {}, verb="edit", about="an edit").apply(files, None)
     plan_undo(files).apply()
     assert files.read(PLANS_FILE) == before
+
+
+@pytest.mark.parametrize(
+    ("recorded", "given", "is_other"),
+    [
+        ("delta:/data/out", "files:nowhere", True),
+        ("kafka://h:9092/out", "kafka://h:9092/other", True),
+        ("delta:/data/out", "delta:/data/x/../out/", False),
+        ("files:/data/my%20out?format=json", "files:/data/my out", False),
+        ("postgresql://ann:secret@h/db?table=t", "postgresql://ann:secret@h/other", True),
+        (None, "files:nowhere", False),
+    ],
+)
+def test_another_sink_than_the_recorded_one(recorded: str | None, given: str, is_other: bool) -> None:
+    """The plan says what becomes of the rows in the recorded one, without its password."""
+    warnings = other_sink_warnings(recorded, given)
+    assert bool(warnings) == is_other
+    assert "secret" not in "".join(warnings)
+
+
+def test_a_stop_in_the_middle_of_a_rewind_says_how_to_go_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Ctrl-C while files move leaves a change that can be finished, and the command names the way."""
+    path, moves = load("aggregation-changelog", tmp_path).path, iter(range(5))
+    move = LocalTree.move
+
+    def stop_soon(tree: LocalTree, source: str, target: str) -> None:
+        if next(moves, None) is None:
+            raise KeyboardInterrupt
+        move(tree, source, target)
+
+    with monkeypatch.context() as stopped:
+        stopped.setattr(LocalTree, "move", stop_soon)
+        done = run_here("rewind", path, "--to", 4, "--yes", "--allow-missing-input")
+    assert done.returncode == 130
+    assert "stopped: the rewind of" in done.stderr and f"headwater rewind {path} --resume" in done.stderr
+    assert run_here("rewind", path, "--resume").returncode == 0
 
 
 @pytest.mark.parametrize("name", MATRIX)

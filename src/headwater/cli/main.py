@@ -74,6 +74,7 @@ def root_command(arguments: Sequence[str]) -> TyperGroup:
 def _root_of(verbs: int) -> TyperGroup:  # noqa: ARG001  converted once: Typer takes longer than most verbs
     root = typer.main.get_command(app)
     assert isinstance(root, TyperGroup)
+    root.commands = dict(sorted(root.commands.items(), key=lambda item: VERBS.index(item[0])))
     return root
 
 
@@ -90,10 +91,13 @@ def main(command: Sequence[str] | None = None) -> None:
             raise
         show_error(error, as_json="--json" in arguments)
         sys.exit(error.exit_status)
-    except KeyboardInterrupt:
-        note("stopped")
+    except KeyboardInterrupt as stop:
+        _show_stop(stop)
         sys.exit(130)
     except SystemExit as end:
+        if (stopped := _stop_behind(end)) is not None:
+            _show_stop(stopped)
+            raise
         # Typer and Rich exit with an error as soon as a pipe is closed.
         closed = end.__context__
         if not isinstance(closed, BrokenPipeError):
@@ -108,6 +112,20 @@ def main(command: Sequence[str] | None = None) -> None:
         failure = (disk_error(error) if isinstance(error, OSError) else None) or InternalError(error)
         show_error(failure, as_json="--json" in arguments)
         sys.exit(failure.exit_status)
+
+
+def _stop_behind(end: SystemExit) -> KeyboardInterrupt | None:
+    """Return the Ctrl-C that Typer has turned into an exit; None if it was something else."""
+    cause: BaseException | None = end if end.code == 130 else None
+    while cause is not None and not isinstance(cause, KeyboardInterrupt):
+        cause = cause.__context__
+    return cause
+
+
+def _show_stop(stop: KeyboardInterrupt) -> None:
+    """Say that the command was stopped, and what it has left unfinished."""
+    for text in getattr(stop, "__notes__", None) or ["stopped"]:
+        note(text)
 
 
 def _is_of_output(closed: BrokenPipeError) -> bool:

@@ -9,8 +9,10 @@ from typing import Any, Protocol
 from urllib.parse import unquote, urlsplit
 
 from headwater.checkpoint.history import Batch, History
+from headwater.checkpoint.locate import absolute_path
+from headwater.checkpoint.record import FILES, folder_of, uri_kind
 from headwater.checkpoint.source_offsets import SourceRange, kafka_partitions
-from headwater.core.errors import CheckpointUnreadable, HeadwaterError, UsageProblem
+from headwater.core.errors import CheckpointUnreadable, HeadwaterError, UsageProblem, redact
 from headwater.core.ids import BatchId
 from headwater.core.text import batch_span
 from headwater.core.times import iso_from_ms
@@ -336,6 +338,25 @@ def sink_effects(sink: str | None, *, has_log: bool, undone: Sequence[int]) -> t
                 f"again. Name it: --sink files:DIR, {TABLE_URIS}"
             )
             return "unknown", [warning]
+
+
+def other_sink_warnings(recorded: str | None, given: str | None) -> list[str]:
+    """Return a warning if the user has named another sink than the recorded one."""
+    if not recorded or not given or _place_of(recorded) == _place_of(given):
+        return []
+    return [
+        f"the recorded sink is {redact(recorded)}, and --sink names another one: what the undone batches wrote to the "
+        "recorded one stays there"
+    ]
+
+
+def _place_of(sink: str) -> str:
+    """Return a sink without its options; a folder in the same form, whether it is a file sink or a table."""
+    kind = uri_kind(sink)
+    if kind in ("files", "delta") or ":" not in sink:
+        folder = folder_of(f"{FILES}{sink.partition(':')[2] if kind else sink}")
+        return folder.rstrip("/") if "://" in folder else absolute_path(folder.removeprefix("file:"))
+    return sink.partition("?")[0]
 
 
 def table_effects(plan: TablePlan, to: int | None) -> str:

@@ -17,7 +17,8 @@ from __future__ import annotations
 
 import base64
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from headwater.checkpoint.filetree import FileTree
@@ -122,7 +123,8 @@ class Executor:
         pending = self._record(Pending(0, change, _now_ms(), metadata, crc))
         # Only now: from here on the files of a restore point cannot be dropped.
         self._refuse_if_unlinkable(change)
-        return self._finish(pending)
+        with noting_interruption(change.verb, self.checkpoint.location):
+            return self._finish(pending)
 
     def resume(self) -> Entry:
         """Finish the interrupted change."""
@@ -292,6 +294,19 @@ class Executor:
         """Remove folders that have become empty: Spark starts from scratch only if no state folder is left."""
         for root, folders in _folders(steps).items():
             self.roots[root].drop_empty_folders(sorted(folders, reverse=True))
+
+
+@contextmanager
+def noting_interruption(verb: str, location: str) -> Iterator[None]:
+    """Note on a Ctrl-C what it leaves unfinished, and how to go on."""
+    try:
+        yield
+    except KeyboardInterrupt as stop:
+        stop.__notes__ = [
+            f"stopped: the {verb} of {location} is not finished\n"
+            f"help: headwater rewind {location} --resume   (or --abort to roll it back)"
+        ]
+        raise
 
 
 def guard_notice(change: Change) -> bytes:

@@ -61,6 +61,7 @@ from headwater.timemachine.cuts import (
 )
 from headwater.timemachine.earlier_layout import history_before
 from headwater.timemachine.journal import refuse_if_pending
+from headwater.timemachine.relocate import Place
 from headwater.timemachine.seed_record import SEED_FILE, was_seeded
 from headwater.timemachine.tables import checkpointed, first_to_undo, pinned_version, table_of
 
@@ -104,6 +105,12 @@ class ForkPlan:
         self.into.write(METADATA, self.written[METADATA])
 
     def _refuse_existing(self) -> None:
+        if Place.of(self.into.spark_uri()) == Place.of(self.origin.spark_uri()):
+            raise UsageProblem(
+                "bad-option",
+                f"cannot fork {self.into.location} into itself",
+                remedy="choose another folder, which may be new or empty",
+            )
         if self.into.entries(""):
             raise ChangeRefused(
                 "not-empty",

@@ -18,7 +18,14 @@ from headwater.checkpoint.locate import open_files
 from headwater.core.errors import ChangeRefused
 from headwater.lakehouse.tables import open_table
 from headwater.timemachine.change import Change
-from headwater.timemachine.executor import Executor, OpenTable, Progress, executor_for, no_progress
+from headwater.timemachine.executor import (
+    Executor,
+    OpenTable,
+    Progress,
+    executor_for,
+    no_progress,
+    noting_interruption,
+)
 from headwater.timemachine.journal import PendingCascade, last_to_undo, read_cascade, read_entries, read_pending
 from headwater.timemachine.move import absolute
 from headwater.timemachine.moved_sources import log_after, log_of
@@ -63,15 +70,16 @@ class Part:
 def carry_out(first: FileTree, parts: Sequence[Part], progress: Progress) -> None:
     """Make changes one after the other. If the first one is refused, nothing has changed."""
     first.write(CASCADE_FILE, PendingCascade(tuple((part.files.location, part.change) for part in parts)).to_bytes())
-    for number, part in enumerate(parts, 1):
-        try:
-            part.executor.apply(part.change, in_cascade=True)
-        except ChangeRefused:
-            if number == 1:
-                first.remove(CASCADE_FILE)
-            raise
-        progress(number, len(parts))
-    first.remove(CASCADE_FILE)
+    with noting_interruption(parts[0].change.verb, first.location):
+        for number, part in enumerate(parts, 1):
+            try:
+                part.executor.apply(part.change, in_cascade=True)
+            except ChangeRefused:
+                if number == 1:
+                    first.remove(CASCADE_FILE)
+                raise
+            progress(number, len(parts))
+        first.remove(CASCADE_FILE)
 
 
 def hold_leases(trees: Sequence[FileTree]) -> ExitStack:

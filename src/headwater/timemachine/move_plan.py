@@ -56,6 +56,7 @@ def plan_move(files: FileTree, into: str, *, folders: Sequence[str] = (), worker
     if the target is not empty, or if a folder is not one of the query.
     """
     files, target = absolute(files), open_tree(into)
+    _refuse_nested(files, target)
     pointer, moving = read_pointer(files), read_moving(target)
     resumes = moving is not None and moving.origin == files.location
     if not (resumes and (pointer is None or pointer.to == target.location)):
@@ -66,7 +67,6 @@ def plan_move(files: FileTree, into: str, *, folders: Sequence[str] = (), worker
                 f"cannot move into {target.location}: the folder is not empty",
                 remedy=f"choose another folder, or remove {target.location} first",
             )
-    _refuse_nested(files, target)
     seen = fingerprint(files)
     used = list(used_folders(files))
     pairs = [_pair(text, used) for text in folders]
@@ -178,6 +178,10 @@ def _pair(text: str, used: Sequence[UsedFolder]) -> tuple[FileTree, FileTree]:
 
 def _refuse_nested(old: FileTree, new: FileTree) -> None:
     before, after = Place.of(old.spark_uri()), Place.of(new.spark_uri())
+    if before == after:
+        raise UsageProblem(
+            "bad-option", f"cannot move {before} into itself", remedy="choose another folder, which may be new or empty"
+        )
     if before.contains(after) or after.contains(before):
         raise UsageProblem(
             "bad-option",

@@ -51,6 +51,7 @@ from headwater.timemachine.cuts import cut_sink, cut_sources, has_sink_log, must
 from headwater.timemachine.effects import (
     EarliestOffsets,
     find_rereads_since,
+    other_sink_warnings,
     sink_effects,
     source_table,
     table_effects,
@@ -135,6 +136,7 @@ def plan_restore(
     elif undone:
         effects, warnings = sink_effects(sink_uri or history.logs.job.sink, has_log=sink is not None, undone=undone)
     warnings += table_warnings(history.logs.job.statics, undone)
+    warnings += other_sink_warnings(history.logs.job.sink, sink_uri) if undone else []
     change = Change(
         change_id,
         "rewind",

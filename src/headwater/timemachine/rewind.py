@@ -36,6 +36,7 @@ from headwater.timemachine.effects import (
     EarliestOffsets,
     Reread,
     find_rereads,
+    other_sink_warnings,
     sink_effects,
     source_table,
     table_effects,
@@ -263,6 +264,7 @@ def plan_rewind(
     else:
         effects, warnings = sink_effects(sink_uri or history.logs.job.sink, has_log=sink is not None, undone=undone)
     warnings += table_warnings(history.logs.job.statics, undone)
+    warnings += other_sink_warnings(history.logs.job.sink, sink_uri) if undone else []
     warnings += [FORMER_LAYOUT.format(batch=number) for number in history.logs.former.crossed(next_batch)[:1]]
     change = Change(
         change_id,

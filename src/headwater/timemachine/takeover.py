@@ -197,7 +197,8 @@ def _of_table(fork: FileTree, original: FileTree, at: int | None, change_id: str
     change = replace(_change(fork, original, steps, change_id), fingerprint=seen, table=table.reference)
     warning = (
         f"streams that read {table.uri} fail when rows are removed (DELTA_SOURCE_IGNORE_DELETE), or with skipChangeCommits "
-        f"do not see the rows that the fork has written {_since(at)}"
+        f"do not see the rows that the fork has written {_since(at)}. If these are the same rows, as the comparison shows, let "
+        "them pass the commit with skipChangeCommits once; otherwise start them from scratch"
     )
     return Takeover(
         fork,

@@ -201,7 +201,7 @@ def plan_undo(
             cut = tuple(cut_steps(history, sink, next_batch, change_id, replan=replan))
             # Earlier releases rewound without the record of plans, which then has the entries of all batches.
             is_cut = any(isinstance(step, Move) and step.source == PLANS_FILE for step in done.steps)
-            if is_cut or newer:
+            if is_cut or newer or done.verb != "rewind":
                 cut += tuple(cut_plans(history, next_batch, change_id, keep_next=True))
         steps = (*first, *steps_of_undo(roots, done, cut, change_id), *last)
     steps = complete_steps(roots, steps, done)

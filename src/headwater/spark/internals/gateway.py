@@ -33,7 +33,8 @@ def starting_jvm(log: Path) -> Iterator[None]:
     """Send the standard error of a JVM that starts inside this block to ``log``, and make it ignore SIGTERM.
 
     PySpark already makes it ignore SIGINT. ``timeout``, systemd and others send SIGTERM to the whole process group, and
-    the JVM has to live until the current batch is committed. It exits when its parent does.
+    the JVM has to live until the current batch is committed. It exits when its parent does. If the block is interrupted
+    before PySpark is connected to it, it is killed, because nothing else could end it.
     """
     from pyspark import SparkContext, java_gateway  # noqa: PLC0415
 
@@ -42,11 +43,22 @@ def starting_jvm(log: Path) -> Iterator[None]:
         return
     sys.stderr.flush()
     original_stderr, popen = os.dup(2), java_gateway.Popen
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start(command: list[str], **settings: Any) -> subprocess.Popen[bytes]:
+        started.append(_popen_ignoring_sigterm(command, **settings))
+        return started[-1]
+
     with log.open("ab") as out:
         os.dup2(out.fileno(), 2)
-        java_gateway.Popen = _popen_ignoring_sigterm
+        java_gateway.Popen = start
         try:
             yield
+        except BaseException:
+            if SparkContext._gateway is None:
+                for process in started:
+                    process.kill()
+            raise
         finally:
             java_gateway.Popen = popen
             os.dup2(original_stderr, 2)
