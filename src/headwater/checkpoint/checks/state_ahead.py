@@ -16,7 +16,7 @@ from headwater.core.ids import BatchId, version_written_by
 def check(context: CheckContext) -> Iterator[Finding]:
     stores = context.logs.state.stores
     newest = _newest(context)
-    if any(version > version_written_by(newest) for store in stores.values() for version in store.changes):
+    if any(version > version_written_by(newest) for store in stores.values() for version in store.versions):
         newest = _newest(context.again())
     limit = version_written_by(newest)
     for key, store in stores.items():
