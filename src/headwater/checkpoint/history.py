@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, Literal
 
 from headwater.checkpoint.file_logs import FileEntry, FileSinkLog, FileSourceLog
 from headwater.checkpoint.filetree import FileTree
-from headwater.checkpoint.layout import SOURCES
+from headwater.checkpoint.layout import JOURNAL_FOLDER, SOURCES
+from headwater.checkpoint.lease import CLOCK_SLACK_MS
 from headwater.checkpoint.log_entries import OffsetEntry
 from headwater.checkpoint.logs import CheckpointLogs, Progress, in_order
 from headwater.checkpoint.operator_metadata import version_1_path, version_2_folder
@@ -41,6 +43,10 @@ class Batch:
     next_watermark_ms: int | None = None
     obstacle: Literal["logs", "state"] | None = field(default=None, repr=False)
     """What prevents a rewind to this batch: something about its logs, or state that cannot be rebuilt."""
+    recorded_ms: int | None = field(default=None, repr=False)
+    """How long the run that committed it took, by its progress record."""
+    is_resumed: bool = field(default=False, repr=False)
+    """Whether Headwater changed the checkpoint between the plan and the commit, as a rewind to the batch before it does."""
 
     @property
     def can_rewind_to(self) -> bool:
@@ -56,10 +62,16 @@ class Batch:
 
     @property
     def duration_ms(self) -> int | None:
-        """Time from plan to commit; None if unknown, or negative because the clock was set back."""
-        if self.planned_at_ms is None or self.committed_at_ms is None or self.committed_at_ms < self.planned_at_ms:
+        """How long the batch took: as recorded, or from its plan to its commit. None if unknown, or if a clock was set back.
+
+        A batch that runs again after a rewind keeps the time of its first plan.
+        """
+        if self.recorded_ms is not None:
+            return self.recorded_ms
+        if self.is_resumed or self.planned_at_ms is None or self.committed_at_ms is None:
             return None
-        return self.committed_at_ms - self.planned_at_ms
+        took_ms = self.committed_at_ms - self.planned_at_ms
+        return took_ms if took_ms >= 0 else None
 
     @property
     def watermark_lag_ms(self) -> int | None:
@@ -124,11 +136,13 @@ class History:
         expected = self.logs.expected_stores(number)
         missing = missing_state(number, self.logs.state, expected) if expected and committed else []
         in_logs = self._why_not(number, committed=committed, problems=problems)
+        planned_at_ms, committed_at_ms = self._planned_at(number, entry), self.logs.commits.modified_ms(number)
+        recorded_ms = None if committed_at_ms is None else self._recorded_ms(number, committed_at_ms)
         return Batch(
             batch_id=number,
             status="committed" if committed else "planned",
-            planned_at_ms=self._planned_at(number, entry),
-            committed_at_ms=self.logs.commits.modified_ms(number),
+            planned_at_ms=planned_at_ms,
+            committed_at_ms=committed_at_ms,
             watermark_ms=(entry.watermark_ms or None) if entry else None,
             sources=self._sources(number, entry) if entry else (),
             state_version=version_written_by(number) if expected and committed else None,
@@ -139,7 +153,25 @@ class History:
             conf=entry.conf if entry else {},
             next_watermark_ms=done.entry.next_watermark_ms if done and done.entry else None,
             obstacle="logs" if in_logs else "state" if missing else None,
+            recorded_ms=recorded_ms,
+            is_resumed=recorded_ms is None and self._has_change_between(planned_at_ms, committed_at_ms),
         )
+
+    def _recorded_ms(self, number: int, committed_at_ms: int) -> int | None:
+        record = self.logs.progress.get(number)
+        if record is None or not record.ran_at(committed_at_ms, CLOCK_SLACK_MS):
+            record = self.logs.record_of(number)  # a copy of a checkpoint has other times of files
+        return record.duration_ms or None if record else None
+
+    def _has_change_between(self, planned_at_ms: int | None, committed_at_ms: int | None) -> bool:
+        if planned_at_ms is None or committed_at_ms is None:
+            return False
+        return any(planned_at_ms < at_ms < committed_at_ms for at_ms in self._changed_at_ms)
+
+    @cached_property
+    def _changed_at_ms(self) -> tuple[int, ...]:
+        """When Headwater changed the checkpoint, from a listing of the journal."""
+        return change_times_ms(self.files)
 
     def _planned_at(self, number: int, entry: OffsetEntry | None) -> int | None:
         if entry and entry.timestamp_ms:
@@ -222,6 +254,12 @@ class History:
         """Return the input files of a file source between two offsets; None if its log no longer lists them."""
         first, last = -1 if start is None else log_offset(start), log_offset(end)
         return None if last is None else self.source_log(name).entries_between(-1 if first is None else first, last)
+
+
+def change_times_ms(files: FileTree) -> tuple[int, ...]:
+    """Return when Headwater changed a checkpoint, oldest first, from a listing of its journal."""
+    times = (entry.modified_ms for entry in files.entries(JOURNAL_FOLDER) if entry.name.endswith(".json"))
+    return tuple(sorted(at_ms for at_ms in times if at_ms is not None))
 
 
 @dataclass(frozen=True)
