@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from headwater.checkpoint.lease import CLOCK_SLACK_MS, hold_lease
 from headwater.checkpoint.local_tree import LocalTree
 from headwater.checkpoint.moved import INCOMPLETE, POINTER, MovedTo
 from headwater.checkpoint.record import PROGRESS_FILE, newest_progress
+from headwater.checkpoint.runs import RUNS_FILE, RunRecord, add_run
 from headwater.core.finding import Finding
 from headwater.fleet.summary import AWAITED_RECORDS, StreamSummary, growth, read_summary
 from headwater.fleet.trouble import activity_of, order, troubles_of
@@ -129,6 +131,20 @@ def test_uncommitted_batch(tmp_path: Path) -> None:
     assert found.is_uncommitted
     assert "uncommitted" in codes(found, LATER * 2)
     assert codes(found, T0 + 8_000) == []
+
+
+def test_batch_that_a_rewind_put_next_is_no_trouble(tmp_path: Path) -> None:
+    """After a rewind, the next batch is planned and not committed, which is trouble only once a run has begun it."""
+    files = LocalTree(write_stream(tmp_path, committed=7))
+    with hold_lease(files, "headwater rewind", "cannot rewind"):
+        files.write("_headwater/journal/000001.json", b"{}")
+    found = read_summary(files)
+    assert found.is_uncommitted
+    assert codes(found) == ["stopped"]
+    add_run(files, RunRecord(T0, 7))
+    later = (found.changed_at_ms or 0) / 1000 + 90
+    os.utime(tmp_path / RUNS_FILE, (later, later))
+    assert codes(read_summary(files)) == ["uncommitted", "stopped"]
 
 
 def test_growing_lag(tmp_path: Path) -> None:

@@ -13,13 +13,15 @@ from statistics import median
 from typing import Any
 
 from headwater.checkpoint.filetree import Entry, FileTree
-from headwater.checkpoint.layout import CASCADE_FILE, HEADWATER_FOLDER, PENDING_FILE
+from headwater.checkpoint.history import change_times_ms
+from headwater.checkpoint.layout import CASCADE_FILE, HEADWATER_FOLDER, JOURNAL_FOLDER, PENDING_FILE
 from headwater.checkpoint.lease import CLOCK_SLACK_MS, ENDED, LOCK, RECORD, Lease, ended_ms, live_lease
 from headwater.checkpoint.logs import CheckpointLogs
 from headwater.checkpoint.moved import INCOMPLETE, POINTER, read_pointer
 from headwater.checkpoint.record import JobRecord, ProgressRecord, newest_progress
 from headwater.checkpoint.restore_points import FOLDER as KEPT
 from headwater.checkpoint.restore_points import is_name
+from headwater.checkpoint.runs import RUNS_FILE
 from headwater.checkpoint.source_offsets import source_range
 from headwater.checkpoint.watermark_hold import WatermarkHold, watermark_hold
 from headwater.core.errors import HeadwaterError, InternalError
@@ -68,6 +70,8 @@ class StreamSummary:
     """When the newest batch was planned."""
     changed_at_ms: int | None = None
     """When the newest file of the logs was written."""
+    is_unused_since_change: bool = False
+    """Whether nothing has run since the last change by Headwater, such as a rewind."""
     watermark_ms: int | None = None
     hold: WatermarkHold | None = None
     recent: tuple[RecentBatch, ...] = ()
@@ -215,6 +219,7 @@ class _Reading:
             last_committed=logs.commits.latest,
             planned_at_ms=planned_at if planned_at or newest is None else logs.offsets.modified_ms(newest),
             changed_at_ms=self._changed_at(),
+            is_unused_since_change=self._is_unused_since_change(),
             watermark_ms=(planned.watermark_ms or None) if planned else None,
             hold=watermark_hold(logs, newest) if newest is not None else None,
             recent=recent,
@@ -295,6 +300,12 @@ class _Reading:
             log.entries[log.latest] for log in (self._logs.offsets, self._logs.commits) if log.latest is not None
         ]
         return max((entry.modified_ms for entry in entries if entry.modified_ms is not None), default=None)
+
+    def _is_unused_since_change(self) -> bool:
+        changes = change_times_ms(self._files) if self._has(JOURNAL_FOLDER) else ()
+        runs = self._own.get(RUNS_FILE.rpartition("/")[2])
+        used_at_ms = max(self._changed_at() or 0, (runs.modified_ms if runs else None) or 0)
+        return bool(changes) and changes[-1] >= used_at_ms
 
     def _points(self) -> int:
         if not self._has(KEPT):

@@ -106,7 +106,7 @@ def _of_findings(findings: Sequence[Finding]) -> Iterator[Trouble]:
 
 
 def _unfinished(summary: StreamSummary, now_ms: int) -> Iterator[Trouble]:
-    if not summary.is_uncommitted or summary.planned_at_ms is None:
+    if not summary.is_uncommitted or summary.planned_at_ms is None or summary.is_unused_since_change:
         return
     activity, age_ms = activity_of(summary, now_ms), now_ms - summary.planned_at_ms
     if activity.status == "stopped":
