@@ -43,10 +43,8 @@ class Batch:
     next_watermark_ms: int | None = None
     obstacle: Literal["logs", "state"] | None = field(default=None, repr=False)
     """What prevents a rewind to this batch: something about its logs, or state that cannot be rebuilt."""
-    recorded_ms: int | None = field(default=None, repr=False)
-    """How long the run that committed it took, by its progress record."""
-    is_resumed: bool = field(default=False, repr=False)
-    """Whether Headwater changed the checkpoint between the plan and the commit, as a rewind to the batch before it does."""
+    duration_ms: int | None = None
+    """How long the batch took: as recorded, or from its plan to its commit. None if unknown, or if a clock was set back."""
 
     @property
     def can_rewind_to(self) -> bool:
@@ -59,19 +57,6 @@ class Batch:
         counts = [source.rows for source in self.sources]
         known = [count for count in counts if count is not None]
         return sum(known) if counts and len(known) == len(counts) else None
-
-    @property
-    def duration_ms(self) -> int | None:
-        """How long the batch took: as recorded, or from its plan to its commit. None if unknown, or if a clock was set back.
-
-        A batch that runs again after a rewind keeps the time of its first plan.
-        """
-        if self.recorded_ms is not None:
-            return self.recorded_ms
-        if self.is_resumed or self.planned_at_ms is None or self.committed_at_ms is None:
-            return None
-        took_ms = self.committed_at_ms - self.planned_at_ms
-        return took_ms if took_ms >= 0 else None
 
     @property
     def watermark_lag_ms(self) -> int | None:
@@ -137,7 +122,6 @@ class History:
         missing = missing_state(number, self.logs.state, expected) if expected and committed else []
         in_logs = self._why_not(number, committed=committed, problems=problems)
         planned_at_ms, committed_at_ms = self._planned_at(number, entry), self.logs.commits.modified_ms(number)
-        recorded_ms = None if committed_at_ms is None else self._recorded_ms(number, committed_at_ms)
         return Batch(
             batch_id=number,
             status="committed" if committed else "planned",
@@ -153,20 +137,22 @@ class History:
             conf=entry.conf if entry else {},
             next_watermark_ms=done.entry.next_watermark_ms if done and done.entry else None,
             obstacle="logs" if in_logs else "state" if missing else None,
-            recorded_ms=recorded_ms,
-            is_resumed=recorded_ms is None and self._has_change_between(planned_at_ms, committed_at_ms),
+            duration_ms=self._duration_ms(number, planned_at_ms, committed_at_ms),
         )
 
-    def _recorded_ms(self, number: int, committed_at_ms: int) -> int | None:
+    def _duration_ms(self, number: int, planned_at_ms: int | None, committed_at_ms: int | None) -> int | None:
+        if committed_at_ms is None:
+            return None
         record = self.logs.progress.get(number)
         if record is None or not record.ran_at(committed_at_ms, CLOCK_SLACK_MS):
             record = self.logs.record_of(number)  # a copy of a checkpoint has other times of files
-        return record.duration_ms or None if record else None
-
-    def _has_change_between(self, planned_at_ms: int | None, committed_at_ms: int | None) -> bool:
-        if planned_at_ms is None or committed_at_ms is None:
-            return False
-        return any(planned_at_ms < at_ms < committed_at_ms for at_ms in self._changed_at_ms)
+        if record is not None and record.duration_ms:
+            return record.duration_ms
+        if planned_at_ms is None or committed_at_ms < planned_at_ms:
+            return None
+        # A batch that runs again after a rewind keeps the time of its first plan.
+        is_resumed = any(planned_at_ms < at_ms < committed_at_ms for at_ms in self._changed_at_ms)
+        return None if is_resumed else committed_at_ms - planned_at_ms
 
     @cached_property
     def _changed_at_ms(self) -> tuple[int, ...]:
