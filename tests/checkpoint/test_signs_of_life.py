@@ -1,7 +1,9 @@
-"""Signs of another program's query: fresh files that no job and no change of Headwater's has left."""
+"""Signs of a running query: a lease, or fresh files that no job and no change of Headwater's has left."""
 
 from __future__ import annotations
 
+import os
+import socket
 import time
 from pathlib import Path
 
@@ -16,6 +18,8 @@ from headwater.checkpoint.record import ProgressRecord
 from headwater.checkpoint.signs_of_life import signs_of_life
 from headwater.checkpoint.stop_request import request_stop
 from headwater.core.errors import CheckpointBusy
+from headwater.timemachine.rewind import plan_rewind
+from headwater.views.plans import rewind_text
 from waiting_support import wait_until
 
 
@@ -38,6 +42,20 @@ def test_commit_of_a_headwater_job_is_no_sign(tmp_path: Path) -> None:
     assert signs_of_life(History(files), written + 5_000) == []
     ProgressWriter(files).add(ProgressRecord(last, written - 60_000, duration_ms=310))
     assert signs_of_life(History(files), written + 5_000) == ["files changed 5 s ago"]
+
+
+def test_lease_names_the_process(tmp_path: Path) -> None:
+    """While a job runs, plans name its process instead of guessing from files."""
+    files = LocalTree(load("aggregation-changelog", tmp_path).path)
+    plan = plan_rewind(files, to=4)
+    assert not any("is running" in warning for warning in rewind_text(plan).warnings)
+    with hold_lease(files, "totals", "cannot run"):
+        plan = plan_rewind(files, to=4)
+    running = f"totals is running on this checkpoint, process {os.getpid()} on {socket.gethostname()}"
+    assert plan.signs_of_life == (running,)
+    assert running in rewind_text(plan).warnings
+    with hold_lease(files, "headwater rewind", "cannot rewind"):
+        assert not any("rewind" in sign for sign in signs_of_life(History(files)))
 
 
 @pytest.mark.parametrize("left", ["offsets/99", "commits/99", "offsets/.99.5b1a6a2e-0000-0000-0000-000000000000.tmp"])

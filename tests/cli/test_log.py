@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,9 @@ from cli.commands import imported_by
 from cli.running import Command
 from corpus_support import load
 from headwater import Checkpoint
+from headwater.checkpoint.failures import FailureRecord, add_failure
+from headwater.checkpoint.lease import hold_lease
+from headwater.checkpoint.local_tree import LocalTree
 from two_sources import TwoSources
 from waiting_support import PATIENCE_SECONDS
 
@@ -54,6 +58,17 @@ def test_reason_is_in_the_table(command: Command, tmp_path: Path) -> None:
     line = command("log", path).out.splitlines()[4]
     assert line.endswith("no: state version 4 of operator 0, store default, partition 1 cannot be rebuilt")
     assert " v4 1/2 " in line
+
+
+def test_failure_of_the_last_run(command: Command, tmp_path: Path) -> None:
+    """A warning shows that the last run failed, and why, unless the job is running again."""
+    files = LocalTree(load("aggregation-hdfs", tmp_path).path)
+    add_failure(files, FailureRecord(time.time_ns() // 1_000_000 + 60_000, "job-failed", "totals failed: overflow"))
+    shown = command("log", files.location)
+    assert shown.err.startswith("warning: the last run failed at 20")
+    assert "Z: totals failed: overflow" in shown.err
+    with hold_lease(files, "totals", "cannot run"):
+        assert command("log", files.location).err == ""
 
 
 def test_since(command: Command, corpus) -> None:

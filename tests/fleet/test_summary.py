@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,13 +11,18 @@ import pytest
 
 from corpus_support import CorpusCheckpoint, corpus_names
 from fleet.streams import T0, record, write_stream
+from headwater.checkpoint.failures import FailureRecord, add_failure
 from headwater.checkpoint.lease import CLOCK_SLACK_MS, hold_lease
 from headwater.checkpoint.local_tree import LocalTree
 from headwater.checkpoint.moved import INCOMPLETE, POINTER, MovedTo
 from headwater.checkpoint.record import PROGRESS_FILE, newest_progress
+from headwater.checkpoint.runs import RUNS_FILE, RunRecord, add_run
 from headwater.core.finding import Finding
+from headwater.core.times import iso_from_ms
+from headwater.fleet.fleet import Stream
 from headwater.fleet.summary import AWAITED_RECORDS, StreamSummary, growth, read_summary
 from headwater.fleet.trouble import activity_of, order, troubles_of
+from headwater.views.fleet import StreamView
 from two_sources import TwoSources
 
 Corpus = Callable[[str], CorpusCheckpoint]
@@ -129,6 +135,52 @@ def test_uncommitted_batch(tmp_path: Path) -> None:
     assert found.is_uncommitted
     assert "uncommitted" in codes(found, LATER * 2)
     assert codes(found, T0 + 8_000) == []
+
+
+def test_batch_that_a_rewind_put_next_is_no_trouble(tmp_path: Path) -> None:
+    """After a rewind, the next batch is planned and not committed, which is trouble only once a run has begun it."""
+    files = LocalTree(write_stream(tmp_path, committed=7))
+    with hold_lease(files, "headwater rewind", "cannot rewind"):
+        files.write("_headwater/journal/000001.json", b"{}")
+    found = read_summary(files)
+    assert found.is_uncommitted
+    assert codes(found) == ["stopped"]
+    add_run(files, RunRecord(T0, 7))
+    later = (found.changed_at_ms or 0) / 1000 + 90
+    os.utime(tmp_path / RUNS_FILE, (later, later))
+    assert codes(read_summary(files)) == ["uncommitted", "stopped"]
+
+
+def test_failed_run(tmp_path: Path) -> None:
+    """A stream whose last run failed has failed, with the reason, until it runs again or is changed."""
+    files = LocalTree(write_stream(tmp_path, committed=7))
+    failed_ms = (summary(tmp_path).changed_at_ms or 0) + 5_000
+    add_run(files, RunRecord(failed_ms - 4_000, 7))
+    add_failure(files, FailureRecord(failed_ms, "job-failed", "visits failed: division by zero\nCaused by: …", 6))
+    found = read_summary(files)
+    assert activity_of(found, failed_ms + 1_000).status == "failed"
+    (trouble,) = troubles_of(found, None, failed_ms + 1_000)
+    assert (trouble.severity, trouble.code) == ("error", "failed")
+    assert trouble.text == f"the last run failed at {iso_from_ms(failed_ms)[:19]}Z: visits failed: division by zero"
+    view = StreamView(Stream("visits", "visits", found), failed_ms)
+    assert (view.as_dict()["status"], view.as_row()["status"]) == ("failed", "failed")
+    with hold_lease(files, "visits", "cannot run"):
+        running = read_summary(files)
+        assert activity_of(running, failed_ms).status == "running"
+        assert "failed" not in codes(running)
+    add_run(files, RunRecord(failed_ms + 1_000, 7))
+    assert "failed" not in codes(read_summary(files))
+
+
+def test_rewind_after_a_failure(tmp_path: Path) -> None:
+    """A stream that was rewound after its failure has not failed."""
+    files = LocalTree(write_stream(tmp_path))
+    failed_ms = (summary(tmp_path).changed_at_ms or 0) + 5_000
+    add_failure(files, FailureRecord(failed_ms, "job-failed", "visits failed", 6))
+    assert "failed" in codes(read_summary(files))
+    files.write("_headwater/journal/000001.json", b"{}")
+    os.utime(tmp_path / "_headwater/journal/000001.json", (failed_ms / 1000 + 9, failed_ms / 1000 + 9))
+    assert "failed" not in codes(read_summary(files))
 
 
 def test_growing_lag(tmp_path: Path) -> None:

@@ -458,6 +458,11 @@ def test_remedies_name_a_migration_only_where_it_helps() -> None:
     assert with_remedies(differences, None, COMMANDS) == differences
     (asked,) = with_remedies(differences, ChangeRefused("x", "no value", remedy="--set sum=SQL"), COMMANDS)
     assert (asked.verdict, asked.remedy) == ("needs-migrate", f"{MIGRATE} --set sum=SQL")
+    (unclear,) = with_remedies(differences, ChangeRefused("ambiguous-fields", "which is which", remedy="run"), COMMANDS)
+    assert (unclear.verdict, (unclear.remedy or "").partition("   ")[0]) == (
+        "needs-migrate",
+        "headwater run jobs.py:VISITS --checkpoint visits",
+    )
     (refused,) = with_remedies(differences, ChangeRefused("x", "no way"), COMMANDS)
     assert (refused.verdict, refused.remedy) == ("needs-new-checkpoint", COMMANDS.new_checkpoint)
     assert refused.why.endswith("a migration is refused: no way")

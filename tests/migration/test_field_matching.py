@@ -111,8 +111,9 @@ def test_without_a_record_fields_are_matched_by_name() -> None:
     plan = planned({"count": "long", "sum": "long"}, {"sum": "long", "count": "long"}, None, [SUM_A, COUNT])
     assert plan.by_name_only
     assert [one.source for one in plan.fields] == [1, 0]
-    with pytest.raises(ChangeRefused, match="which is which"):
+    with pytest.raises(ChangeRefused, match="which is which") as refused:
         planned({"sum": "long"}, {"sum": "long", "sum*": "long"}, None, [SUM_A, SUM_B])
+    assert (refused.value.remedy or "").endswith("headwater run JOB --checkpoint CKPT")
 
 
 def test_fields_of_rows() -> None:

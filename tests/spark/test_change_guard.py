@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,11 +10,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from headwater import Checkpoint, Console, Files, Job
-from headwater.checkpoint.layout import PLANS_FILE
+from headwater.checkpoint.layout import JOB_FILE, PLANS_FILE
 from headwater.checkpoint.local_tree import LocalTree
 from headwater.checkpoint.plan_record import read_plans
+from headwater.checkpoint.record import read_job_record
 from headwater.core.errors import JobFailed, JobRefused
-from headwater.spark.code_check import NO_RECORD, CurrentCode
+from headwater.spark.code_check import NEVER_RECORDED, NO_RECORD, CurrentCode
 from headwater.spark.prepared import prepare_job
 
 
@@ -71,6 +73,23 @@ def test_refusal_of_spark_names_the_command(drain, tmp_path: Path, job: Job) -> 
     assert comparison.verdict == "needs-migrate"
     assert comparison.notes[0] == NO_RECORD
     assert "STATE_STORE_VALUE_SCHEMA_NOT_COMPATIBLE" in comparison.notes[1]
+
+
+def test_run_records_an_attached_query(drain, tmp_path: Path, job: Job) -> None:
+    """An attached program never records the meaning of its state. The command that the note names does."""
+    drain(job)
+    files = LocalTree(tmp_path / "checkpoint")
+    files.remove(PLANS_FILE)
+    files.write(JOB_FILE, replace(read_job_record(files), job="orders", attached=True).to_bytes())
+    changed = job.with_settings({"count": "true"})
+    run = f"headwater run totals --checkpoint {tmp_path}/checkpoint"
+    assert Checkpoint(tmp_path / "checkpoint").check(changed).notes[0] == NEVER_RECORDED.format(run=run)
+    (tmp_path / "in" / "b.json").write_text('{"user": "bob", "amount": 2}\n')
+    drain(job)
+    assert read_plans(files)
+    comparison = Checkpoint(tmp_path / "checkpoint").check(changed)
+    assert comparison.verdict == "needs-migrate"
+    assert not any("record" in note for note in comparison.notes)
 
 
 def test_kafka_job_is_planned_without_its_broker(headwater_spark: SparkSession, tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from headwater.checkpoint.log_entries import JOIN_STORES
 from headwater.checkpoint.state_folder import Recipe
 from headwater.core.errors import ChangeRefused, CheckpointBusy, HeadwaterError, UsageProblem
 from headwater.core.ids import ANY_STORE, StoreRef
+from headwater.migration.store_migration import plan_store_migration
 from headwater.statefiles.reader import StateReader, state_rows
 from headwater.statefiles.statewriter import put
 from headwater.statefiles.stores import JOIN
@@ -28,6 +29,7 @@ from headwater.timemachine.change import Change
 from headwater.timemachine.edit import StateEditor
 from headwater.timemachine.extra_batch import plan_extra_batch
 from headwater.timemachine.journal import added_batches, read_entries
+from headwater.timemachine.repartition import plan_repartition
 from headwater.timemachine.replay_scratch import recorded_batches
 from headwater.timemachine.rewind import plan_rewind
 from headwater.timemachine.row_edits import Wanted
@@ -268,6 +270,26 @@ def test_a_plan_becomes_stale_and_a_lease_is_respected(tmp_path: Path) -> None:
     with pytest.raises(ChangeRefused, match="has changed since"):
         second.apply()
     assert [entry.change.verb for entry in read_entries(files)] == ["edit"]
+
+
+def test_running_stream_is_named(tmp_path: Path) -> None:
+    """While a job runs, its uncommitted batch is not taken for one that was interrupted."""
+    files = LocalTree(load("aggregation-changelog", tmp_path).path)
+    last = History(files).last_committed
+    assert last is not None
+    files.write(f"offsets/{last + 1}", files.read(f"offsets/{last}"))
+    with pytest.raises(ChangeRefused) as refused:
+        StateEditor(files)
+    assert refused.value.code == "uncommitted-batch"
+    plans: list[Callable[[], object]] = [
+        lambda: StateEditor(files),
+        lambda: plan_repartition(files, 4),
+        lambda: plan_store_migration(files, store="hdfs"),
+    ]
+    for plan in plans:
+        with hold_lease(files, "totals", "cannot run"), pytest.raises(CheckpointBusy) as busy:
+            plan()
+        assert busy.value.problem == "cannot change the state: totals is running on this checkpoint"
 
 
 @pytest.mark.parametrize("suffix", ["parquet", "arrow", "csv"])

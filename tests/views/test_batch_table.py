@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import pytest
 
 from corpus_support import as_memory_files
+from fleet.streams import T0, write_stream
 from headwater.checkpoint.history import History
+from headwater.checkpoint.local_tree import LocalTree
 from headwater.checkpoint.memory_tree import MemoryTree
+from headwater.checkpoint.record import PROGRESS_FILE, ProgressRecord
 from headwater.checkpoint.source_offsets import source_range
 from headwater.views.batch_table import COLUMNS, batch_cells, table_layout
 from headwater.views.batches import batch_as_dict, offset_range, offset_ranges
@@ -85,3 +91,23 @@ def test_batch_without_offsets() -> None:
     """A batch of which only the commit is left still has a row."""
     (cells,) = [batch_cells(batch) for batch in History(MemoryTree({"commits/3": b"v1\n{}"})).batches()]
     assert cells[:3] == ("3", "committed", "-")
+
+
+def test_duration_after_a_rewind(tmp_path: Path) -> None:
+    """A batch that ran again keeps the time of its first plan: its duration is that of the record, or unknown."""
+    files = LocalTree(write_stream(tmp_path, batches=2))
+    again_ms = T0 + 600_000
+
+    def took() -> str:
+        return batch_cells(History(files).batches()[-1])[COLUMNS.index("TOOK")]
+
+    def set_time(path: str, at_ms: int) -> None:
+        os.utime(tmp_path / path, (at_ms / 1000, at_ms / 1000))
+
+    set_time("commits/1", again_ms + 56_000)
+    assert took() == "10 min 55 s"
+    files.write("_headwater/journal/000001.json", b"{}")
+    set_time("_headwater/journal/000001.json", again_ms - 60_000)
+    assert took() == "-"
+    files.write(PROGRESS_FILE, ProgressRecord(1, again_ms, duration_ms=56_200).to_line().encode())
+    assert took() == "56.2 s"

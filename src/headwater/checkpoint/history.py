@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, Literal
 
 from headwater.checkpoint.file_logs import FileEntry, FileSinkLog, FileSourceLog
 from headwater.checkpoint.filetree import FileTree
-from headwater.checkpoint.layout import SOURCES
+from headwater.checkpoint.layout import JOURNAL_FOLDER, SOURCES
+from headwater.checkpoint.lease import CLOCK_SLACK_MS
 from headwater.checkpoint.log_entries import OffsetEntry
 from headwater.checkpoint.logs import CheckpointLogs, Progress, in_order
 from headwater.checkpoint.operator_metadata import version_1_path, version_2_folder
@@ -41,6 +43,8 @@ class Batch:
     next_watermark_ms: int | None = None
     obstacle: Literal["logs", "state"] | None = field(default=None, repr=False)
     """What prevents a rewind to this batch: something about its logs, or state that cannot be rebuilt."""
+    duration_ms: int | None = None
+    """How long the batch took: as recorded, or from its plan to its commit. None if unknown, or if a clock was set back."""
 
     @property
     def can_rewind_to(self) -> bool:
@@ -53,13 +57,6 @@ class Batch:
         counts = [source.rows for source in self.sources]
         known = [count for count in counts if count is not None]
         return sum(known) if counts and len(known) == len(counts) else None
-
-    @property
-    def duration_ms(self) -> int | None:
-        """Time from plan to commit; None if unknown, or negative because the clock was set back."""
-        if self.planned_at_ms is None or self.committed_at_ms is None or self.committed_at_ms < self.planned_at_ms:
-            return None
-        return self.committed_at_ms - self.planned_at_ms
 
     @property
     def watermark_lag_ms(self) -> int | None:
@@ -124,11 +121,12 @@ class History:
         expected = self.logs.expected_stores(number)
         missing = missing_state(number, self.logs.state, expected) if expected and committed else []
         in_logs = self._why_not(number, committed=committed, problems=problems)
+        planned_at_ms, committed_at_ms = self._planned_at(number, entry), self.logs.commits.modified_ms(number)
         return Batch(
             batch_id=number,
             status="committed" if committed else "planned",
-            planned_at_ms=self._planned_at(number, entry),
-            committed_at_ms=self.logs.commits.modified_ms(number),
+            planned_at_ms=planned_at_ms,
+            committed_at_ms=committed_at_ms,
             watermark_ms=(entry.watermark_ms or None) if entry else None,
             sources=self._sources(number, entry) if entry else (),
             state_version=version_written_by(number) if expected and committed else None,
@@ -139,7 +137,27 @@ class History:
             conf=entry.conf if entry else {},
             next_watermark_ms=done.entry.next_watermark_ms if done and done.entry else None,
             obstacle="logs" if in_logs else "state" if missing else None,
+            duration_ms=self._duration_ms(number, planned_at_ms, committed_at_ms),
         )
+
+    def _duration_ms(self, number: int, planned_at_ms: int | None, committed_at_ms: int | None) -> int | None:
+        if committed_at_ms is None:
+            return None
+        record = self.logs.progress.get(number)
+        if record is None or not record.ran_at(committed_at_ms, CLOCK_SLACK_MS):
+            record = self.logs.record_of(number)  # a copy of a checkpoint has other times of files
+        if record is not None and record.duration_ms:
+            return record.duration_ms
+        if planned_at_ms is None or committed_at_ms < planned_at_ms:
+            return None
+        # A batch that runs again after a rewind keeps the time of its first plan.
+        is_resumed = any(planned_at_ms < at_ms < committed_at_ms for at_ms in self._changed_at_ms)
+        return None if is_resumed else committed_at_ms - planned_at_ms
+
+    @cached_property
+    def _changed_at_ms(self) -> tuple[int, ...]:
+        """When Headwater changed the checkpoint, from a listing of the journal."""
+        return change_times_ms(self.files)
 
     def _planned_at(self, number: int, entry: OffsetEntry | None) -> int | None:
         if entry and entry.timestamp_ms:
@@ -222,6 +240,12 @@ class History:
         """Return the input files of a file source between two offsets; None if its log no longer lists them."""
         first, last = -1 if start is None else log_offset(start), log_offset(end)
         return None if last is None else self.source_log(name).entries_between(-1 if first is None else first, last)
+
+
+def change_times_ms(files: FileTree) -> tuple[int, ...]:
+    """Return when Headwater changed a checkpoint, oldest first, from a listing of its journal."""
+    times = (entry.modified_ms for entry in files.entries(JOURNAL_FOLDER) if entry.name.endswith(".json"))
+    return tuple(sorted(at_ms for at_ms in times if at_ms is not None))
 
 
 @dataclass(frozen=True)

@@ -115,6 +115,11 @@ class Lease:
         return self.is_on_this_host and self.pid == os.getpid()
 
     @property
+    def is_own_change(self) -> bool:
+        """Whether this process holds it for a change, not for a job."""
+        return self.is_of_this_process and self.holder.startswith("headwater ")
+
+    @property
     def remedy(self) -> str:
         """What a user can do to get the lease; a command to paste only if the holder runs on this host."""
         if self.holder.startswith("headwater "):

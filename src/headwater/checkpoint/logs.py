@@ -272,6 +272,13 @@ class CheckpointLogs:
             return None
         return record if record.ran_at(planned.timestamp_ms) else None
 
+    @property
+    def logged_at_ms(self) -> int | None:
+        """When the newest entry of the logs was written; None if there is none or its time is unknown."""
+        logs = (self.offsets, self.commits)
+        times = (log.modified_ms(log.latest) for log in logs if log.latest is not None)
+        return max((at_ms for at_ms in times if at_ms is not None), default=None)
+
     @cached_property
     def identities(self) -> dict[str, SourceIdentity]:
         """The sources of the newest readable batch, by their names in the offset log, in the order of the log."""

@@ -1,20 +1,22 @@
-"""Signs that another program's query is running on a checkpoint: files that nothing of Headwater's has just written.
+"""Signs that a query is running on a checkpoint: a lease, or files that nothing of Headwater's has just written.
 
-Such a query holds no lease. Headwater's own jobs and changes leave fresh files as well, so those are recognized by the
+Another program's query holds no lease. Headwater's own jobs and changes leave fresh files as well, so those are recognized by the
 recorded end of the lease and by the progress record of the last batch.
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 
 from headwater.checkpoint.filetree import FileTree
 from headwater.checkpoint.history import History
 from headwater.checkpoint.layout import COMMITS, OFFSETS, is_temporary
-from headwater.checkpoint.lease import CLOCK_SLACK_MS, ended_ms
+from headwater.checkpoint.lease import CLOCK_SLACK_MS, ended_ms, live_lease
 from headwater.checkpoint.record import read_progress
 
 FRESH_SECONDS = 60
+_IS_RUNNING = " is running on this checkpoint, process "
 
 
 def is_fresh(age_ms: int) -> bool:
@@ -24,6 +26,9 @@ def is_fresh(age_ms: int) -> bool:
 
 def signs_of_life(history: History, now_ms: int | None = None) -> list[str]:
     """Return signs that a query is running, as clauses for a user to judge. An idle query shows none of them."""
+    lease = live_lease(history.files)
+    if lease is not None and lease.may_be_alive and not lease.is_own_change:
+        return [f"{lease.holder}{_IS_RUNNING}{lease.process}"]
     now = int(time.time() * 1000) if now_ms is None else now_ms
     signs = []
     ended = ended_ms(history.files)
@@ -39,6 +44,11 @@ def signs_of_life(history: History, now_ms: int | None = None) -> list[str]:
     if drafts:
         signs.append(f"{drafts[0]} is being written")
     return signs
+
+
+def running_warnings(signs: Iterable[str]) -> list[str]:
+    """Return the warnings of a plan about such signs. Only a lease shows for certain that a process is running."""
+    return [sign if _IS_RUNNING in sign else f"a query may still be running: {sign}" for sign in signs]
 
 
 def _ended_with_headwater(history: History) -> bool:

@@ -76,8 +76,19 @@ def log(
     printer.show(history, batches)
     if not batches and not follow:
         note("no batches since then" if since else "no batches yet")
+    _note_failure(history)
     if follow:
         _follow(files, printer, {(batch.batch_id, batch.status) for batch in batches}, since_ms)
+
+
+def _note_failure(history: History) -> None:
+    """Print a note if the last run failed and no process runs on the checkpoint."""
+    from headwater.checkpoint.failures import failure_of_last_run
+    from headwater.checkpoint.lease import live_lease
+
+    failure = failure_of_last_run(history.files, history.logs.logged_at_ms)
+    if failure is not None and live_lease(history.files) is None:
+        note(f"warning: {failure}")
 
 
 def _show_streams(fleet: Fleet, *, as_json: bool) -> None:

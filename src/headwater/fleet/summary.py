@@ -12,14 +12,17 @@ from itertools import takewhile
 from statistics import median
 from typing import Any
 
-from headwater.checkpoint.filetree import Entry, FileTree
-from headwater.checkpoint.layout import CASCADE_FILE, HEADWATER_FOLDER, PENDING_FILE
+from headwater.checkpoint.failures import FAILURES_FILE, FailureRecord, failure_of_last_run
+from headwater.checkpoint.filetree import FileTree
+from headwater.checkpoint.history import change_times_ms
+from headwater.checkpoint.layout import CASCADE_FILE, HEADWATER_FOLDER, JOURNAL_FOLDER, PENDING_FILE
 from headwater.checkpoint.lease import CLOCK_SLACK_MS, ENDED, LOCK, RECORD, Lease, ended_ms, live_lease
 from headwater.checkpoint.logs import CheckpointLogs
 from headwater.checkpoint.moved import INCOMPLETE, POINTER, read_pointer
 from headwater.checkpoint.record import JobRecord, ProgressRecord, newest_progress
 from headwater.checkpoint.restore_points import FOLDER as KEPT
 from headwater.checkpoint.restore_points import is_name
+from headwater.checkpoint.runs import RUNS_FILE
 from headwater.checkpoint.source_offsets import source_range
 from headwater.checkpoint.watermark_hold import WatermarkHold, watermark_hold
 from headwater.core.errors import HeadwaterError, InternalError
@@ -68,6 +71,10 @@ class StreamSummary:
     """When the newest batch was planned."""
     changed_at_ms: int | None = None
     """When the newest file of the logs was written."""
+    is_unused_since_change: bool = False
+    """Whether nothing has run since the last change by Headwater, such as a rewind."""
+    failure: FailureRecord | None = None
+    """The failure that ended the last run, if nothing has run or changed since."""
     watermark_ms: int | None = None
     hold: WatermarkHold | None = None
     recent: tuple[RecentBatch, ...] = ()
@@ -214,7 +221,9 @@ class _Reading:
             last_planned=logs.offsets.latest,
             last_committed=logs.commits.latest,
             planned_at_ms=planned_at if planned_at or newest is None else logs.offsets.modified_ms(newest),
-            changed_at_ms=self._changed_at(),
+            changed_at_ms=self._logs.logged_at_ms,
+            is_unused_since_change=self._is_unused_since_change(),
+            failure=failure_of_last_run(self._files, self._logs.logged_at_ms) if self._has(FAILURES_FILE) else None,
             watermark_ms=(planned.watermark_ms or None) if planned else None,
             hold=watermark_hold(logs, newest) if newest is not None else None,
             recent=recent,
@@ -281,7 +290,7 @@ class _Reading:
         return RecentBatch(number, at_ms, rows, took if took is not None and took >= 0 else None)
 
     def _ended_with_headwater(self) -> bool:
-        changed_at = self._changed_at()
+        changed_at = self._logs.logged_at_ms
         if changed_at is not None and self._has(ENDED) and changed_at <= ended_ms(self._files):
             return True
         last = self._logs.commits.latest
@@ -290,11 +299,11 @@ class _Reading:
         record, written_ms = self._progress.get(last), self._logs.commits.modified_ms(last)
         return record is not None and written_ms is not None and record.ran_at(written_ms, CLOCK_SLACK_MS)
 
-    def _changed_at(self) -> int | None:
-        entries: list[Entry] = [
-            log.entries[log.latest] for log in (self._logs.offsets, self._logs.commits) if log.latest is not None
-        ]
-        return max((entry.modified_ms for entry in entries if entry.modified_ms is not None), default=None)
+    def _is_unused_since_change(self) -> bool:
+        changes = change_times_ms(self._files) if self._has(JOURNAL_FOLDER) else ()
+        runs = self._own.get(RUNS_FILE.rpartition("/")[2])
+        used_at_ms = max(self._logs.logged_at_ms or 0, (runs.modified_ms if runs else None) or 0)
+        return bool(changes) and changes[-1] >= used_at_ms
 
     def _points(self) -> int:
         if not self._has(KEPT):

@@ -12,7 +12,7 @@ from headwater.core.text import count
 from headwater.core.times import iso_from_ms
 from headwater.fleet.summary import StreamSummary
 
-Status = Literal["running", "active", "changing", "stopped", "quiet", "moved"]
+Status = Literal["running", "active", "changing", "failed", "stopped", "quiet", "moved"]
 Severity = Literal["error", "warning", "info"]
 _RANK: dict[Severity, int] = {"error": 0, "warning": 1, "info": 2}
 
@@ -28,6 +28,7 @@ class Activity:
     - ``running``: a process holds Headwater's lease
     - ``active``: it wrote files less than a minute ago, without a lease: probably another program's query
     - ``changing``: a command of Headwater holds the lease
+    - ``failed``: the last run ended with an error, and nothing has run or changed since
     - ``stopped``: Headwater ran it last, and its lease is free
     - ``quiet``: no sign of a query; an idle one of another program leaves none
     - ``moved``: ``headwater move`` has taken the checkpoint elsewhere
@@ -50,6 +51,8 @@ def activity_of(summary: StreamSummary, now_ms: int) -> Activity:
         return Activity("running", f"{lease.holder} holds the lease, process {lease.process}")
     if summary.moved_to is not None:
         return Activity("moved", f"headwater move has taken it to {summary.moved_to}")
+    if summary.failure is not None:
+        return Activity("failed", "the last run ended with an error, and nothing has run since")
     age_ms = None if summary.changed_at_ms is None else now_ms - summary.changed_at_ms
     if age_ms is not None and is_fresh(age_ms) and not summary.ended_with_headwater:
         return Activity("active", f"files changed {max(0, age_ms) // 1000} s ago; no process holds Headwater's lease")
@@ -75,7 +78,7 @@ def troubles_of(summary: StreamSummary, findings: Sequence[Finding] | None, now_
         return [Trouble("info", "moved", f"moved to {summary.moved_to}")]
     found = [*_unreadable(summary), *_of_findings(findings or ())]
     if summary.problem is None:
-        found += [*_unfinished(summary, now_ms), *_falling_behind(summary), *_of_rows(summary)]
+        found += [*_failed(summary), *_unfinished(summary, now_ms), *_falling_behind(summary), *_of_rows(summary)]
         if activity_of(summary, now_ms).status == "stopped":
             found.append(Trouble("info", "stopped", "stopped"))
     return sorted(found, key=lambda trouble: _RANK[trouble.severity])
@@ -105,10 +108,17 @@ def _of_findings(findings: Sequence[Finding]) -> Iterator[Trouble]:
             yield Trouble("error" if severity == "error" else "warning", "findings", f"fsck: {codes}")
 
 
+def _failed(summary: StreamSummary) -> Iterator[Trouble]:
+    if summary.failure is not None and summary.lease is None:
+        yield Trouble("error", "failed", str(summary.failure))
+
+
 def _unfinished(summary: StreamSummary, now_ms: int) -> Iterator[Trouble]:
-    if not summary.is_uncommitted or summary.planned_at_ms is None:
+    if not summary.is_uncommitted or summary.planned_at_ms is None or summary.is_unused_since_change:
         return
     activity, age_ms = activity_of(summary, now_ms), now_ms - summary.planned_at_ms
+    if activity.status == "failed":  # which says as much
+        return
     if activity.status == "stopped":
         yield Trouble("warning", "uncommitted", f"ended within batch {summary.last_batch}, which was not committed")
         return

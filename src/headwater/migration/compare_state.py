@@ -148,6 +148,9 @@ def with_remedies(differences: list[Difference], problem: ChangeRefused | None, 
     remedy, why = commands.new_checkpoint, f"; a migration is refused: {problem.problem}"
     if (problem.remedy or "").startswith("--"):
         verdict, remedy, why = "needs-migrate", f"{commands.migrate} {problem.remedy}", f"; {problem.problem}"
+    elif problem.code == "ambiguous-fields":
+        verdict, why = "needs-migrate", f"; {problem.problem}"
+        remedy = f"{commands.run}   (with the code that wrote the state, until a batch is committed), then: {commands.migrate}"
     return [
         replace(one, verdict=verdict, remedy=remedy, why=one.why + why) if one.verdict == "needs-migrate" else one
         for one in differences

@@ -92,6 +92,10 @@ class Commands:
         return f"headwater migrate {self.checkpoint} --job {self.job}"
 
     @property
+    def run(self) -> str:
+        return f"headwater run {self.job} --checkpoint {self.checkpoint}"
+
+    @property
     def new_checkpoint(self) -> str:
         return f"headwater run {self.job} --checkpoint NEW"
 
@@ -101,7 +105,7 @@ class Commands:
 
     @property
     def accept(self) -> str:
-        return f"headwater run {self.job} --checkpoint {self.checkpoint} --accept-change"
+        return f"{self.run} --accept-change"
 
     def repartition(self, partitions: str) -> str:
         return f"headwater repartition {self.checkpoint} {partitions}"

@@ -26,13 +26,15 @@ def plan_store(
     recorded: Sequence[Unit] | None = None,
     current: Sequence[Unit] | None = None,
     keys: tuple[str, ...] | None = None,
+    checkpoint: str = "CKPT",
 ) -> StorePlan:
     """Plan the fields of a store, with these expressions for its keys if they change.
 
     Raise ``ChangeRefused`` if a field has no origin that is certainly right.
     ``recorded`` and ``current`` are the functions of an aggregation before and after the change; None if unknown.
+    ``checkpoint`` is its name in commands.
     """
-    planner = _Planner(old, new, requested, keys)
+    planner = _Planner(old, new, requested, keys, checkpoint)
     before, after = _fields(old.schema.value_json), _fields(new.schema.value_json)
     if current is None:
         value, used = planner.by_name(before, after, _value_names(new, after))
@@ -64,9 +66,15 @@ class _Planner:
     """Plans the fields of one store."""
 
     def __init__(
-        self, old: StateTarget, new: StateTarget, requested: RequestedFields, keys: tuple[str, ...] | None
+        self,
+        old: StateTarget,
+        new: StateTarget,
+        requested: RequestedFields,
+        keys: tuple[str, ...] | None,
+        checkpoint: str,
     ) -> None:
         self._old, self._new, self._requested, self._keys = old, new, requested, keys
+        self._checkpoint = checkpoint
 
     def by_name(
         self, before: list[dict[str, Any]], after: list[dict[str, Any]], names: list[str]
@@ -141,7 +149,8 @@ class _Planner:
                     "ambiguous-fields",
                     f"several aggregates have fields named {', '.join(names)}, and no run recorded which is which",
                     evidence={"state": self._old.label, "fields": ", ".join(one["name"] for one in before)},
-                    remedy="run the old code once with headwater run, which records its aggregates",
+                    remedy="run the code that wrote the state until a batch is committed, which records its aggregates: "
+                    f"headwater run JOB --checkpoint {self._checkpoint}",
                 )
             found.append(places[0] if places else -1)
         return found

@@ -112,7 +112,17 @@ def plan_stores(
                 remedy="use a new checkpoint: headwater run JOB --checkpoint NEW",
             )
         known = _units(meanings.before or (), old)
-        plans.append(plan_store(old, target, requested, recorded=known, current=current, keys=keys.get(_name(old))))
+        plans.append(
+            plan_store(
+                old,
+                target,
+                requested,
+                recorded=known,
+                current=current,
+                keys=keys.get(_name(old)),
+                checkpoint=logs.files.location,
+            )
+        )
         _refuse_avro(logs, last, plans[-1])
     _refuse_unused(requested, plans)
     return plans

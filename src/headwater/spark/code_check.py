@@ -57,6 +57,11 @@ NO_RECORD = (
     "no run recorded what the state means (it is recorded from the next run on): a change of windows, keys or expressions "
     "that keeps all types cannot be seen"
 )
+NEVER_RECORDED = (
+    "Headwater has not run this query, so nothing records what the state means, and a change of windows, keys or "
+    "expressions that keeps all types cannot be seen; to record it, run the code that wrote the state until a batch is "
+    "committed: {run}"
+)
 OTHER_SPARK = (
     "the state was last written with Spark {old}, so its expressions are not compared with those of Spark {new}"
 )
@@ -238,7 +243,8 @@ def _compare_state(
     if current.operators is None:
         notes.append(UNKNOWN_PLAN)
     elif recorded is None:
-        notes.append(NO_RECORD)
+        is_foreign = logs.job.attached or logs.job.job is None
+        notes.append(NEVER_RECORDED.format(run=commands.run) if is_foreign else NO_RECORD)
     elif not can_compare(recorded, spark.version):
         notes.append(OTHER_SPARK.format(old=recorded.spark_version, new=spark.version))
     else:

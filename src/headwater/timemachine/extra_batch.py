@@ -16,6 +16,7 @@ from typing import Any
 from headwater.checkpoint.filetree import FileTree
 from headwater.checkpoint.history import History
 from headwater.checkpoint.layout import COMMITS, OFFSETS, SINK_LOG, hadoop_crc_of
+from headwater.checkpoint.lease import live_lease, refuse_if_held
 from headwater.checkpoint.logs import CheckpointLogs
 from headwater.checkpoint.migrated import former_path
 from headwater.core.current_user import current_user
@@ -150,9 +151,15 @@ def writable_batch(history: History, *, needs_state: bool = True) -> BatchId:
 
 
 def refuse_uncommitted(history: History, last: BatchId) -> None:
-    """Raise ``ChangeRefused`` if a batch after the last committed one has been planned."""
+    """Raise ``ChangeRefused`` if a batch after the last committed one has been planned.
+
+    Raise ``CheckpointBusy`` instead if another process is running on the checkpoint, which may be within that batch.
+    """
     newest, location = history.batch_ids[-1], history.files.location
     if newest > last:
+        lease = live_lease(history.files)
+        if lease is not None and not lease.is_own_change:
+            refuse_if_held(history.files, "cannot change the state")
         raise ChangeRefused(
             "uncommitted-batch",
             f"batch {newest} is planned but not committed",

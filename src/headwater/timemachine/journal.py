@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from headwater.checkpoint.filetree import FileTree
-from headwater.checkpoint.layout import CASCADE_FILE, HEADWATER_FOLDER, PENDING_FILE
+from headwater.checkpoint.layout import CASCADE_FILE, JOURNAL_FOLDER, PENDING_FILE
 from headwater.checkpoint.lease import live_lease, refuse_if_held
 from headwater.checkpoint.locate import open_files
 from headwater.checkpoint.logtext import json_object, read_bytes
@@ -15,7 +15,7 @@ from headwater.checkpoint.moved import refuse_if_moved
 from headwater.core.errors import ChangeRefused, CheckpointUnreadable
 from headwater.timemachine.change import Change, Put, quarantine_of
 
-FOLDER = f"{HEADWATER_FOLDER}/journal"
+FOLDER = JOURNAL_FOLDER
 _ADDS = b'"added"'  # the detail of a change that adds batches, as it is stored
 _KEEP_BATCHES = ("repair", "promote", "move")
 RESTORED_SINCE = "generation"

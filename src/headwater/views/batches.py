@@ -195,8 +195,8 @@ def batch_facts(batch: Batch, hold: WatermarkHold | None = None) -> Iterator[tup
     """Yield labeled texts about a batch: its times, watermark and rows, and whether it can be rewound to."""
     yield "planned", f"{format_time(batch.planned_at_ms)} UTC"
     if batch.committed_at_ms is not None:
-        later = "" if batch.duration_ms is None else f", {format_duration(batch.duration_ms)} later"
-        yield "committed", f"{format_time(batch.committed_at_ms)} UTC{later}"
+        took = "" if batch.duration_ms is None else f", took {format_duration(batch.duration_ms)}"
+        yield "committed", f"{format_time(batch.committed_at_ms)} UTC{took}"
     if batch.watermark_ms is not None:
         yield "watermark", f"{format_time(batch.watermark_ms)} UTC, lag {format_duration(batch.watermark_lag_ms)}"
     else:

@@ -24,6 +24,7 @@ STATUS_LABELS: dict[Status, str] = {
     "running": "running",
     "active": "running?",
     "changing": "changing",
+    "failed": "failed",
     "stopped": "stopped",
     "quiet": "quiet",
     "moved": "moved",
@@ -224,7 +225,7 @@ def _points(summary: StreamSummary) -> str:
 
 
 def _chip(status: Status) -> str:
-    return {"running": "good", "active": "good", "changing": "warn"}.get(status, "dull")
+    return {"running": "good", "active": "good", "changing": "warn", "failed": "bad"}.get(status, "dull")
 
 
 def _text(number: int | None) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from headwater.checkpoint.signs_of_life import running_warnings
 from headwater.core.text import count
 from headwater.migration.field_plan import FieldPlan
 from headwater.migration.migration_plan import MigrationPlan, StoreMigration
@@ -38,7 +39,7 @@ def migration_text(plan: MigrationPlan) -> PlanText:
     facts += [("differs" if number == 0 else "", text) for number, text in enumerate(differs)]
     if plan.reason:
         facts.append(("reason", plan.reason))
-    warnings = (*plan.warnings, *(f"a query may still be running: {sign}" for sign in plan.signs_of_life))
+    warnings = (*plan.warnings, *running_warnings(plan.signs_of_life))
     return PlanText(f"Migrate the state of {plan.location} to {plan.job}", tuple(facts), warnings)
 
 

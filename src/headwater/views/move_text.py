@@ -5,6 +5,7 @@ from __future__ import annotations
 from shlex import quote
 
 from headwater.checkpoint.record import read_job_record, uri_kind
+from headwater.checkpoint.signs_of_life import running_warnings
 from headwater.core.text import count
 from headwater.timemachine.move import MovePlan
 from headwater.timemachine.move_undo import MoveUndoPlan
@@ -29,7 +30,7 @@ def move_text(plan: MovePlan) -> PlanText:
     facts.append(("after it", f"{plan.location} keeps its files and refuses to run; headwater undo uses it again"))
     if plan.resumes:
         facts.append(("continues", "an interrupted move: files that were copied already are only verified"))
-    warnings = (*plan.warnings, *(f"a query may still be running: {sign}" for sign in plan.signs_of_life))
+    warnings = (*plan.warnings, *running_warnings(plan.signs_of_life))
     return PlanText(f"Move {plan.location} to {plan.into.location}", tuple(facts), warnings)
 
 

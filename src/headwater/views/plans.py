@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from headwater.checkpoint.layout import SINK_LOG
+from headwater.checkpoint.signs_of_life import running_warnings
 from headwater.core.text import batch_span, count
 from headwater.lakehouse.tables import FilesMoved, TablePlan
 from headwater.timemachine.edit_plan import EditPlan
@@ -54,7 +55,7 @@ def rewind_text(plan: RewindPlan) -> PlanText:
     facts.append(("sink", plan.sink))
     facts += _table_facts(plan.table)
     warnings = [warning for warning in plan.warnings if warning != plan.sink]
-    warnings += [f"a query may still be running: {sign}" for sign in plan.signs_of_life]
+    warnings += running_warnings(plan.signs_of_life)
     return PlanText(f"Rewind {plan.location} {target}", tuple(facts), tuple(warnings))
 
 
@@ -112,7 +113,7 @@ def edit_text(plan: EditPlan) -> PlanText:
     facts += _erasure_facts(plan)
     if plan.reason:
         facts.append(("reason", plan.reason))
-    warnings = (*plan.warnings, *(f"a query may still be running: {sign}" for sign in plan.signs_of_life))
+    warnings = (*plan.warnings, *running_warnings(plan.signs_of_life))
     return PlanText(f"{plan.verb.capitalize()} the state of {plan.location}", tuple(facts), warnings)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from headwater.checkpoint.signs_of_life import running_warnings
 from headwater.core.text import count
 from headwater.migration.store_migration_plan import StoreMigrationPlan
 from headwater.views.plans import PlanText, file_counts
@@ -20,5 +21,5 @@ def store_migration_text(plan: StoreMigrationPlan) -> PlanText:
     facts += [("continue with" if number == 0 else "", text) for number, text in enumerate(settings)]
     if plan.reason:
         facts.append(("reason", plan.reason))
-    warnings = (*plan.warnings, *(f"a query may still be running: {sign}" for sign in plan.signs_of_life))
+    warnings = (*plan.warnings, *running_warnings(plan.signs_of_life))
     return PlanText(f"Migrate the state of {plan.location} to another store", tuple(facts), warnings)
