@@ -43,7 +43,7 @@ class Batch:
     next_watermark_ms: int | None = None
     obstacle: Literal["logs", "state"] | None = field(default=None, repr=False)
     """What prevents a rewind to this batch: something about its logs, or state that cannot be rebuilt."""
-    duration_ms: int | None = None
+    duration_ms: int | None = field(default=None, repr=False)
     """How long the batch took: as recorded, or from its plan to its commit. None if unknown, or if a clock was set back."""
 
     @property

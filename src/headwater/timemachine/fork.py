@@ -31,7 +31,7 @@ from headwater.checkpoint.layout import (
     hadoop_crc_of,
     join,
 )
-from headwater.checkpoint.locate import open_files
+from headwater.checkpoint.locate import absolute_path, open_files
 from headwater.checkpoint.migrated import FOLDER as MIGRATED
 from headwater.checkpoint.operator_metadata import is_operator_metadata, with_schemas_in
 from headwater.checkpoint.plan_record import plans_file, read_plans
@@ -105,13 +105,13 @@ class ForkPlan:
         self.into.write(METADATA, self.written[METADATA])
 
     def _refuse_existing(self) -> None:
-        if Place.of(self.into.spark_uri()) == Place.of(self.origin.spark_uri()):
-            raise UsageProblem(
-                "bad-option",
-                f"cannot fork {self.into.location} into itself",
-                remedy="choose another folder, which may be new or empty",
-            )
         if self.into.entries(""):
+            if Place.of(self.into.spark_uri()) == Place.of(self.origin.spark_uri()):
+                raise UsageProblem(
+                    "bad-option",
+                    f"cannot fork {self.into.location} into itself",
+                    remedy="choose another folder, which may be new or empty",
+                )
             raise ChangeRefused(
                 "not-empty",
                 f"cannot fork into {self.into.location}: the folder is not empty",
@@ -160,7 +160,7 @@ def plan_query_fork(
             remedy=f"--sink files:DIR   (or {TABLE_URIS})",
         )
     located = locate_batch(files, at)
-    target = open_files(into if "://" in into else str(Path(into).absolute()))
+    target = open_files(into if "://" in into else absolute_path(into))
     if new_table is None:
         kept = files.subtree(located.point.sink_place) if located.point and located.point.sink else None
         own = sink_of(files, sink) if sink else None

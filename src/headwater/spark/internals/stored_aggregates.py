@@ -18,7 +18,13 @@ from typing import Any
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
+from headwater.spark.internals.gateway import has_class
+
 PHYSICAL_AGGREGATION = "org.apache.spark.sql.catalyst.planning.PhysicalAggregation"
+
+
+def probe(spark: SparkSession) -> bool:
+    return getattr(spark, "_jvm", None) is not None and has_class(spark, PHYSICAL_AGGREGATION)
 
 
 @dataclass(frozen=True)
