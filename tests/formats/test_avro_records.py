@@ -120,6 +120,10 @@ NOON_MS = 1_728_216_000_000
 DAYS = 20_002
 
 
+CASH = {"type": "record", "name": "n.Cash", "fields": [{"name": "amount", "type": PRICE}]}
+CARD = {"type": "record", "name": "n.Card", "fields": [{"name": "amount", "type": FINE_PRICE}]}
+
+
 def record_of(kind: Any, *fields: Any, **default: Any) -> dict[str, Any]:
     return {"type": "record", "name": "R", "fields": [*fields, {"name": "a", "type": kind, **default}]}
 
@@ -148,6 +152,12 @@ def record_of(kind: Any, *fields: Any, **default: Any) -> dict[str, Any]:
         (["null", TIME_MS], NOON, "long", NOON_MS),
         (["null", "long"], None, ["null", TIME_MS], None),
         (["string", "long"], NOON_MS, TIME_MS, NOON),
+        (
+            ["null", CASH, CARD],
+            ("n.Card", {"amount": Decimal("1.2345")}),
+            ["null", CARD],
+            {"amount": Decimal("1.2345")},
+        ),
         ({"type": "array", "items": "long"}, [NOON_MS], {"type": "array", "items": TIME_MS}, [NOON]),
         ({"type": "map", "values": TIME_MS}, {"k": NOON}, {"type": "map", "values": "long"}, {"k": NOON_MS}),
         (

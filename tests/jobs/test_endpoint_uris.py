@@ -99,6 +99,8 @@ def test_recorded_table_is_the_same_table(table: Delta | Iceberg) -> None:
         ("jdbc.password", "hid&den", "***"),
         ("uri", "jdbc:postgresql://db/catalog?user=ann&password=hidden", "jdbc:postgresql://db/catalog?user=ann&password=***"),
         ("uri", "jdbc:sqlserver://db;user=ann;password=hidden", "jdbc:sqlserver://db;user=ann;password=***"),
+        ("uri", "jdbc:sqlserver://db;password=hidden;ssl=true", "jdbc:sqlserver://db;password=***;ssl=true"),
+        ("warehouse", "/data/in;token=5/x", "/data/in;token=5/x"),
         ("uri", "postgresql+psycopg2://ann:hidden@db/c", "postgresql+psycopg2://ann:***@db/c"),
         ("uri", "https://ann:hidden@catalog/", "https://ann:***@catalog/"),
         ("header.Authorization", "Bearer hidden", "***"),

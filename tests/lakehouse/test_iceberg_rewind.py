@@ -360,7 +360,8 @@ def test_passwords_are_not_recorded() -> None:
 @pytest.mark.parametrize("name", ["write.object-storage.path", "write.folder-storage.path"])
 def test_data_stays_where_former_properties_put_it(name: str) -> None:
     """Iceberg uses them if the table has no ``write.data.path``."""
-    value = {"format-version": 2, "location": "s3://slow/table", "properties": {name: "s3://fast/data"}}
+    properties = {name: "s3://fast/data", "write.object-storage.enabled": str("object" in name).lower()}
+    value = {"format-version": 2, "location": "s3://slow/table", "properties": properties}
     table = TableMetadata(value, "s3://slow/table/metadata/v1.metadata.json")
     assert own_data_path(table, "X") == "s3://fast/data/headwater-X"
 

@@ -31,7 +31,7 @@ from headwater.spark.dropped import DeadLetterStore, DroppedRecords
 from headwater.spark.dropped.store import ADDED_COLUMNS, COLUMNS
 from headwater.spark.preflight import check_services
 from headwater.spark.tables import prepare_table
-from headwater.spark.writing import check_encodable, encode_for, kafka_options
+from headwater.spark.writing import check_encodable, encode_for
 from registry_support import SchemaRegistry
 from spark import topic_support as topics
 from spark.draining import drain_source
@@ -157,15 +157,15 @@ DECIMALS = {"type": "bytes", "logicalType": "decimal", "precision": 8, "scale": 
         (DECIMALS, "DECIMAL(8,2)", True),
         (DECIMALS, "DECIMAL(5,0)", True),
         (DECIMALS, "DECIMAL(8,4)", False),
-        (DECIMALS, "DECIMAL(8,1)", False),
-        (DECIMALS, "DECIMAL(10,2)", False),
+        (DECIMALS, "DECIMAL(8,1)", True),
+        (DECIMALS, "DECIMAL(20,2)", True),
         ({"type": "array", "items": DECIMALS}, "ARRAY<DECIMAL(8,4)>", False),
         ({"type": "map", "values": "int"}, "MAP<STRING, INT>", True),
         ({"type": "map", "values": "int"}, "MAP<INT, INT>", False),
     ],
 )
 def test_types_that_a_schema_file_cannot_hold(kind: Any, column: str, fits: bool) -> None:
-    """Decimals with more digits than the schema has, and maps whose keys are not text, are refused at the start."""
+    """Decimals with more fractional digits than the schema has, and maps whose keys are not text, are refused at the start."""
     schema = {"type": "record", "name": "T", "fields": [{"name": "a", "type": kind}]}
     sink, columns = Kafka("t", format="avro", schema=json.dumps(schema)), StructType.fromDDL(f"a {column}")
     if fits:
@@ -187,29 +187,6 @@ def test_derived_names_are_unique() -> None:
     assert AvroDecoder(schema).decode(AvroEncoder(schema).encode(row)) == row
     names = [one["type"][1].get("name") for one in json.loads(text)["fields"]]
     assert names == ["orders_a", "orders_a_b_2", "orders_a_b_2_2", None, "orders_c_item_2"]
-
-
-@pytest.mark.usefixtures("headwater_spark")
-@pytest.mark.parametrize(
-    ("sink", "columns", "topic"),
-    [
-        (Kafka("t", format="raw"), "value STRING, topic STRING", None),
-        (Kafka("t"), "value STRING, topic STRING", None),
-        (Kafka("t", format="raw"), "value STRING, key STRING", "t"),
-        (Kafka("t"), "user STRING, topic STRING", "t"),
-        (Kafka("t", format="avro", registry="http://r:1"), "value STRING, topic STRING", "t"),
-        (Kafka("t", format="raw", options={"topic": "u"}), "value STRING, topic STRING", "u"),
-    ],
-)
-def test_a_column_may_name_the_topic(sink: Kafka, columns: str, topic: str | None) -> None:
-    """Spark gets the sink's topic as an option only if the rows do not name theirs: the option would win."""
-    assert kafka_options(sink, StructType.fromDDL(columns)).get("topic") == topic
-
-
-def test_rows_without_a_topic_go_to_that_of_the_sink(headwater_spark: SparkSession) -> None:
-    """A null in the column topic stands for the sink's topic."""
-    rows = headwater_spark.createDataFrame([("a", "u"), ("b", None)], "value STRING, topic STRING")
-    assert encode_for(Kafka("t", format="raw"), rows).collect() == [("a", "u"), ("b", "t")]
 
 
 def test_avro_sink_with_a_schema_file(headwater_spark: SparkSession) -> None:
@@ -386,23 +363,6 @@ class AvroEncoderFor:
 
     def __call__(self, row: dict[str, Any]) -> bytes:
         return self._encoder.encode_plain(row)
-
-
-def test_rows_choose_their_topic(headwater_spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
-    """A stream writes each raw record to the topic that its row names."""
-    for name in ("routed-in", "routed-a", "routed-b"):
-        topics.make(broker, name)
-    send(broker, "routed-in", b"1", b"2", b"3")
-
-    def routed(rows: DataFrame) -> DataFrame:
-        return rows.select("value", F.when(F.col("value").cast("string") == "2", "routed-b").alias("topic"))
-
-    source = Kafka("routed-in", format="raw", servers=broker.bootstrap)
-    sink = Kafka("routed-a", format="raw", servers=broker.bootstrap)
-    job = Job("routed", routed, source, sink, trigger="available-now")
-    drain_source(headwater_spark, job, tmp_path / "checkpoint")
-    assert sorted(one.value() for one in messages(broker, "routed-a")) == [b"1", b"3"]
-    assert [one.value() for one in messages(broker, "routed-b")] == [b"2"]
 
 
 def test_raw_and_kept_columns_from_a_topic(headwater_spark: SparkSession, broker: Broker, tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from headwater.checkpoint.history import History
 from headwater.checkpoint.layout import JOB_FILE, PLANS_FILE
 from headwater.checkpoint.lease import hold_lease
 from headwater.checkpoint.local_tree import LocalTree
+from headwater.checkpoint.memory_tree import MemoryTree
 from headwater.checkpoint.plan_record import RecordedPlan, StatefulOperator, plans_file
 from headwater.checkpoint.record import JobRecord
 from headwater.core.errors import ChangeRefused, CheckpointBusy
@@ -27,9 +28,12 @@ from headwater.timemachine.compact import empty_quarantine, measure_quarantine
 from headwater.timemachine.effects import other_sink_warnings
 from headwater.timemachine.executor import apply_change
 from headwater.timemachine.extra_batch import plan_extra_batch
+from headwater.timemachine.fork import plan_fork
 from headwater.timemachine.interrupted import abort
 from headwater.timemachine.journal import read_entries
+from headwater.timemachine.keep import make_point
 from headwater.timemachine.repair import plan_repair
+from headwater.timemachine.restore import plan_restore
 from headwater.timemachine.rewind import plan_query_rewind, plan_rewind
 from headwater.timemachine.undo import plan_undo
 from timemachine.crashing import Tree
@@ -65,8 +69,16 @@ def test_the_oldest_batch_is_not_planned_again(name: str) -> None:
     oldest = min(number for number in History(files).batch_ids if History(files).batch(number).can_rewind_to)
     with pytest.raises(ChangeRefused, match="Spark would not start") as refused:
         plan_rewind(files, to=oldest, replan=True)
-    assert refused.value.remedy == f"headwater rewind {files.location} --to {oldest}, without --replan"
+    assert refused.value.remedy == f"headwater rewind {files.location} --to {oldest}   (without --replan)"
     plan_rewind(files, to=oldest + 1, replan=True)
+    point = make_point(files, at=str(oldest))
+    with pytest.raises(ChangeRefused, match="Spark would not start"):
+        plan_restore(files, point, replan=True)
+    into = MemoryTree({})
+    fork = plan_fork(files, into, at=oldest)
+    fork.apply()
+    assert History(into).batch(oldest).can_rewind_to
+    assert any("runs with its recorded offsets" in warning for warning in fork.warnings)
     plan_rewind(files, to=oldest).apply(allow_missing_input=True)
     assert History(files).batch(oldest).can_rewind_to
 
@@ -89,6 +101,12 @@ def test_undo_of_an_edit_keeps_what_was_accepted_for_the_next_batch() -> None:
         ("kafka://h:9092/out", "kafka://h:9092/other", True),
         ("delta:/data/out", "delta:/data/x/../out/", False),
         ("files:/data/my%20out?format=json", "files:/data/my out", False),
+        ("files:/data/out", "/data/out", False),
+        ("files:/data/out", "/data/other", True),
+        ("files:s3a://k/out", "files:s3://k/out", False),
+        ("files:/data/out", "files:file:///data/out", False),
+        ("postgresql://ann:***@h/db?table=t", "postgresql://ann:secret@h/db?table=t", False),
+        ("postgresql://h/db?table=t", "postgresql://h/db?table=u", True),
         ("postgresql://ann:secret@h/db?table=t", "postgresql://ann:secret@h/other", True),
         (None, "files:nowhere", False),
     ],

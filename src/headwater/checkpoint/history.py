@@ -144,15 +144,17 @@ class History:
         if committed_at_ms is None:
             return None
         record = self.logs.progress.get(number)
-        if record is None or not record.ran_at(committed_at_ms, CLOCK_SLACK_MS):
-            record = self.logs.record_of(number)  # a copy of a checkpoint has other times of files
+        if record is not None and record.ran_at(committed_at_ms, CLOCK_SLACK_MS) and record.duration_ms:
+            return record.duration_ms
+        # A batch that runs again after a rewind keeps the time of its first plan, and maybe the record of its first run.
+        if planned_at_ms is not None and any(planned_at_ms < at < committed_at_ms for at in self._changed_at_ms):
+            return None
+        record = self.logs.record_of(number)  # a copy of a checkpoint has other times of files
         if record is not None and record.duration_ms:
             return record.duration_ms
         if planned_at_ms is None or committed_at_ms < planned_at_ms:
             return None
-        # A batch that runs again after a rewind keeps the time of its first plan.
-        is_resumed = any(planned_at_ms < at_ms < committed_at_ms for at_ms in self._changed_at_ms)
-        return None if is_resumed else committed_at_ms - planned_at_ms
+        return committed_at_ms - planned_at_ms
 
     @cached_property
     def _changed_at_ms(self) -> tuple[int, ...]:

@@ -11,7 +11,11 @@ _SENSITIVE = r"(?:password|passwd|passphrase|secret|token|jaas|credential|author
 SECRET_NAME = re.compile(f"(?i){_SENSITIVE}")
 # An option of a URI, or of a URL that is the percent-encoded value of such an option.
 SECRET_OPTION = re.compile(
-    rf"(?i)((?:[?&;]|%3f|%26|%3b)(?:(?!%3d|%3f|%26)[^=&])*{_SENSITIVE}(?:(?!%3d)[^=&])*(?:=|%3d))[^&]*"
+    rf"(?i)((?:[?&]|%3f|%26)(?:(?!%3d|%3f|%26)[^=&])*{_SENSITIVE}(?:(?!%3d)[^=&])*(?:=|%3d))[^&]*"
+)
+# A property of a JDBC URL, as for SQL Server, which may be percent-encoded too.
+JDBC_PROPERTY = re.compile(
+    rf"(?i)(jdbc(?::|%3a)[^&\s]*?(?:;|%3b)(?:(?!%3d)[^=&;\s])*{_SENSITIVE}(?:(?!%3d)[^=&;\s])*(?:=|%3d))(?:(?!%3b)[^&;\s])*"
 )
 # Greedy for PostgreSQL, so that a password with a slash or an at sign, which is not a valid URL, is hidden as well.
 DATABASE_PASSWORD = re.compile(r"(?i)(postgres(?:ql)?(?:\+\w+)?://[^:/@?\s]*):\S*@")
@@ -30,6 +34,7 @@ def redact(text: str) -> str:
     hidden = ANY_PASSWORD.sub(r"\1:***@", hidden)
     hidden = ENCODED_PASSWORD.sub(r"\1:***@", hidden)
     hidden = CONNECTION_PASSWORD.sub(r"\1***", hidden)
+    hidden = JDBC_PROPERTY.sub(r"\1***", hidden)
     return SECRET_OPTION.sub(r"\1***", hidden)
 
 

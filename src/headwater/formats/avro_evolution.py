@@ -105,7 +105,7 @@ class Conversions:
             # Spark has no type for other unions, except for those of two numbers, which have no logical types.
             return _nullable(self.of(others[0], written)) if len(others) == 1 else None
         kind = _kind(schema)
-        written = self._branch(written, kind)
+        written = self._branch(written, schema)
         match kind:
             case "array":
                 return _items(self.of(schema["items"], _part(written, "items")))
@@ -129,13 +129,16 @@ class Conversions:
             name: changed[name](value) if name in changed else value for name, value in record.items()
         }
 
-    def _branch(self, written: Any, kind: str) -> Any:
-        """Return the writer's type, for a union the branch of a kind."""
+    def _branch(self, written: Any, schema: Any) -> Any:
+        """Return the writer's type, for a union the branch that a reader's type is resolved with: by name if it has one."""
         written = _resolved(written, self._writer)
         if not isinstance(written, list):
             return written
         branches = [_resolved(branch, self._writer) for branch in written if branch != "null"]
-        return next((one for one in branches if _kind(one) == kind), branches[0] if len(branches) == 1 else None)
+        alike = [one for one in branches if _kind(one) == _kind(schema)]
+        names = {_simple(name) for name in (_part(schema, "name"), *(_part(schema, "aliases") or ())) if name}
+        named = [one for one in alike if _simple(_part(one, "name") or "") in names]
+        return next(iter([*named, *alike]), branches[0] if len(branches) == 1 else None)
 
 
 def _logical(kind: str, schema: Any, written: Any) -> Conversion | None:
@@ -187,6 +190,11 @@ def _kind(schema: Any) -> Any:
     if isinstance(schema, dict):
         return schema["type"]
     return schema if isinstance(schema, str) else None
+
+
+def _simple(name: str) -> str:
+    """Return the name of a type without its namespace."""
+    return name.rpartition(".")[2]
 
 
 def _part(schema: Any, name: str) -> Any:

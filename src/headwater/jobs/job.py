@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -184,6 +185,8 @@ def _check_inputs(job: Job) -> None:
 
 
 def _as_type_of(default: Any, name: str, text: object) -> Any:
+    if isinstance(default, str) and isinstance(text, int | float | os.PathLike):
+        return str(text)
     if not isinstance(text, str):
         # A record has a list in place of a tuple.
         return tuple(text) if isinstance(default, tuple) and isinstance(text, list) else text

@@ -34,8 +34,9 @@ from headwater.lakehouse.tables import Checkpointed, FilesMoved, RewindableTable
 
 TAG = "headwater-"
 DATA_PATH = "write.data.path"
-# Iceberg uses these if the table does not have the one above.
+# Iceberg uses these if the table does not have the one above, the first of them only in layouts for object stores.
 _FORMER_DATA_PATHS = ("write.object-storage.path", "write.folder-storage.path")
+_OBJECT_LAYOUT = "write.object-storage.enabled"
 SNAPSHOT_AGE = "history.expire.max-snapshot-age-ms"
 DAY_MS = 86_400_000
 DEFAULT_AGE_MS = 5 * DAY_MS
@@ -292,7 +293,8 @@ def own_data_path(table: TableMetadata, change_id: str) -> str:
     The names of a batch's files consist of the query's id, the batch and the numbers of Spark's tasks. A batch that runs
     again can therefore get the names of its first run, and would replace files that undo needs.
     """
-    chosen = (table.properties.get(name) for name in (DATA_PATH, *_FORMER_DATA_PATHS))
+    former = _FORMER_DATA_PATHS[0 if table.properties.get(_OBJECT_LAYOUT, "").lower() == "true" else 1 :]
+    chosen = (table.properties.get(name) for name in (DATA_PATH, *former))
     before = next(filter(None, chosen), f"{table.folder.rstrip('/')}/data")
     folder, slash, name = before.rstrip("/").rpartition("/")
     return f"{folder if name.startswith(TAG) else folder + slash + name}/{TAG}{change_id}"

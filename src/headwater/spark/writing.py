@@ -45,7 +45,7 @@ def start_stream(
             options = {"path": sink.path, **sink.options}
             return writer.format(sink.format or "parquet").options(**options).start()
         case Kafka():
-            return writer.format("kafka").options(**kafka_options(sink, result.schema)).start()
+            return writer.format("kafka").options(**kafka_options(sink)).start()
         case Table():
             format_name = prepare_table(spark, sink, result.schema)
             return writer.options(**sink.options).toTable(sink.name, format=format_name)
@@ -81,7 +81,7 @@ def batch_writer(spark: SparkSession, sink: Sink, schema: StructType, generation
             form = sink.format or "parquet"
             return lambda frame, _: frame.write.mode("append").format(form).options(**sink.options).save(sink.path)
         case Kafka():
-            options = kafka_options(sink, schema)
+            options = kafka_options(sink)
             return lambda frame, _: encode_for(sink, frame).write.format("kafka").options(**options).save()
         case Table():
             prepare_table(spark, sink, schema)
@@ -97,12 +97,10 @@ def batch_writer(spark: SparkSession, sink: Sink, schema: StructType, generation
             return lambda frame, batch_id: write_iceberg_batch(sink, frame, batch_id)
 
 
-def kafka_options(sink: Kafka, result: StructType | None = None) -> dict[str, str]:
-    """Return the options with which Spark writes to a topic, or to those that a column of the result names."""
+def kafka_options(sink: Kafka) -> dict[str, str]:
+    """Return the options with which Spark writes to a topic."""
     connection = Connection(sink.servers, sink.options)
-    # Spark would ignore the column if it had the option.
-    topic = {} if result is not None and _names_topics(sink, result) else {"topic": sink.topic}
-    return {"kafka.bootstrap.servers": sink.servers, **topic, **sink.options, **connection.spark_options()}
+    return {"kafka.bootstrap.servers": sink.servers, "topic": sink.topic, **sink.options, **connection.spark_options()}
 
 
 def check_encodable(sink: Sink, columns: StructType) -> None:
@@ -125,8 +123,6 @@ def check_encodable(sink: Sink, columns: StructType) -> None:
 
 def _as_kafka_records(frame: DataFrame, sink: Kafka) -> DataFrame:
     check_encodable(sink, frame.schema)
-    if _names_topics(sink, frame.schema):
-        return frame.withColumn("topic", F.coalesce("topic", F.lit(sink.topic)))
     if sink.format != "avro" and _has_kafka_columns(frame.schema):
         return frame
     columns = _value_columns(sink, frame.schema)
@@ -178,11 +174,6 @@ def _has_kafka_columns(schema: StructType) -> bool:
     """Return whether the job builds Kafka's own columns itself, so that its rows are not encoded as JSON."""
     types = {field.name: field.dataType for field in schema.fields}
     return types.keys() <= KAFKA_COLUMNS and isinstance(types.get("value"), StringType | BinaryType)
-
-
-def _names_topics(sink: Kafka, result: StructType) -> bool:
-    """Return whether each row of a result names its topic; those with null go to the topic of the sink."""
-    return sink.format != "avro" and _has_kafka_columns(result) and "topic" in result.fieldNames()
 
 
 def _print_batch(spark: SparkSession, frame: DataFrame, batch_id: int) -> None:

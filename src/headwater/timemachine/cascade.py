@@ -8,6 +8,7 @@ goes the other way.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -152,9 +153,26 @@ def plan_cascade(
 def _planner(with_engine: WithEngine) -> PlanReader:
     def plan(files: FileTree, to: int | None, open_log: OpenLog) -> RewindPlan:
         # Always planned again: the recorded offsets include what is undone.
-        return plan_query_rewind(files, to=to, replan=True, with_engine=with_engine, open_log=open_log)
+        with naming_restart(files):
+            return plan_query_rewind(files, to=to, replan=True, with_engine=with_engine, open_log=open_log)
 
     return plan
+
+
+@contextmanager
+def naming_restart(files: FileTree) -> Iterator[None]:
+    """Name the way out if a reader cannot plan a batch again: with the recorded offsets it would read undone output."""
+    try:
+        yield
+    except ChangeRefused as refusal:
+        if refusal.code != "cannot-replan":
+            raise
+        raise ChangeRefused(
+            "cannot-replan",
+            refusal.problem,
+            evidence=refusal.evidence,
+            remedy=f"start it from scratch: headwater rewind {files.location} --redo 0",
+        ) from None
 
 
 def last_kept(reader: Stream, found: Affected) -> int | None:

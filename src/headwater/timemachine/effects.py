@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
-from urllib.parse import unquote, urlsplit
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 from headwater.checkpoint.history import Batch, History
 from headwater.checkpoint.locate import absolute_path
@@ -17,6 +17,7 @@ from headwater.core.ids import BatchId
 from headwater.core.text import batch_span
 from headwater.core.times import iso_from_ms
 from headwater.lakehouse.tables import TABLE_URIS, TablePlan, TableUri, parse_table_uri
+from headwater.timemachine.relocate import Place
 from headwater.timemachine.table_rereads import check_delta, check_iceberg
 
 EarliestOffsets = Callable[[str, list[str]], dict[str, dict[int, int]]]
@@ -350,13 +351,15 @@ def other_sink_warnings(recorded: str | None, given: str | None) -> list[str]:
     ]
 
 
-def _place_of(sink: str) -> str:
-    """Return a sink without its options; a folder in the same form, whether it is a file sink or a table."""
-    kind = uri_kind(sink)
-    if kind in ("files", "delta") or ":" not in sink:
-        folder = folder_of(f"{FILES}{sink.partition(':')[2] if kind else sink}")
-        return folder.rstrip("/") if "://" in folder else absolute_path(folder.removeprefix("file:"))
-    return sink.partition("?")[0]
+def _place_of(sink: str) -> object:
+    """Return what a sink is, however it is spelled: without options, and without the user of a database."""
+    kind = uri_kind(sink) if ":" in sink else "files"
+    if kind in ("files", "delta", "file"):
+        folder = folder_of(f"{FILES}{sink.removeprefix(f'{kind}:')}")
+        return Place.of(folder if ":" in folder else absolute_path(folder))
+    place, _, options = sink.partition("?")
+    scheme, slashes, rest = place.partition("//")
+    return scheme, slashes, rest.rpartition("@")[2], dict(parse_qsl(options)).get("table")
 
 
 def table_effects(plan: TablePlan, to: int | None) -> str:

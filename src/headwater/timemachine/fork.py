@@ -17,6 +17,7 @@ from typing import Any
 
 from headwater.checkpoint.file_logs import FileSinkLog, LogNames, log_with
 from headwater.checkpoint.filetree import FileTree
+from headwater.checkpoint.flow_record import DELTA_LOG
 from headwater.checkpoint.history import History
 from headwater.checkpoint.layout import (
     COMMITS,
@@ -58,11 +59,13 @@ from headwater.timemachine.cuts import (
     entries_before,
     entry_without_files,
     metadata_before,
+    must_replan,
 )
 from headwater.timemachine.earlier_layout import history_before
 from headwater.timemachine.journal import refuse_if_pending
 from headwater.timemachine.relocate import Place
 from headwater.timemachine.seed_record import SEED_FILE, was_seeded
+from headwater.timemachine.startable import needs_next_offsets
 from headwater.timemachine.tables import checkpointed, first_to_undo, pinned_version, table_of
 
 ORIGIN_FILE = f"{HEADWATER_FOLDER}/forked_from.json"
@@ -213,7 +216,8 @@ def plan_fork(
     files = history.files
     if at is not None:
         _refuse_unreachable(history, at)
-    replan = not keep_next
+    must_keep_next = at is not None and needs_next_offsets(history, at) and not must_replan(history, next_batch)
+    replan = not (keep_next or must_keep_next)
     left_out = set(cut_batch_logs(files, next_batch, replan=replan)) | set(cut_state(history, next_batch))
     written = metadata_before(history, next_batch)
     for name, cut in cut_sources(history, next_batch, replan=replan).items():
@@ -231,6 +235,8 @@ def plan_fork(
     written[METADATA] = json.dumps({"id": query_id}).encode()
     written |= _records(files, next_batch)
     warnings = _sink_warnings(history, sink is not None)
+    if must_keep_next and not keep_next:
+        warnings.append(f"batch {next_batch} runs with its recorded offsets, without which Spark could not start")
     if not new_table:
         written |= _original_log(history, next_batch, kept_log) if sink is not None else {}
         sink_log = {} if sink is None else _empty_sink_log(next_batch, sink_of(files))
@@ -325,7 +331,14 @@ def spark_paths(files: FileTree) -> Iterator[str]:
 
 
 def connector_paths(files: FileTree) -> Iterator[str]:
-    """Yield the files of ``spark_paths`` whose format is that of a connector, such as Delta's schema log: no batch cuts them."""
+    """Yield the files of connectors, such as Delta's schema log: ``foreign_paths`` without outputs that are kept there."""
+    found = list(foreign_paths(files))
+    outputs = {path.partition("/")[0] for path in found if {SINK_LOG, DELTA_LOG} & {*path.split("/")}}
+    yield from (path for path in found if path.partition("/")[0] not in outputs)
+
+
+def foreign_paths(files: FileTree) -> Iterator[str]:
+    """Yield the files of ``spark_paths`` that no batch cuts, because their format is not that of Spark's own logs."""
     for entry in files.entries(""):
         if entry.is_folder and entry.name not in (OFFSETS, COMMITS, STATE, HEADWATER_FOLDER):
             for folder, names in files.tree(entry.name).items():

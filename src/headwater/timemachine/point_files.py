@@ -61,12 +61,17 @@ def needed_files(history: History, batch: Batch, sink: FileTree | None = None) -
         *_batch_logs(history, number, recipes),
         *_state_files(history, number, recipes),
         *_source_files(history, cuts),
-        *(path for path in connector_paths(history.files) if not is_temporary(parent_and_name(path)[1])),
         *(path for path in (METADATA, JOB_FILE, PLANS_FILE, SEED_FILE) if history.files.exists(path)),
         *(former_path(one, path) for one, path in history.logs.former.since(0) if one <= number),
         *(layout_path(one) for one in history.logs.former.layouts if one <= number),
     ]
     written = metadata_before(history, number + 1)
+    # Copied: nobody knows whether a connector replaces its files or writes into them.
+    written |= {
+        path: read_bytes(history.files, path)
+        for path in connector_paths(history.files)
+        if not is_temporary(parent_and_name(path)[1])
+    }
     written |= {f"{SOURCES}/{name}/{file}": data for name, cut in cuts.items() for file, data in cut.written.items()}
     return Needed(tuple(dict.fromkeys(linked)), written, {} if sink is None else _sink_log(history, sink, number))
 

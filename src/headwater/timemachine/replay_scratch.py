@@ -148,7 +148,9 @@ def _plan_rebased_batch(files: FileTree, scratch: FileTree, first: int, batch: i
             ends[part.name] = json.dumps({"logOffset": number})
             folder = f"{SOURCES}/{history.logs.source_folder(part.name)}"
             log, entries = FileSourceLog(scratch, folder), _files_of(history, part, number)
-            if is_compaction(log.names.compact_ids or history.source_log(part.name).names.compact_ids, number):
+            of_original = history.source_log(part.name).names.compact_ids
+            # A single compacted file may be the second one: then only Spark's setting tells the interval.
+            if is_compaction(log.names.compact_ids or (of_original if len(of_original) > 1 else ()), number):
                 earlier = log.everything_upto(number - 1) if number > 0 else ()
                 scratch.write(f"{folder}/{number}{COMPACT}", log_with((*(earlier or ()), *entries)))
             else:

@@ -57,12 +57,13 @@ from headwater.timemachine.effects import (
     table_effects,
     table_warnings,
 )
-from headwater.timemachine.fork import connector_paths, spark_paths
+from headwater.timemachine.fork import foreign_paths, spark_paths
 from headwater.timemachine.journal import RESTORED_SINCE
 from headwater.timemachine.moved_sources import MovedSource, moved_offsets, moved_sources
 from headwater.timemachine.relocate import Place
 from headwater.timemachine.rewind import RewindPlan
 from headwater.timemachine.sink_swap import SinkLog, SinkSwap, parse_sink_log, steps_aside, swap_sink
+from headwater.timemachine.startable import refuse_unstartable
 from headwater.timemachine.tables import checkpointed, first_to_undo, pinned_version
 
 RESTORED = "restored"
@@ -137,18 +138,22 @@ def plan_restore(
         effects, warnings = sink_effects(sink_uri or history.logs.job.sink, has_log=sink is not None, undone=undone)
     warnings += table_warnings(history.logs.job.statics, undone)
     warnings += other_sink_warnings(history.logs.job.sink, sink_uri) if undone else []
+    steps: tuple[Step, ...] = (
+        *swap.leaving,
+        *(set_aside(change_id, "checkpoint", path) for path in _leaving(files, set(spark_paths(kept.files)))),
+        *swap.coming,
+        *_links(kept, point, moved, read_table, replan=replan),
+        *_records(history, kept, next_batch, change_id),
+        *table_step,
+    )
+    if replan:
+        remedy = f"headwater rewind {files.location} --to {point.name}   (without --replan)"
+        refuse_unstartable(files, steps, point.batch_id, None if moved or must_replan(kept, next_batch) else remedy)
     change = Change(
         change_id,
         "rewind",
         f"rewind to restore point {point.name}, batch {point.batch_id}",
-        (
-            *swap.leaving,
-            *(set_aside(change_id, "checkpoint", path) for path in _leaving(files, set(spark_paths(kept.files)))),
-            *swap.coming,
-            *_links(kept, point, moved, read_table, replan=replan),
-            *_records(history, kept, next_batch, change_id),
-            *table_step,
-        ),
+        steps,
         joined_fingerprint(seen, seen_table if table_step else ""),
         sink.location if sink else None,
         point.batch_id,
@@ -175,7 +180,7 @@ def plan_restore(
 
 def _leaving(files: FileTree, coming: Collection[str]) -> list[str]:
     """Return what leaves a checkpoint before other files come: everything but the files of connectors that do not come."""
-    staying = set(connector_paths(files)).difference(coming)
+    staying = set(foreign_paths(files)).difference(coming)
     return sorted(path for path in spark_paths(files) if path not in staying)
 
 

@@ -21,9 +21,7 @@ from headwater.timemachine.change import (
     CommitToTable,
     Link,
     Move,
-    Preview,
     Put,
-    Step,
     fingerprint,
     joined_fingerprint,
     new_change_id,
@@ -47,6 +45,7 @@ from headwater.timemachine.executor import Progress, apply_change, no_progress
 from headwater.timemachine.journal import Entry, refuse_if_pending
 from headwater.timemachine.moved_sources import MovedSource, OpenLog, log_of, moved_offsets, moved_sources
 from headwater.timemachine.seed_record import refuse_before_seed
+from headwater.timemachine.startable import refuse_unstartable
 from headwater.timemachine.tables import checkpointed, table_of
 
 WithEngine = Callable[[RewindableTable], RewindableTable]
@@ -248,7 +247,8 @@ def plan_rewind(
     ]
     steps = (*cut_steps(history, sink, next_batch, change_id, replan=replan), *moves)
     if replan:
-        _refuse_unstartable(files, steps, to, "" if moved or must_replan(history, next_batch) else ", without --replan")
+        remedy = f"headwater rewind {files.location} --to {to}   (without --replan)"
+        refuse_unstartable(files, steps, to, None if moved or must_replan(history, next_batch) else remedy)
     if not steps and not table_step:
         raise ChangeRefused(
             "nothing-to-undo",
@@ -313,27 +313,6 @@ def _refuse_unreachable(history: History, to: int | None) -> None:
             evidence={"checkpoint": history.files.location, "why": batch.why_not or ""},
             remedy=_nearest(history, to),
         )
-
-
-def _refuse_unstartable(files: FileTree, steps: Sequence[Step], to: int | None, how: str) -> None:
-    """Raise ``ChangeRefused`` if the offsets that are set aside are the ones that Spark would need to start."""
-    after = History(Preview(files, steps))
-    batch = None if to is None or to not in after.batch_ids else after.batch(BatchId(to))
-    if batch is None or batch.can_rewind_to:
-        return
-    history = History(files)
-    if how:
-        remedy: str | None = f"headwater rewind {files.location} --to {to}{how}"
-    else:
-        later = (number for number in history.batch_ids if number > batch.batch_id)
-        nearest = next((number for number in later if history.batch(number).can_rewind_to), None)
-        remedy = None if nearest is None else f"headwater rewind {files.location} --to {nearest}"
-    raise ChangeRefused(
-        "cannot-rewind",
-        f"cannot rewind to batch {to} and plan the next batch again: Spark would not start",
-        evidence={"checkpoint": files.location, "why": f"without offsets/{batch.batch_id + 1}, {batch.why_not}"},
-        remedy=remedy,
-    )
 
 
 def _nearest(history: History, to: int) -> str | None:

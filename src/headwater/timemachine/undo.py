@@ -41,6 +41,7 @@ from headwater.timemachine.journal import Entry, is_emptied, last_to_undo, read_
 from headwater.timemachine.moved_sources import MovedSource, OpenLog, moved_offsets, moved_sources
 from headwater.timemachine.restore import is_restore, steps_back
 from headwater.timemachine.rewind import WithEngine
+from headwater.timemachine.startable import refuse_unstartable
 from headwater.timemachine.tables import checkpointed, table_of
 from headwater.timemachine.undo_checks import (
     Roots,
@@ -239,6 +240,7 @@ def with_moved_sources(plan: UndoPlan, open_log: OpenLog) -> UndoPlan:
     for cut in moved_offsets(history, last, moved, read_table, open_log):
         more += log_steps(history.files, "checkpoint", OFFSETS, cut, change_id)
     steps = [*plan.change.steps, *_beside(plan.change, more)]
+    refuse_unstartable(plan.files, steps, last, None)
     return replace(plan, change=replace(plan.change, steps=tuple(steps)), moved_sources=moved)
 
 

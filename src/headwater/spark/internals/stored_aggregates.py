@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from headwater.spark.internals.gateway import has_class
@@ -43,11 +44,14 @@ class StoredAggregates:
         written = [self._functions(node) for node in _aggregations(root)]
         stored = written
         if any(written):
-            with suppress(Py4JError):  # a plan that cannot be optimized by itself is taken as it is written
+            with suppress(
+                Py4JError, PySparkException
+            ):  # a plan that cannot be optimized by itself is taken as it is written
                 session: Any = spark._jsparkSession
                 optimized = session.sessionState().optimizer().execute(root)
                 stored = [self._functions(node) for node in _aggregations(optimized)]
-        self._found = [_matched(one, stored, place) for place, one in enumerate(written)]
+        left = dict(enumerate(stored))
+        self._found = [_matched(one, left, place) for place, one in enumerate(written)]
         self._left = iter(self._found)
 
     def __iter__(self) -> Iterator[list[StoredAggregate]]:
@@ -70,12 +74,15 @@ def _aggregations(node: Any) -> Iterator[Any]:
         yield from _aggregations(children.apply(place))
 
 
-def _matched(written: list[Any], stored: list[list[Any]], place: int) -> list[StoredAggregate]:
-    """Return the functions of an aggregation as they are stored. They keep their ids when they are rewritten."""
+def _matched(written: list[Any], left: dict[int, list[Any]], place: int) -> list[StoredAggregate]:
+    """Return the functions of an aggregation as they are stored, and take them out of those that are left.
+
+    They keep their ids when they are rewritten. A plan that uses an aggregation twice has two with the same ids.
+    """
     by_id = {_id(one): one for one in written}
-    own = next((some for some in stored if any(_id(one) in by_id for one in some)), None)
-    if own is None:
-        own = stored[place] if place < len(stored) and not stored[place] else written
+    found = next((number for number, some in left.items() if any(_id(one) in by_id for one in some)), None)
+    unknown = written if left.get(place, written) else []
+    own = unknown if found is None else left.pop(found)
     return [StoredAggregate(str(_as_written(one, by_id, written).toString()), one.aggregateFunction()) for one in own]
 
 
