@@ -10,6 +10,7 @@ import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -17,6 +18,7 @@ from broker_support import HEADWATER, Broker, free_port, run_here
 from headwater.core.errors import ServiceUnreachable, UsageProblem
 from headwater.kafka.options import Connection
 from headwater.kafka.records import TopicWriter, read_records
+from headwater.kafka.topics import _wait_until_known
 from waiting_support import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.services
@@ -52,6 +54,21 @@ def test_topic_is_created_listed_and_deleted(broker: Broker, topic: str) -> None
     assert "--yes" in unsure.stderr
     assert run_here("topics", "delete", topic, "--yes", *where).returncode == 0
     assert topic not in listed(broker)
+
+
+@pytest.mark.parametrize("exists", [True, False])
+def test_brokers_that_learn_of_a_topic_late(exists: bool) -> None:
+    """A command ends when the next one finds the topic with a leader for each partition, or does not find it any more."""
+    leaders: list[dict[int, int]] = [{}, {0: -1}, {0: 1}] if exists else [{0: 1}, {0: -1}, {}]
+    answers = iter(leaders)
+
+    class Late:
+        def metadata(self) -> SimpleNamespace:
+            partitions = {number: SimpleNamespace(leader=leader) for number, leader in next(answers).items()}
+            return SimpleNamespace(topics={"t": SimpleNamespace(partitions=partitions)} if partitions else {})
+
+    _wait_until_known(Late(), "t", exists=exists)  # type: ignore[arg-type]
+    assert next(answers, None) is None
 
 
 def test_topic_with_an_illegal_name(broker: Broker) -> None:

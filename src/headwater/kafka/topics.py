@@ -16,6 +16,7 @@ from headwater.kafka.options import Connection
 LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 SHOWN_NAMES = 10
 AUTO_CREATE_SECONDS = 5.0
+KNOWN_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
@@ -77,6 +78,7 @@ def create_topic(connection: Connection, name: str, partitions: int = 1) -> None
             remedy=f"headwater topics delete {name}, or choose another name",
         )
     cluster.result(cluster.client.create_topics([NewTopic(name, partitions)])[name], f"cannot create topic {name}")
+    _wait_until_known(cluster, name, exists=True)
 
 
 def ensure_topic(connection: Connection, name: str) -> tuple[int, bool]:
@@ -90,6 +92,7 @@ def ensure_topic(connection: Connection, name: str) -> tuple[int, bool]:
         return len(found[name].partitions), False
     created = cluster.client.create_topics([NewTopic(name, -1, -1)])[name]
     cluster.result(created, f"cannot create topic {name}", ignore="TOPIC_ALREADY_EXISTS")
+    _wait_until_known(cluster, name, exists=True)
     return len(find_topic(connection, name).offsets), True
 
 
@@ -126,6 +129,18 @@ def delete_topic(connection: Connection, name: str) -> None:
     find_topic(connection, name)
     cluster = Cluster(connection)
     cluster.result(cluster.client.delete_topics([name])[name], f"cannot delete topic {name}")
+    _wait_until_known(cluster, name, exists=False)
+
+
+def _wait_until_known(cluster: Cluster, name: str, *, exists: bool) -> None:
+    """Wait for a while until brokers know that a topic was created or deleted: the controller answers before they do."""
+    deadline = time.monotonic() + KNOWN_SECONDS
+    while time.monotonic() < deadline:
+        found = cluster.metadata().topics.get(name)
+        has_leaders = found is not None and all(one.leader >= 0 for one in found.partitions.values())
+        if has_leaders if exists else found is None:
+            return
+        time.sleep(0.05)
 
 
 def missing_topic(connection: Connection, missing: Sequence[str], known: Iterable[str]) -> ServiceUnreachable:
