@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from broker_support import run_here
 from cli.commands import imported_by
 from cli.running import Command
 from corpus_support import load
@@ -49,6 +50,14 @@ def test_table(command: Command, corpus) -> None:
     assert [line.split()[0] for line in newest[1:]] == ["7", "8", "9"]
     assert newest[-1].endswith("yes")
     assert "files" in newest[-1]
+
+
+def test_a_relative_name_is_no_promotion(tmp_path: Path) -> None:
+    """A checkpoint below the working directory may be named with a dot."""
+    path = load("aggregation-hdfs", tmp_path).path
+    done = run_here("log", f"./{path.name}", cwd=path.parent)
+    assert done.returncode == 0
+    assert "promoted" not in done.stderr
 
 
 def test_reason_is_in_the_table(command: Command, tmp_path: Path) -> None:

@@ -56,12 +56,12 @@ def open_to_read(checkpoint: str) -> FileTree:
 
 def note_promotion(checkpoint: str, files: FileTree) -> None:
     """Print a note if a name refers to a fork that was promoted."""
-    from headwater.checkpoint.locate import candidates
+    from headwater.checkpoint.locate import absolute_location, candidates
     from headwater.checkpoint.pipelines import flow_at
 
     if flow_at(files.location):
         return
-    if files.location.rstrip("/") not in [location.rstrip("/") for location in candidates(checkpoint)]:
+    if absolute_location(files.location) not in map(absolute_location, candidates(checkpoint)):
         note(f"{checkpoint} is now {files.location}: the fork was promoted in its place")
 
 
