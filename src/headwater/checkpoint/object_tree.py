@@ -166,17 +166,14 @@ class ObjectTree(FileTree):
     @_accessing
     def move(self, source: str, target: str) -> None:
         if has_magic(self._full(source)):  # fsspec takes such a path for a pattern
-            self._system.cp_file(self._full(source), self._full(target))
-            self._system.rm_file(self._full(source))
+            self.copy(source, target)
+            self.remove(source)
         else:
             self._system.mv(self._full(source), self._full(target))
 
     @_accessing
     def copy(self, source: str, target: str) -> None:
-        if has_magic(self._full(source)):
-            self._system.cp_file(self._full(source), self._full(target))
-        else:
-            self._system.copy(self._full(source), self._full(target))
+        self._system.cp_file(self._full(source), self._full(target))
 
     @_accessing
     def remove(self, path: str) -> None:
