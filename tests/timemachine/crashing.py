@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from headwater.checkpoint.filetree import Entry
@@ -11,6 +11,20 @@ from headwater.checkpoint.memory_tree import MemoryTree
 
 class Crashed(BaseException):
     """The simulated end of the process. Not an ``Exception``, so that no handler continues after it."""
+
+
+def failing_after(
+    calls: int, function: Callable[..., object], error: type[BaseException] = Crashed
+) -> Callable[..., object]:
+    """Return a function that can be called so many times, and raises from then on."""
+    left = iter(range(calls))
+
+    def called(*arguments: object) -> object:
+        if next(left, None) is None:
+            raise error
+        return function(*arguments)
+
+    return called
 
 
 @dataclass

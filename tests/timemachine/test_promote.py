@@ -29,7 +29,7 @@ from headwater.timemachine.journal import read_entries, read_pending
 from headwater.timemachine.promote import PromotePlan, PromoteUndoPlan, plan_promotion, plan_promotion_undo
 from headwater.timemachine.takeover import Takeover, TakeoverUndo, is_taken_over
 from headwater.views.promote_text import compared
-from timemachine.crashing import Crashed, CrashingDisk, CrashingObjectStore, CrashSchedule
+from timemachine.crashing import Crashed, CrashingDisk, CrashingObjectStore, CrashSchedule, failing_after
 from timemachine.test_cascade import Files
 from timemachine.test_move import at_home, errors_in
 from timemachine.test_rewind_and_undo import bytes_of
@@ -393,16 +393,9 @@ def test_an_interrupted_takeover_is_not_undone_as_if_there_were_none(
 ) -> None:
     """The original stays closed until the fork's change has ended; then the sink is as before."""
     twins = Twins(tmp_path)
-    before, moves = without_own(contents(twins.folders[0])), iter(range(15))
-    move = LocalTree.move
-
-    def die(tree: LocalTree, source: str, target: str) -> None:
-        if next(moves, None) is None:
-            raise Crashed
-        move(tree, source, target)
-
+    before = without_own(contents(twins.folders[0]))
     with monkeypatch.context() as killed:
-        killed.setattr(LocalTree, "move", die)
+        killed.setattr(LocalTree, "move", failing_after(15, LocalTree.move))
         with contextlib.suppress(Crashed):
             twins.plan().apply()
     assert read_pending(twins.fork) is not None
@@ -418,16 +411,9 @@ def test_an_interrupted_takeover_is_not_undone_as_if_there_were_none(
 def test_copies_for_a_takeover_that_did_not_begin_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The undo leaves nothing of the fork in the sink of the original."""
     twins = Twins(tmp_path)
-    before, writes = without_own(contents(twins.folders[0])), iter(range(3))
-    share = LocalTree.share
-
-    def die(tree: LocalTree, path: str, into: LocalTree) -> None:
-        if next(writes, None) is None:
-            raise Crashed
-        share(tree, path, into)
-
+    before = without_own(contents(twins.folders[0]))
     with monkeypatch.context() as killed:
-        killed.setattr(LocalTree, "share", die)
+        killed.setattr(LocalTree, "share", failing_after(3, LocalTree.share))
         with contextlib.suppress(Crashed):
             twins.plan().apply()
     assert contents(twins.folders[0]).keys() - before.keys()

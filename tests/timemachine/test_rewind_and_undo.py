@@ -36,7 +36,7 @@ from headwater.timemachine.repair import plan_repair
 from headwater.timemachine.restore import plan_restore
 from headwater.timemachine.rewind import plan_query_rewind, plan_rewind
 from headwater.timemachine.undo import plan_undo
-from timemachine.crashing import Tree
+from timemachine.crashing import Tree, failing_after
 from timemachine.trees import MATRIX, SINK, checkpoint, rerun, sink, spark_files
 
 
@@ -120,16 +120,9 @@ def test_another_sink_than_the_recorded_one(recorded: str | None, given: str, is
 
 def test_a_stop_in_the_middle_of_a_rewind_says_how_to_go_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Ctrl-C while files move leaves a change that can be finished, and the command names the way."""
-    path, moves = load("aggregation-changelog", tmp_path).path, iter(range(5))
-    move = LocalTree.move
-
-    def stop_soon(tree: LocalTree, source: str, target: str) -> None:
-        if next(moves, None) is None:
-            raise KeyboardInterrupt
-        move(tree, source, target)
-
+    path = load("aggregation-changelog", tmp_path).path
     with monkeypatch.context() as stopped:
-        stopped.setattr(LocalTree, "move", stop_soon)
+        stopped.setattr(LocalTree, "move", failing_after(5, LocalTree.move, KeyboardInterrupt))
         done = run_here("rewind", path, "--to", 4, "--yes", "--allow-missing-input")
     assert done.returncode == 130
     assert "stopped: the rewind of" in done.stderr and f"headwater rewind {path} --resume" in done.stderr
