@@ -45,6 +45,11 @@ class OffsetEntry:
         return int(count) if count.isascii() and count.isdigit() and len(count) < 10 else None
 
 
+def text_of_source(entry: OffsetEntry | None, name: str) -> str | None:
+    """Return the offset of a source, as the entry has it; None if there is no entry or it lacks the source."""
+    return next((source.text for source in entry.sources if source.name == name), None) if entry else None
+
+
 def parse_offsets(data: bytes, path: str) -> OffsetEntry:
     """Return a parsed file of ``offsets/``; raise ``CheckpointUnreadable`` with a code for the kind of damage."""
     text = LogText.from_bytes(data, path)

@@ -73,10 +73,8 @@ class ProgressTail:
                 data = file.read()
         except OSError:
             return self._found
-        lines = data[: data.rfind(b"\n") + 1]
-        self._read_bytes += len(lines)
-        records = map(parse_line, lines.decode("utf-8", "replace").split("\n"))
-        self._found |= {record.batch_id: record for record in records if record}
+        self._read_bytes += data.rfind(b"\n") + 1
+        self._found |= _records(data)
         return dict(self._found)
 
 

@@ -99,7 +99,12 @@ def sink_of(files: FileTree, given: str | None = None) -> FileTree | None:
 
 def files_uri(folder: str) -> str:
     """Return the URI of a folder, from which ``folder_of`` returns the folder again."""
-    return FILES + folder.replace("%", "%25").replace("?", "%3F")
+    return FILES + escaped_path(folder)
+
+
+def escaped_path(path: str) -> str:
+    """Return a path as it has to be in a URI with options."""
+    return path.replace("%", "%25").replace("?", "%3F")
 
 
 def folder_of(uri: str) -> str:

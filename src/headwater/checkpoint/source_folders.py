@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from headwater.checkpoint.log_entries import OffsetEntry
+from headwater.checkpoint.log_entries import OffsetEntry, text_of_source
 
 
 def source_folders(
@@ -29,7 +29,7 @@ def source_folders(
     names.sort(key=int)
     if len(recorded) == len(names) and len(set(recorded)) == len(folders):
         return dict(zip(names, _by_first_use(recorded), strict=True))
-    histories = [tuple(_text(entry, name) for entry in entries) for name in names]
+    histories = [tuple(text_of_source(entry, name) for entry in entries) for name in names]
     distinct = len(set(histories))
     if distinct > len(folders):
         return own
@@ -42,7 +42,3 @@ def source_folders(
 def _by_first_use(identities: Sequence[object]) -> list[str]:
     order = list(dict.fromkeys(identities))
     return [str(order.index(one)) for one in identities]
-
-
-def _text(entry: OffsetEntry, name: str) -> str | None:
-    return next((source.text for source in entry.sources if source.name == name), None)

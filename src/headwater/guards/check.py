@@ -8,6 +8,7 @@ from typing import Any
 
 from headwater.checkpoint.filetree import FileTree
 from headwater.checkpoint.history import History
+from headwater.checkpoint.log_entries import text_of_source
 from headwater.checkpoint.record import FILES, folder_of, uri_kind
 from headwater.checkpoint.source_names import SourceIdentity, plain_path
 from headwater.checkpoint.source_offsets import kafka_partitions, kind_of, log_offset, offset_value
@@ -79,7 +80,7 @@ def _newest_offset(history: History, source: str) -> Any:
 
 def _offset(history: History, number: int | None, source: str) -> Any:
     entry = None if number is None else history.logs.offsets.get(number)
-    text = next((one.text for one in entry.sources if one.name == source), None) if entry else None
+    text = text_of_source(entry, source)
     return offset_value(text)
 
 

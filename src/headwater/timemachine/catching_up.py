@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from headwater.checkpoint.history import History
+from headwater.checkpoint.log_entries import text_of_source
 from headwater.checkpoint.source_offsets import kafka_partitions, log_offset, offset_value
 from headwater.checkpoint.table_offsets import delta_position
 from headwater.core.errors import CheckpointUnreadable
@@ -71,7 +72,7 @@ def _source_names(history: History) -> list[str]:
 
 def _position(history: History, batch: int | None, source: str) -> Any:
     entry = None if batch is None else history.logs.offsets.get(batch)
-    text = next((one.text for one in entry.sources if one.name == source), None) if entry else None
+    text = text_of_source(entry, source)
     return None if text is None else offset_value(text)
 
 

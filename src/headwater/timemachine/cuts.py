@@ -27,7 +27,7 @@ from headwater.checkpoint.layout import (
     join,
     parent_and_name,
 )
-from headwater.checkpoint.log_entries import OffsetEntry
+from headwater.checkpoint.log_entries import text_of_source
 from headwater.checkpoint.logtext import read_bytes, unreadable_file
 from headwater.checkpoint.migrated import former_path
 from headwater.checkpoint.plan_record import plans_file, plans_until, read_plans
@@ -177,7 +177,7 @@ def cut_sources(history: History, next_batch: int, *, replan: bool) -> dict[str,
     for folder in history.files.entries(SOURCES):
         source = history.logs.source_in(folder.name)
         if history.source_log(source).names.ids and _is_file_source(history, source):
-            text = _text_of(entry, source)
+            text = text_of_source(entry, source)
             kept = -1 if text is None else log_offset(offset_value(text))
             if kept is None:
                 path = history.logs.offsets.path(last_kept_offsets)
@@ -189,14 +189,10 @@ def cut_sources(history: History, next_batch: int, *, replan: bool) -> dict[str,
 def _is_file_source(history: History, name: str) -> bool:
     """Return whether a source is a file source, by its newest offsets or, without any, by its log."""
     for number in reversed(history.logs.offsets.ids):
-        text = _text_of(history.logs.offsets.get(number), name)
+        text = text_of_source(history.logs.offsets.get(number), name)
         if text is not None:
             return kind_of(offset_value(text), history.logs.hint(name)) in ("files", "table")
     return history.logs.hint(name).kind in ("files", "table")
-
-
-def _text_of(entry: OffsetEntry | None, name: str) -> str | None:
-    return next((source.text for source in entry.sources if source.name == name), None) if entry else None
 
 
 def _cut_source(history: History, name: str, last_kept: int) -> LogCut:

@@ -15,6 +15,7 @@ from headwater.checkpoint.filetree import FileTree
 from headwater.checkpoint.history import History
 from headwater.checkpoint.layout import JOB_FILE, METADATA, SINK_LOG
 from headwater.checkpoint.locate import CHECKPOINTS, open_files
+from headwater.checkpoint.log_entries import text_of_source
 from headwater.checkpoint.moved import POINTER
 from headwater.checkpoint.pipelines import find_flows, flow_at
 from headwater.checkpoint.record import JobRecord, folder_of, read_job_record, uri_kind
@@ -246,7 +247,7 @@ def _by_offsets(link: Link, plan: RewindPlan, offsets_at: OffsetsAt | None) -> A
 
 def _offset(history: History, batch: int, source: str) -> object:
     entry = history.logs.offsets.get(batch)
-    text = next((one.text for one in entry.sources if one.name == source), None) if entry else None
+    text = text_of_source(entry, source)
     return offset_value(text) if text is not None else None
 
 

@@ -19,7 +19,7 @@ from headwater.checkpoint.filetree import FileTree
 from headwater.checkpoint.layout import HEADWATER_FOLDER, JOB_FILE, SINK_LOG, SOURCES, log_id
 from headwater.checkpoint.object_tree import S3_SCHEMES
 from headwater.checkpoint.operator_metadata import is_operator_metadata, with_schemas_in
-from headwater.checkpoint.record import OLDER_FILE, PROGRESS_FILE
+from headwater.checkpoint.record import OLDER_FILE, PROGRESS_FILE, escaped_path
 from headwater.checkpoint.restore_points import DESCRIPTION
 from headwater.checkpoint.restore_points import FOLDER as KEPT
 from headwater.core.errors import CheckpointUnreadable
@@ -99,7 +99,7 @@ class Relocation:
         moved = self.new_location(unquote(path)) or self.new_location(path)
         if moved is None:
             return None
-        return f"{kind}:{moved.replace('%', '%25').replace('?', '%3F')}{mark}{options}"
+        return f"{kind}:{escaped_path(moved)}{mark}{options}"
 
     def new_location(self, location: str) -> str | None:
         """Return the new location of a folder as Headwater records it: a path, or a URL of Spark."""

@@ -69,6 +69,11 @@ class CheckContext:
         return self.logs.offsets.latest
 
     @property
+    def newest(self) -> int:
+        """The newest batch in either log; -1 if there is none."""
+        return max((-1 if last is None else last) for last in (self.last_committed, self.last_planned))
+
+    @property
     def committed(self) -> tuple[int, ...]:
         return self.logs.commits.ids
 

@@ -35,12 +35,11 @@ def check(context: CheckContext) -> Iterator[Finding]:
 def _end(context: CheckContext, log: FileSinkLog, place: str) -> Iterator[Finding]:
     newest = log.names.ids[-1]
     done = -1 if context.last_committed is None else context.last_committed
-    planned = max(done, -1 if context.last_planned is None else context.last_planned)
-    by_now = done
+    planned, by_now = context.newest, done
     if newest > done:  # a running query may have planned and committed it since the logs were listed
-        logs = context.again().logs
-        by_now = max(done, -1 if logs.commits.latest is None else logs.commits.latest)
-        planned = max(planned, by_now, -1 if logs.offsets.latest is None else logs.offsets.latest)
+        now = context.again()
+        by_now = max(done, -1 if now.last_committed is None else now.last_committed)
+        planned = max(planned, now.newest)
     if newest > planned:
         end = "has no batches" if planned < 0 else f"ends at batch {planned}"
         message = (

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from headwater.checkpoint.checks.context import CheckContext
 from headwater.checkpoint.file_logs import LogNames
 from headwater.checkpoint.layout import SOURCES
+from headwater.checkpoint.log_entries import text_of_source
 from headwater.checkpoint.source_offsets import kind_of, log_offset, offset_value
 from headwater.core.finding import Finding
 
@@ -30,7 +31,7 @@ def _position_by_now(context: CheckContext, source: str, listed: int) -> tuple[i
     """Return how far a running query has read the listed log by now, and the path of the offsets that say so."""
     offsets = context.again().logs.offsets
     entry = None if offsets.latest is None else offsets.get(offsets.latest)
-    text = next((one.text for one in entry.sources if one.name == source), None) if entry else None
+    text = text_of_source(entry, source)
     position = log_offset(offset_value(text))
     return None if position is None else (min(position, listed), offsets.path(offsets.latest or 0))
 

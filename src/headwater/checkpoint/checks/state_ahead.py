@@ -15,9 +15,9 @@ from headwater.core.ids import BatchId, version_written_by
 
 def check(context: CheckContext) -> Iterator[Finding]:
     stores = context.logs.state.stores
-    newest = _newest(context)
+    newest = BatchId(context.newest)
     if any(version > version_written_by(newest) for store in stores.values() for version in store.versions):
-        newest = _newest(context.again())
+        newest = BatchId(context.again().newest)
     limit = version_written_by(newest)
     for key, store in stores.items():
         changes = sorted(version for version in store.changes if version > limit)
@@ -34,7 +34,3 @@ def check(context: CheckContext) -> Iterator[Finding]:
             yield Finding("error", "state-ahead", key.folder, message)
         else:
             yield Finding("warning", "state-ahead", key.folder, message)
-
-
-def _newest(context: CheckContext) -> BatchId:
-    return BatchId(max((-1 if last is None else last) for last in (context.last_committed, context.last_planned)))
